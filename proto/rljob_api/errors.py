@@ -1,0 +1,165 @@
+"""The error tree, by boundary. A failure belongs to ONE boundary, is classified there and recorded once.
+
+    RLJobError
+    |- ManifestError        what a user wrote: a field, its value, what would be right   (never retried)
+    |- DataError            a record of a data source                                    (never)
+    |- EngineError          the inference engine                                         (elsewhere)
+    |- EpisodeError         an agent, environment or workflow                            (later)
+    |- GraderError          a record that cannot be graded: missing gold, wrong type     (never)
+    |- SandboxError         isolation could not be set up                                (elsewhere)
+    |- WireError            a message that breaks the contract                           (never)
+    |  |- FencedError       a session or trainer attempt that was replaced               (never)
+    |  |- UnavailableError  the peer cannot be reached or is overloaded                  (later)
+    |- LedgerError          a transition that the ledger's state does not allow          (never)
+    |- WeightsError         a version, artifact or image that does not match             (later)
+    |  |- DigestError       bytes differ from their hash                                 (elsewhere)
+    |- ClusterError         the Kubernetes API or a pod                                  (later)
+
+Each class says when to retry and its gRPC status; an instance keeps its cause and survives pickling.
+`fault` says whose doing it is: INFRA is masked and retried and never becomes a reward; DATA is the sample's or
+the user's.
+"""
+
+import enum
+
+
+class Retry(enum.Enum):
+    """When the same call may be tried again."""
+
+    NEVER = "never"
+    LATER = "later"
+    ELSEWHERE = "elsewhere"
+
+
+class Fault(enum.Enum):
+    """Whose doing a failure is."""
+
+    INFRA = "infra"
+    DATA = "data"
+
+
+class RLJobError(Exception):
+    """Base of all errors that cross a boundary."""
+
+    retry = Retry.NEVER
+    fault = Fault.INFRA
+    grpc_code = "INTERNAL"
+
+    @property
+    def name(self) -> str:
+        """Return the class name, which is what travels on the wire."""
+        return type(self).__name__
+
+
+class ManifestError(RLJobError, ValueError):
+    """One or more problems of a manifest. `problems` holds sentences that name field, value and remedy."""
+
+    fault = Fault.DATA
+    grpc_code = "INVALID_ARGUMENT"
+
+    def __init__(self, *problems: str) -> None:
+        """Keep the problems in order; at least one is needed."""
+        assert problems, "a ManifestError needs a problem"
+        super().__init__(*problems)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return the sentences."""
+        return tuple(str(arg) for arg in self.args)
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
+
+
+class DataError(RLJobError, ValueError):
+    """A data source or record that cannot be used; the message names file, line and key."""
+
+    fault = Fault.DATA
+    grpc_code = "INVALID_ARGUMENT"
+
+
+class EngineError(RLJobError):
+    """The inference engine failed or returned a result that breaks its contract."""
+
+    retry = Retry.ELSEWHERE
+    grpc_code = "UNAVAILABLE"
+
+
+class EpisodeError(RLJobError):
+    """An agent, environment or workflow raised."""
+
+    retry = Retry.LATER
+    fault = Fault.DATA
+
+
+class GraderError(RLJobError, ValueError):
+    """A record that no grader can judge: missing gold, unknown id, empty test list. Never a reward of zero."""
+
+    fault = Fault.DATA
+    grpc_code = "INVALID_ARGUMENT"
+
+
+class SandboxError(RLJobError):
+    """Isolation could not be set up or did not hold."""
+
+    retry = Retry.ELSEWHERE
+    grpc_code = "UNAVAILABLE"
+
+
+class WireError(RLJobError, ValueError):
+    """A message that breaks the contract: counts differ, a value is not finite, a name is unknown."""
+
+    fault = Fault.DATA
+    grpc_code = "INVALID_ARGUMENT"
+
+
+class FencedError(WireError):
+    """The session was replaced by a newer process, or the trainer attempt is not the current one."""
+
+    grpc_code = "FAILED_PRECONDITION"
+
+
+class UnavailableError(WireError, ConnectionError):
+    """The peer cannot be reached, is starting, or refuses work for now."""
+
+    retry = Retry.LATER
+    fault = Fault.INFRA
+    grpc_code = "UNAVAILABLE"
+
+
+class LedgerError(RLJobError):
+    """A transition that the recorded state does not allow."""
+
+    grpc_code = "FAILED_PRECONDITION"
+
+
+class WeightsError(RLJobError):
+    """A weight version, artifact, layout or image that does not match what was asked for."""
+
+    retry = Retry.LATER
+    grpc_code = "FAILED_PRECONDITION"
+
+
+class DigestError(WeightsError):
+    """Bytes differ from the hash that names them."""
+
+    retry = Retry.ELSEWHERE
+    grpc_code = "DATA_LOSS"
+
+
+class ClusterError(RLJobError):
+    """The Kubernetes API refused, or a pod is not what it should be."""
+
+    retry = Retry.LATER
+
+
+def by_name(name: str) -> type[RLJobError]:
+    """Return the class of that name, or RLJobError for one that this version does not know."""
+    return _BY_NAME.get(name, RLJobError)
+
+
+def _tree(root: type[RLJobError]) -> list[type[RLJobError]]:
+    return [root, *(found for child in root.__subclasses__() for found in _tree(child))]
+
+
+_BY_NAME = {error.__name__: error for error in _tree(RLJobError)}

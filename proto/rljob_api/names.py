@@ -1,0 +1,307 @@
+"""Closed vocabularies: roles, states, reasons, outcomes, labels, ports, limits, metrics. One home for each word."""
+
+import dataclasses
+import enum
+
+API_GROUP = "rljob.dev"
+API_VERSION = "v1alpha1"
+KIND = "RLJob"
+
+# vLLM's mark for a log-probability that is missing or was clamped.
+VLLM_MISSING_LOGPROB = -9999.0
+# A log-probability may exceed 0 by float32 rounding, never by more.
+LOGPROB_ROUNDING = 1e-4
+
+
+class Role(enum.StrEnum):
+    """The four programs of a job."""
+
+    COORDINATOR = "coordinator"
+    ROLLOUT = "rollout"
+    VERIFIER = "verifier"
+    TRAINER = "trainer"
+
+
+class GroupKind(enum.StrEnum):
+    """What a lease is for. Evaluation never enters the staleness counters."""
+
+    TRAIN = "train"
+    EVALUATION = "evaluation"
+
+
+class GroupState(enum.StrEnum):
+    """Life of a prompt group in the ledger: QUEUED > LEASED > SUBMITTED > PACKED > TRAINED, or DROPPED(reason)."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    SUBMITTED = "submitted"
+    PACKED = "packed"
+    TRAINED = "trained"
+    DROPPED = "dropped"
+
+
+class DropReason(enum.StrEnum):
+    """Why a group will not be trained. Its prompt returns to the queue unless the prompt itself is exhausted."""
+
+    STALE = "stale"
+    ZERO_SPREAD = "zero_spread"
+    TOO_LOW = "too_low"
+    TOO_HIGH = "too_high"
+    INFRA_EXHAUSTED = "infra_exhausted"
+    DATA_EXHAUSTED = "data_exhausted"
+    REJECTED = "rejected"
+    REWOUND = "rewound"
+
+
+class TrajectoryOutcome(enum.StrEnum):
+    """Answer to a submitted group, and the label of rljob_trajectories_total."""
+
+    ACCEPTED = "accepted"
+    STALE = "stale"
+    INFRA_FAILURE = "infra_failure"
+    FILTERED = "filtered"
+    INVALID = "invalid"
+    DUPLICATE = "duplicate"
+    RECORDED = "recorded"
+
+
+class VerdictReason(enum.StrEnum):
+    """Why a verdict is what it is."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    NO_ANSWER = "no_answer"
+    PARSE_ERROR = "parse_error"
+    TIMEOUT = "timeout"
+    RESOURCE_LIMIT = "resource_limit"
+    CRASH = "crash"
+    INFRA_FAILURE = "infra_failure"
+
+
+class VerifyOutcome(enum.StrEnum):
+    """How a grading ended, as a metric label."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    FORCED_EXIT = "forced_exit"
+    TIMEOUT_CPU = "timeout_cpu"
+    TIMEOUT_WALL = "timeout_wall"
+    OOM = "oom"
+    OUTPUT_FLOOD = "output_flood"
+    FORBIDDEN = "forbidden"
+    INFRA_ERROR = "infra_error"
+
+
+class BatchKind(enum.StrEnum):
+    """Answer to FetchBatch."""
+
+    BATCH = "batch"
+    NOT_READY = "not_ready"
+    STOP = "stop"
+    FINISHED = "finished"
+
+
+class VersionState(enum.StrEnum):
+    """Life of a published weight version."""
+
+    PUBLISHED = "published"
+    LIVE = "live"
+    RETIRED = "retired"
+
+
+class ReceiverState(enum.StrEnum):
+    """State of a rollout's weight client."""
+
+    STARTING = "STARTING"
+    SERVING = "SERVING"
+    FETCHING = "FETCHING"
+    STAGED = "STAGED"
+    PAUSED = "PAUSED"
+    APPLYING = "APPLYING"
+    VERIFYING = "VERIFYING"
+    REFUSING = "REFUSING"
+
+
+class WaitReason(enum.StrEnum):
+    """What a rollout slot waits for (label of rljob_rollout_wait_seconds_total)."""
+
+    STALENESS = "staleness"
+    WEIGHTS = "weights"
+    VERIFIER = "verifier"
+    NO_PROMPTS = "no_prompts"
+    COORDINATOR = "coordinator"
+
+
+class Phase(enum.StrEnum):
+    """Phase of a run as the coordinator sees it."""
+
+    STARTING = "Starting"
+    RUNNING = "Running"
+    EVALUATING = "Evaluating"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+
+
+class StepStat(enum.StrEnum):
+    """Keys of CommitStep.stats. Seconds, nats, ratios; definitions: the metrics table of the algorithms reference."""
+
+    WAIT_S = "wait_s"
+    FORWARD_BACKWARD_S = "forward_backward_s"
+    OPTIMIZER_S = "optimizer_s"
+    PUBLISH_S = "publish_s"
+    CHECKPOINT_S = "checkpoint_s"
+    PROXIMAL_S = "proximal_s"
+    LOSS = "policy/loss"
+    ENTROPY = "policy/entropy"
+    REF_KL = "policy/ref_kl"
+    RATIO_MEAN = "policy/ratio_mean"
+    RATIO_MAX = "policy/ratio_max"
+    APPROX_KL = "policy/approx_kl"
+    CLIP_LOW = "policy/clip_low"
+    CLIP_HIGH = "policy/clip_high"
+    CLIP_DUAL = "policy/clip_dual"
+    GRAD_NORM = "optim/grad_norm"
+    LEARNING_RATE = "optim/lr"
+    SKIPPED = "optim/skipped"
+    MISMATCH_KL = "mismatch/kl"
+    LOGPROB_ABS_DIFF = "mismatch/abs_diff"
+    MULT_PROB_ERROR = "mismatch/mult_prob_error"
+    MISMATCH_TOKENS = "mismatch/tokens"
+    BEHAVE_KL = "behave/kl"
+    BEHAVE_CHI2_TOKEN = "behave/chi2_token"
+    BEHAVE_CHI2_SEQ = "behave/chi2_seq"
+    BEHAVE_ESS = "behave/ess"
+    BEHAVE_PPL_RATIO = "behave/ppl_ratio"
+    WEIGHT_MEAN = "behave/weight_mean"
+    WEIGHT_MAX = "behave/weight_max"
+    MASKED_RATIO = "behave/masked_ratio"
+    TOKENS_TRAINED = "batch/tokens"
+    TOKENS_COMPUTED = "batch/computed_tokens"
+    ROWS = "batch/rows"
+    DENOMINATOR = "batch/denominator"
+    PEAK_RSS_BYTES = "peak_rss_bytes"
+
+
+class ExitCode(enum.IntEnum):
+    """Exit codes of the four programs and of the CLI."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    INFRASTRUCTURE = 75
+    CONFIGURATION = 78
+    ISOLATION_REFUSED = 79
+    STOPPED_ON_REQUEST = 80
+    INTERRUPTED = 130
+
+
+# gRPC: one limit in both directions; chunks of 2 MiB stay in the cache and far below it.
+MAX_MESSAGE_BYTES = 8 << 20
+MAX_BATCH_PART_BYTES = 64 << 20
+CHUNK_BYTES = 2 << 20
+
+DEFAULT_PORTS = {"control": 7070, "store": 7071, "verify": 7072, "rendezvous": 7073, "health": 7080}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric: Prometheus type c, g or h, labels besides the job's, help with the unit, histogram buckets."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+    role: Role
+    buckets: tuple[float, ...] = ()
+
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_STEPS = (0, 1, 2, 3, 4, 6, 8, 12, 16)
+_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+
+
+def _c(role: Role, name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="c", help=text, labels=labels, role=role)
+
+
+def _g(role: Role, name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="g", help=text, labels=labels, role=role)
+
+
+def _h(role: Role, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Metric:
+    return Metric(name=name, kind="h", help=text, labels=labels, role=role, buckets=buckets)
+
+
+_C, _R, _V, _T = Role.COORDINATOR, Role.ROLLOUT, Role.VERIFIER, Role.TRAINER
+
+METRICS: tuple[Metric, ...] = (
+    _g(_C, "rljob_step", "Completed optimizer publishes."),
+    _g(_C, "rljob_max_steps", "Steps that the job asks for."),
+    _g(_C, "rljob_setting", "Job values that alerts compare with.", "name"),
+    _g(_C, "rljob_policy_version", "Weight version ids by state.", "state"),
+    _g(_C, "rljob_queue_depth", "Prompt groups by ledger state.", "queue"),
+    _g(_C, "rljob_inflight_limit", "Groups that the staleness bound still admits."),
+    _c(_C, "rljob_trajectories_total", "Submitted trajectories by outcome.", "outcome"),
+    _c(_C, "rljob_groups_dropped_total", "Dropped groups by reason.", "reason"),
+    _h(_C, "rljob_trajectory_staleness_steps", "Age in steps of each consumed group.", buckets=_STEPS),
+    _c(_C, "rljob_prompt_retries_total", "Prompts offered again, by class of failure.", "class"),
+    _c(
+        _C,
+        "rljob_infra_failures_total",
+        "Infrastructure failures by role and reason; never a reward.",
+        "role",
+        "reason",
+    ),
+    _c(_C, "rljob_zero_advantage_groups_total", "Groups whose advantages are all exactly 0."),
+    _c(_C, "rljob_leases_expired_total", "Leases that ran past their deadline."),
+    _c(_C, "rljob_fenced_calls_total", "Calls refused because their session or attempt was replaced."),
+    _h(_C, "rljob_group_seconds", "Seconds that a group spends in a phase.", "phase"),
+    _g(_C, "rljob_wait_share_ratio", "Share of time lost waiting, sliding window.", "waiter"),
+    _g(_C, "rljob_rollout_pressure_ratio", "Rollout capacity needed over capacity present; target 1."),
+    _g(_C, "rljob_last_progress_timestamp_seconds", "Unix time of the last progress."),
+    _g(_C, "rljob_reward_mean", "Mean raw reward of the last step."),
+    _g(_C, "rljob_reward_std", "Standard deviation of the raw reward of the last step."),
+    _g(_C, "rljob_reward_component_mean", "Mean of each named reward, last step.", "reward"),
+    _g(_C, "rljob_eval_score", "Last evaluation score.", "suite", "metric"),
+    _h(_C, "rljob_response_tokens", "Sampled tokens per row.", buckets=_TOKENS),
+    _g(_C, "rljob_truncated_ratio", "Share of rows cut by length, last step."),
+    _h(_C, "rljob_ledger_commit_seconds", "Seconds per ledger transaction.", buckets=_FAST),
+    _g(_C, "rljob_ledger_bytes", "Size of the ledger on disk."),
+    _c(_R, "rljob_tokens_total", "Tokens by kind.", "kind"),
+    _c(_R, "rljob_rollout_wait_seconds_total", "Slot-seconds without generation divided by slots.", "reason"),
+    _g(_R, "rljob_rollout_serving_version", "Weight version id that the engine serves."),
+    _g(_R, "rljob_rollout_version_lag", "Steps behind the newest published version."),
+    _h(_R, "rljob_weight_sync_seconds", "Seconds of a weight update by phase.", "phase"),
+    _c(_R, "rljob_weight_sync_bytes_total", "Bytes fetched by kind of artifact.", "kind"),
+    _g(_R, "rljob_weight_changed_ratio", "Changed elements of the newest version."),
+    _c(_R, "rljob_weight_sync_failures_total", "Failed weight updates.", "reason"),
+    _c(_R, "rljob_generation_paused_seconds_total", "Seconds during which generation was paused."),
+    _h(_R, "rljob_episode_seconds", "Seconds per episode."),
+    _h(_R, "rljob_drain_seconds", "Seconds of a drain by result.", "result"),
+    _h(_V, "rljob_verify_seconds", "Seconds per grading.", "reward", buckets=_FAST),
+    _c(_V, "rljob_verify_total", "Gradings by reward and outcome.", "reward", "outcome"),
+    _g(_V, "rljob_verifier_slots", "Gradings that can run at once."),
+    _g(_V, "rljob_verifier_busy_slots", "Gradings that run now."),
+    _g(_V, "rljob_verifier_waiting", "Items waiting for a slot."),
+    _c(_V, "rljob_sandbox_survivors_total", "Processes left after a kill; must stay 0."),
+    _h(_T, "rljob_step_seconds", "Seconds of a step by phase.", "phase"),
+    _c(_T, "rljob_trainer_wait_seconds_total", "Seconds that rank 0 waited.", "reason"),
+    _g(_T, "rljob_loss", "Loss of the last step by component.", "component"),
+    _g(_T, "rljob_entropy", "Mean entropy of sampled positions, nats."),
+    _g(_T, "rljob_grad_norm", "Global gradient norm before clipping."),
+    _g(_T, "rljob_learning_rate", "Learning rate of the last update."),
+    _g(_T, "rljob_kl_reference", "KL to the reference model, nats."),
+    _g(_T, "rljob_clip_fraction", "Share of tokens where a clip bound acted.", "bound"),
+    _g(_T, "rljob_masked_token_ratio", "Share of sampled tokens left out of the loss.", "reason"),
+    _g(_T, "rljob_mismatch_kl", "KL between engine and trainer on tokens of the current version, nats."),
+    _g(_T, "rljob_logprob_abs_diff", "Mean absolute log-probability difference, engine against trainer."),
+    _c(_T, "rljob_nonfinite_total", "Non-finite values seen.", "what"),
+    _g(_T, "rljob_mfu_ratio", "Model FLOPs utilisation against the dense bf16 peak."),
+    _g(_T, "rljob_gpu_memory_bytes", "Accelerator memory.", "kind"),
+    _h(_T, "rljob_checkpoint_seconds", "Seconds per checkpoint."),
+    _c(_T, "rljob_checkpoint_failures_total", "Checkpoints that failed."),
+    _g(_T, "rljob_checkpoint_last_success_timestamp_seconds", "Unix time of the last checkpoint."),
+)

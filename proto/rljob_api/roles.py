@@ -1,0 +1,394 @@
+"""The resolved config of each process: complete, frozen, nothing optional that a process would have to guess.
+
+`resolve.py` makes these from a manifest; the operator and the local runner write them as JSON; each program is
+started with `--config role.json`. Durations `_s`, sizes `_bytes`, fractions are floats in 0..1.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rljob_api import names
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+
+
+class JobIdentity(_Frozen):
+    """Which run this is. `uid` fences volumes and sessions of another job with the same name."""
+
+    name: str
+    namespace: str
+    uid: str
+    config_generation: int = 1
+
+
+class TlsConfig(_Frozen):
+    """Paths of PEM files; None in RoleConfig.tls means plain text."""
+
+    ca_file: str
+    cert_file: str
+    key_file: str
+    server_name: str = ""
+
+
+class CommonConfig(_Frozen):
+    """What every process has. `health_port` serves /healthz, /readyz, /metrics and POST /stop on loopback."""
+
+    job: JobIdentity
+    role: names.Role
+    pod: str
+    health_host: str = "0.0.0.0"
+    health_port: int
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    tls: TlsConfig | None = None
+    scratch_dir: str
+    num_threads: int = 0
+    cpu_affinity: tuple[int, ...] = ()
+
+
+class SamplingConfig(_Frozen):
+    """How tokens are drawn; the same fields as types.Sampling."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_tokens: int = 1024
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    greedy: bool = False
+    include_stop: bool = False
+
+
+class ColumnsConfig(_Frozen):
+    """Names of a record's columns; an empty id means the line number."""
+
+    prompt: str = "prompt"
+    answer: str = "answer"
+    id: str = ""
+
+
+class DataSourceConfig(_Frozen):
+    """One named source: exactly one of path, hub, reasoning_gym. Paths are absolute."""
+
+    name: str
+    weight: float = 1.0
+    path: str = ""
+    hub: str = ""
+    split: str = "train"
+    reasoning_gym: str = ""
+    reasoning_gym_config: dict[str, object] = Field(default_factory=dict)
+    size: int = 0
+    columns: ColumnsConfig = ColumnsConfig()
+    format: Literal["auto", "math", "code", "gsm8k", "clevr", "dialogue"] = "auto"
+    max_prompt_tokens: int
+    on_invalid_record: Literal["fail", "drop"] = "fail"
+
+
+class DataConfig(_Frozen):
+    """Training sources and how prompts are drawn from them. epochs 0: without end."""
+
+    train: tuple[DataSourceConfig, ...]
+    template: str = "chat"
+    shuffle: bool = True
+    epochs: int = 0
+
+
+class FilterConfig(_Frozen):
+    """Group filter on raw rewards; bounds inclusive; metric is `sum` or the name of a reward."""
+
+    enabled: bool = True
+    metric: str = "sum"
+    lower: float | None = None
+    upper: float | None = None
+    max_extra_groups: int
+
+
+class OverlongConfig(_Frozen):
+    """DAPO's length penalty, tokens."""
+
+    max_tokens: int
+    tail_tokens: int
+    factor: float
+
+
+class RewardShapingConfig(_Frozen):
+    """r' = clamp((r + bias) * scale, -clip, +clip), after the overlong penalty."""
+
+    scale: float = 1.0
+    bias: float = 0.0
+    clip: float = 20.0
+    overlong: OverlongConfig | None = None
+    zero_truncated: bool = False
+    mask_truncated: bool = False
+
+
+class NormalizeConfig(_Frozen):
+    """x' = (x - mu) / (sigma + eps), algorithms reference 5.1."""
+
+    mean: Literal["group", "batch", "none"]
+    std: Literal["group", "batch", "none"]
+    leave_one_out: bool = False
+    unbiased: bool = True
+    eps: float = 1e-6
+    std_center: Literal["subtracted", "own"] = "subtracted"
+
+
+class CorrectionConfig(_Frozen):
+    """Rollout correction, behave to prox (6.3). Absent bounds are open."""
+
+    level: Literal["token", "sequence"] = "token"
+    mode: Literal["none", "truncate", "mask"] = "truncate"
+    metric: Literal["ratio", "k1", "k2", "k3", "binaryKl"] = "ratio"
+    agg: Literal["mean", "sum", "max"] | None = None
+    low: float | None = None
+    high: float | None = 2.0
+    weighting: Literal["ratio", "none"] = "ratio"
+    batch_normalize: bool = False
+
+
+class LossConfig(_Frozen):
+    """The policy loss, algorithms reference 6."""
+
+    type: Literal["ppo"] = "ppo"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = None
+    proximal: Literal["recompute", "reuse", "loglinear", "behaviour"] = "recompute"
+    aggregation: Literal["tokenMean", "sequenceMean", "constant"] = "tokenMean"
+    constant_denominator: float
+    entropy_coef: float = 0.0
+    correction: CorrectionConfig | None = CorrectionConfig()
+    temperature: float = 1.0
+
+
+class AlgorithmConfig(_Frozen):
+    """What the coordinator needs to turn rewards into advantages and groups into batches."""
+
+    advantage_estimator: Literal["grpo", "drgrpo", "rloo", "liteppo"] = "grpo"
+    group_size: int
+    prompts_per_step: int
+    minibatches: int = 1
+    epochs: int = 1
+    rewards: RewardShapingConfig = RewardShapingConfig()
+    normalize_reward: NormalizeConfig
+    filter: FilterConfig
+
+
+class AsyncConfig(_Frozen):
+    """Staleness in steps. on_stale wait is verl's dropless strategy."""
+
+    max_off_policy_steps: int
+    on_stale: Literal["drop", "wait"] = "drop"
+    in_flight_weight_updates: bool = True
+    max_inflight_groups: int
+
+
+class EvaluationSuite(_Frozen):
+    """One evaluation suite."""
+
+    source: DataSourceConfig
+    samples_per_prompt: int = 1
+
+
+class EvaluationConfig(_Frozen):
+    """When and how to evaluate. every_steps 0: not during training; the last step is evaluated if suites exist."""
+
+    every_steps: int
+    before_training: bool
+    suites: tuple[EvaluationSuite, ...]
+    sampling: SamplingConfig
+    max_inflight: int = 64
+
+
+class FailureConfig(_Frozen):
+    """Budgets of the failure policy that the coordinator enforces."""
+
+    max_infra_attempts_per_prompt: int = 5
+    max_data_attempts_per_prompt: int = 2
+    min_group_fraction: float = 1.0
+    min_step_batch_fraction: float = 1.0
+    max_infra_failure_fraction: float = 0.2
+    stall_timeout_s: float = 600.0
+    stall_action: Literal["Condition", "Restart", "Fail"] = "Condition"
+
+
+class ModelConfig(_Frozen):
+    """`path` is a folder or hub id as the process should load it; builtin names are made under cache_dir."""
+
+    name: str
+    revision: str = ""
+    tokenizer: str = ""
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    trust_remote_code: bool = False
+    path: str = ""
+    cache_dir: str
+
+
+class CoordinatorConfig(CommonConfig):
+    """Everything that `rljob-coordinator` reads."""
+
+    kind: Literal["coordinator"] = "coordinator"
+    bind_host: str
+    control_port: int
+    store_port: int
+    store_address: str
+    state_dir: str
+    max_steps: int
+    seed: int
+    data: DataConfig
+    sampling: SamplingConfig
+    algorithm: AlgorithmConfig
+    staleness: AsyncConfig
+    evaluation: EvaluationConfig
+    failure: FailureConfig
+    world_size: int
+    max_tokens_per_micro_batch: int
+    publish_every_steps: int = 1
+    checkpoint_every_steps: int
+    keep_versions: int = 3
+    lease_s: float = 60.0
+    heartbeat_s: float = 1.0
+    expected_rollouts: int = 1
+
+
+class EngineConfig(_Frozen):
+    """vLLM engine arguments; None leaves vLLM's default."""
+
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float | None = None
+    max_model_len: int
+    max_num_seqs: int
+    enforce_eager: bool = False
+    dtype: str = "bfloat16"
+    kv_cache_dtype: str = "auto"
+    kv_cache_bytes: int = 0
+    extra_args: dict[str, object] = Field(default_factory=dict)
+
+
+class RewardSummary(_Frozen):
+    """Name and weight of one reward, for parts and metrics."""
+
+    name: str
+    weight: float
+
+
+class RolloutConfig(CommonConfig):
+    """Everything that `rljob-rollout` reads."""
+
+    kind: Literal["rollout"] = "rollout"
+    coordinator_address: str
+    verifier_addresses: tuple[str, ...]
+    model: ModelConfig
+    engine: EngineConfig
+    template: str
+    workflow: str
+    workflow_config: dict[str, object] = Field(default_factory=dict)
+    group_size: int
+    max_groups_in_flight: int
+    in_flight_weight_updates: bool
+    kv_cache_policy: Literal["keep", "recompute"] = "keep"
+    max_off_policy_steps: int
+    drain_s: float
+    pause_deadline_s: float = 10.0
+    verify_timeout_s: float
+    max_infra_attempts: int
+    seed: int
+    dump_dir: str = ""
+    publish_port: int = 0
+
+
+class GraderConfig(_Frozen):
+    """One entry of verifier.rewards[]."""
+
+    name: str
+    type: str
+    weight: float = 1.0
+    mode: Literal["strict", "compat"] = "strict"
+    config: dict[str, object] = Field(default_factory=dict)
+
+
+class VerifierConfig(CommonConfig):
+    """Everything that `rljob-verifier` reads."""
+
+    kind: Literal["verifier"] = "verifier"
+    bind_host: str
+    port: int
+    rewards: tuple[GraderConfig, ...]
+    isolation: str = "sandbox"
+    allow_unsafe: bool = False
+    timeout_s: float = 10.0
+    memory_bytes: int = 512 << 20
+    max_output_bytes: int = 64 << 10
+    max_concurrent: int
+    max_waiting: int = 4096
+
+
+class OptimizerConfig(_Frozen):
+    """AdamW with fp32 masters. warmup counts steps."""
+
+    learning_rate: float
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    max_grad_norm: float = 1.0
+
+
+class DeepSpeedConfig(_Frozen):
+    """ZeRO stage and offload; `extra` holds keys that we do not set ourselves."""
+
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    extra: dict[str, object] = Field(default_factory=dict)
+
+
+class CheckpointConfig(_Frozen):
+    """keep_every 0: none beyond keep_last. Directories are absolute."""
+
+    dir: str
+    every_steps: int
+    keep_last: int
+    keep_every: int = 0
+    export_hugging_face: bool = True
+    export_dir: str
+    save_optimizer: bool = True
+
+
+class TrainerConfig(CommonConfig):
+    """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks."""
+
+    kind: Literal["trainer"] = "trainer"
+    coordinator_address: str
+    store_address: str
+    model: ModelConfig
+    nodes: int
+    processes_per_node: int
+    node_rank: int = 0
+    rendezvous_host: str
+    rendezvous_port: int
+    attempt: int
+    max_steps: int
+    seed: int
+    loss: LossConfig
+    minibatches: int
+    epochs: int
+    optimizer: OptimizerConfig
+    deepspeed: DeepSpeedConfig
+    gradient_checkpointing: bool
+    logits_chunk_tokens: int
+    max_tokens_per_micro_batch: int
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    master_weights_dtype: Literal["float32"] = "float32"
+    publish_every_steps: int = 1
+    checkpoint: CheckpointConfig
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+RoleConfig = Annotated[CoordinatorConfig | RolloutConfig | VerifierConfig | TrainerConfig, Field(discriminator="kind")]

@@ -1,0 +1,522 @@
+"""The frozen types that cross process boundaries.
+
+Conventions, said once: log-probabilities are in nats, of softmax(logits / temperature) at the sampling temperature.
+Steps count from 1; V is the number of completed steps. A weight *version* is the publish counter that names bytes,
+0 being the initial weights; the version's *step* is what every staleness formula uses. Times named `_at` are unix
+seconds. Arrays are flat memoryviews in native little-endian order: `Ints` int32, `Floats` float32, `Mask` uint8;
+numpy and torch read them without a copy. Suffixes: [L] tokens of a row, [T] tokens of a micro-batch, [N] its
+sampled tokens.
+"""
+
+import array
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NewType, TypeAlias
+
+from rljob_api import errors, names
+
+Ints: TypeAlias = "memoryview[int]"
+Floats: TypeAlias = "memoryview[float]"
+Mask: TypeAlias = "memoryview[int]"
+
+SessionToken = NewType("SessionToken", str)
+LeaseId = NewType("LeaseId", str)
+GroupId = NewType("GroupId", str)
+VersionId = NewType("VersionId", int)
+
+NO_VERSION = -1
+NO_TURN = -1
+
+
+def ints(values: Iterable[int]) -> Ints:
+    """Return an int32 view of `values`. Raises OverflowError beyond 32 bits."""
+    return memoryview(array.array("i", values))
+
+
+def floats(values: Iterable[float]) -> Floats:
+    """Return a float32 view of `values`."""
+    return memoryview(array.array("f", values))
+
+
+def mask(values: Iterable[int]) -> Mask:
+    """Return a uint8 view of `values`."""
+    return memoryview(array.array("B", values))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn. `greedy` means temperature 0 and is for evaluation only. `top_k` 0 is off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_tokens: int = 1024
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    greedy: bool = False
+    include_stop: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRecord:
+    """One record of a data source. `columns` holds the record's own columns; `prompt`, `answer`, `id` are canonical."""
+
+    prompt_id: str
+    source: str
+    columns: Mapping[str, object]
+    epoch: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLease:
+    """The right to generate one prompt group until its deadline. `pinned_version` is set for evaluation only."""
+
+    lease_id: LeaseId
+    group_id: GroupId
+    kind: names.GroupKind
+    attempt: int
+    deadline_s: float
+    prompt: PromptRecord
+    group_size: int
+    sampling: Sampling
+    seed: int
+    version_floor_step: int = 0
+    pinned_version: VersionId | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a grader says of one completion. `reward` is None exactly for reason infra_failure."""
+
+    reward: float | None
+    reason: names.VerdictReason
+    outcome: names.VerifyOutcome
+    formatted: bool = False
+    truncated: bool = False
+    extracted: str = ""
+    detail: str = ""
+    parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    grader: str = ""
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    attempt: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a reward where there must be none, and the reverse."""
+        if (self.reward is None) != (self.reason is names.VerdictReason.INFRA_FAILURE):
+            raise errors.WireError(f"a verdict with reason {self.reason} cannot have reward {self.reward}")
+        if self.reward is not None and not math.isfinite(self.reward):
+            raise errors.WireError(f"reward {self.reward} is not finite")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyItem:
+    """One completion to grade. Idempotent on (sample_id, attempt)."""
+
+    sample_id: str
+    attempt: int
+    prompt: str
+    completion: str
+    columns: Mapping[str, object]
+    truncated: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One row: prompt, sampled and inserted tokens in order, checked at construction.
+
+    tokens [L] int32. loss_mask [L]: 1 on tokens that the policy sampled. logprobs [L]: behaviour log-probability of
+    the token at the same index, 0.0 where loss_mask is 0. versions [L]: id of the version that sampled the token as
+    the engine asserted it, -1 elsewhere; ids never decrease along a row. turn_ids [L]: 0, 1, 2, ... on sampled
+    tokens, never decreasing, -1 elsewhere. `truncated` comes from the engine's finish reason.
+    Raises WireError if lengths differ, no prompt or sampled token exists, or a value breaks these rules.
+    """
+
+    tokens: Ints
+    loss_mask: Mask
+    logprobs: Floats
+    versions: Ints
+    turn_ids: Ints
+    truncated: bool
+    reward: float
+    raw_reward: float
+    verdict: Verdict
+    sample_index: int
+    stop_reason: str = "stop"
+    num_turns: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the row."""
+        _check_lengths(self)
+        _check_sampled(self)
+        if not (math.isfinite(self.reward) and math.isfinite(self.raw_reward)):
+            raise errors.WireError(f"reward {self.reward} or raw reward {self.raw_reward} is not finite")
+
+    @property
+    def num_sampled(self) -> int:
+        """Return sum(loss_mask)."""
+        return sum(self.loss_mask)
+
+    @property
+    def prompt_len(self) -> int:
+        """Return the index of the first sampled token."""
+        return self.loss_mask.tobytes().index(1)
+
+
+def _check_lengths(row: Trajectory) -> None:
+    length = len(row.tokens)
+    for name in ("loss_mask", "logprobs", "versions", "turn_ids"):
+        if len(getattr(row, name)) != length:
+            raise errors.WireError(f"{name} has {len(getattr(row, name))} entries for {length} tokens")
+    flags = row.loss_mask.tobytes()
+    if flags.strip(b"\x00\x01"):
+        raise errors.WireError("loss_mask holds values other than 0 and 1")
+    if b"\x01" not in flags:
+        raise errors.WireError("the row has no sampled token")
+    if flags[0] == 1:
+        raise errors.WireError("the row has no prompt token")
+
+
+def _check_sampled(row: Trajectory) -> None:
+    version, turn = 0, 0
+    for index, sampled in enumerate(row.loss_mask):
+        logprob = row.logprobs[index]
+        if not sampled:
+            if logprob != 0.0 or row.versions[index] != NO_VERSION or row.turn_ids[index] != NO_TURN:
+                raise errors.WireError(f"token {index} was not sampled but has a logprob, version or turn id")
+            continue
+        if not math.isfinite(logprob) or logprob > names.LOGPROB_ROUNDING or logprob == names.VLLM_MISSING_LOGPROB:
+            raise errors.WireError(f"logprob {logprob} of token {index} is not a log-probability")
+        if row.versions[index] < version:
+            raise errors.WireError(f"version {row.versions[index]} of token {index} follows version {version}")
+        if row.turn_ids[index] < turn:
+            raise errors.WireError(f"turn {row.turn_ids[index]} of token {index} follows turn {turn}")
+        version, turn = row.versions[index], row.turn_ids[index]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFailure:
+    """A member of a group that has no trajectory. `infra` failures are masked, never scored."""
+
+    sample_index: int
+    role: str
+    reason: str
+    detail: str = ""
+    infra: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PromptGroup:
+    """What a rollout submits for one lease: the scored members, the failed ones, and when they were generated."""
+
+    lease_id: LeaseId
+    group_id: GroupId
+    attempt: int
+    trajectories: Sequence[Trajectory]
+    failures: Sequence[MemberFailure] = ()
+    generate_started_at: float = 0.0
+    generate_finished_at: float = 0.0
+    verify_s: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSample:
+    """One row with its advantage, ready for packing. advantages, version_steps [N]: per sampled token, in order."""
+
+    group_id: GroupId
+    sample_index: int
+    row: int
+    tokens: Ints
+    loss_mask: Mask
+    logprobs: Floats
+    version_steps: Ints
+    advantages: Floats
+    raw_reward: float
+    shaped_reward: float
+    truncated: bool = False
+    masked: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Tokens [start, end) of a micro-batch; they attend causally to the segment and to all of the parent."""
+
+    start: int
+    end: int
+    parent: int = -1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RowHeader:
+    """What the trainer needs to know of a row as a whole; `num_tokens` is sum(m) of the row."""
+
+    group_id: GroupId
+    sample_index: int
+    num_tokens: int
+    row: int
+    raw_reward: float
+    shaped_reward: float
+    truncated: bool = False
+    masked: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Packed rows without padding. Segments tile [0, T) in order; a parent stands before its children, without one.
+
+    tokens, position_ids [T]. Per sampled token [N]: target_index (where it stands), predictor_index (the position
+    whose output predicts it: the one before it, or the last token of the parent if it opens its segment), logprobs
+    (behaviour), advantages, version_steps, row_index (into `rows`).
+    """
+
+    update: int
+    tokens: Ints
+    position_ids: Ints
+    segments: Sequence[Segment]
+    target_index: Ints
+    predictor_index: Ints
+    logprobs: Floats
+    advantages: Floats
+    version_steps: Ints
+    row_index: Ints
+    rows: Sequence[RowHeader]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Minibatch:
+    """Denominators of one optimizer update over ALL ranks, counted before the micro-batch split."""
+
+    num_tokens: int
+    num_rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHeader:
+    """What FetchBatch answers first. Only kind BATCH is followed by micro-batches."""
+
+    kind: names.BatchKind
+    step: int
+    trainer_version: int = 0
+    num_updates: int = 1
+    num_micro_batches: int = 0
+    minibatches: Sequence[Minibatch] = ()
+    wait_reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """One tensor of the image: Hugging Face name, dtype name, shape, byte range. `tied` names share its bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    length: int
+    tied: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The image's layout in image order: embeddings, layers ascending, final norm, head; 64-byte aligned starts."""
+
+    layout_id: str
+    tensors: tuple[TensorSpec, ...]
+    image_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Stored bytes of a version. `artifact_id` is the BLAKE3 hex digest of the bytes: content-addressed."""
+
+    artifact_id: str
+    encoding: str
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WeightVersion:
+    """The manifest of one published version. `digests`: xxh3-128 of each tensor's bytes by index in the layout."""
+
+    job: str
+    version: VersionId
+    step: int
+    attempt: int
+    parent: int
+    created_at: float
+    layout_id: str
+    digests: Mapping[int, bytes]
+    state_hash: str
+    kind: str = "anchor"
+    base: int = NO_VERSION
+    base_state_hash: str = ""
+    artifacts: tuple[Artifact, ...] = ()
+    changed: int = 0
+    changed_ratio: float = 1.0
+    fallback_reason: str = ""
+    exporter: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSource:
+    """Where an artifact may be pulled from: the store, or a peer."""
+
+    address: str
+    kind: str
+    path: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class VersionPlan:
+    """What a receiver must fetch, in order, to reach the version that it asked for."""
+
+    chain: tuple[WeightVersion, ...]
+    sources: tuple[WeightSource, ...]
+    layout: Layout | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSync:
+    """One applied (or failed) weight update of a rollout. `failure` is empty when it was applied."""
+
+    version: VersionId
+    step: int
+    fetch_s: float
+    verify_s: float
+    pause_s: float
+    apply_s: float
+    total_s: float
+    num_bytes: int
+    requests_in_flight: int
+    finished_at: float
+    failure: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutLoad:
+    """What a rollout does. Totals count from process start; waits are slot-seconds divided by slots."""
+
+    running_sequences: int = 0
+    groups_in_flight: int = 0
+    generated_tokens: int = 0
+    prompt_tokens: int = 0
+    generating_s: float = 0.0
+    paused_s: float = 0.0
+    wait_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    waiting_for: str = ""
+    waiting_since: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """The answer to Register: the fencing token and the head of the version table."""
+
+    token: SessionToken
+    head_version: VersionId
+    head_step: int
+    heartbeat_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseGrant:
+    """The answer to LeaseGroups."""
+
+    leases: Sequence[GroupLease]
+    wait_reason: str = ""
+    finished: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatOrder:
+    """The answer to Heartbeat. Cancel comes before load: hopeless generation ends before a new version is taken."""
+
+    drain: bool
+    cancel: Sequence[LeaseId]
+    load_version: VersionId
+    finished: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitAnswer:
+    """The recorded answer to a submitted group; the same for every repetition of (group, attempt)."""
+
+    outcome: names.TrajectoryOutcome
+    detail: str = ""
+    duplicate: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """One process that waits: for what, on which role, since when (unix seconds)."""
+
+    role: str
+    pod: str
+    what: str
+    on_role: str = ""
+    since: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PodStatus:
+    """One registered process as the coordinator sees it."""
+
+    role: str
+    pod: str
+    serving_version: int = NO_VERSION
+    serving_step: int = 0
+    leases: int = 0
+    last_seen: float = 0.0
+    state: str = ""
+    attempt: int = 0
+    rank: int = 0
+    ready: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationResult:
+    """One suite evaluated wholly on one version. accuracy: share with score exactly 1; score: mean."""
+
+    suite: str
+    step: int
+    version: int
+    accuracy: float
+    n: int
+    score: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1."""
+
+    job: str
+    phase: names.Phase
+    reason: str = ""
+    step: int = 0
+    max_steps: int = 0
+    published_version: int = 0
+    live_version: int = 0
+    oldest_serving_version: int = 0
+    version_lag_steps: int = 0
+    progress: int = 0
+    last_progress_at: float = 0.0
+    queue_depth: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    trajectories: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    reward_mean: float | None = None
+    reward_delta: float | None = None
+    pods: Sequence[PodStatus] = ()
+    waiting: Sequence[Waiting] = ()
+    evaluations: Sequence[EvaluationResult] = ()
+    checkpoint_step: int = 0
+    checkpoint_uri: str = ""
+    checkpoint_at: float = 0.0
+    trainer_wait_share: float = 0.0
+    rollout_wait_share: float = 0.0
+    tokens_per_s: float = 0.0
+    step_s: float = 0.0
+    config_generation: int = 0
+    started_at: float = 0.0
+    first_step_at: float = 0.0
+    evaluating: str = ""

@@ -1,0 +1,177 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TensorSpec(_message.Message):
+    __slots__ = ("name", "dtype", "shape", "offset", "length", "tied")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    TIED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    offset: int
+    length: int
+    tied: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., tied: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Layout(_message.Message):
+    __slots__ = ("layout_id", "tensors", "image_bytes")
+    LAYOUT_ID_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    layout_id: str
+    tensors: _containers.RepeatedCompositeFieldContainer[TensorSpec]
+    image_bytes: int
+    def __init__(self, layout_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., image_bytes: _Optional[int] = ...) -> None: ...
+
+class Artifact(_message.Message):
+    __slots__ = ("artifact_id", "encoding", "bytes", "blake3")
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    BLAKE3_FIELD_NUMBER: _ClassVar[int]
+    artifact_id: str
+    encoding: str
+    bytes: int
+    blake3: str
+    def __init__(self, artifact_id: _Optional[str] = ..., encoding: _Optional[str] = ..., bytes: _Optional[int] = ..., blake3: _Optional[str] = ...) -> None: ...
+
+class TensorDigest(_message.Message):
+    __slots__ = ("index", "xxh3_128")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    XXH3_128_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    xxh3_128: bytes
+    def __init__(self, index: _Optional[int] = ..., xxh3_128: _Optional[bytes] = ...) -> None: ...
+
+class VersionManifest(_message.Message):
+    __slots__ = ("job", "version", "step", "attempt", "parent", "created_at", "layout_id", "digests", "state_hash", "kind", "base", "base_state_hash", "artifacts", "changed", "changed_ratio", "fallback_reason", "exporter")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_HASH_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    BASE_STATE_HASH_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_RATIO_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPORTER_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    version: int
+    step: int
+    attempt: int
+    parent: int
+    created_at: float
+    layout_id: str
+    digests: _containers.RepeatedCompositeFieldContainer[TensorDigest]
+    state_hash: str
+    kind: str
+    base: int
+    base_state_hash: str
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    changed: int
+    changed_ratio: float
+    fallback_reason: str
+    exporter: str
+    def __init__(self, job: _Optional[str] = ..., version: _Optional[int] = ..., step: _Optional[int] = ..., attempt: _Optional[int] = ..., parent: _Optional[int] = ..., created_at: _Optional[float] = ..., layout_id: _Optional[str] = ..., digests: _Optional[_Iterable[_Union[TensorDigest, _Mapping]]] = ..., state_hash: _Optional[str] = ..., kind: _Optional[str] = ..., base: _Optional[int] = ..., base_state_hash: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., changed: _Optional[int] = ..., changed_ratio: _Optional[float] = ..., fallback_reason: _Optional[str] = ..., exporter: _Optional[str] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ("session", "manifest", "layout")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    manifest: VersionManifest
+    layout: Layout
+    def __init__(self, session: _Optional[str] = ..., manifest: _Optional[_Union[VersionManifest, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ...) -> None: ...
+
+class PublishReply(_message.Message):
+    __slots__ = ("outcome", "head_version", "detail")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    HEAD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    outcome: str
+    head_version: int
+    detail: str
+    def __init__(self, outcome: _Optional[str] = ..., head_version: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class ManifestRequest(_message.Message):
+    __slots__ = ("session", "want", "have", "layout")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    WANT_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    want: int
+    have: int
+    layout: bool
+    def __init__(self, session: _Optional[str] = ..., want: _Optional[int] = ..., have: _Optional[int] = ..., layout: bool = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("address", "kind", "path")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    kind: str
+    path: str
+    def __init__(self, address: _Optional[str] = ..., kind: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class ManifestReply(_message.Message):
+    __slots__ = ("chain", "layout", "sources")
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    chain: _containers.RepeatedCompositeFieldContainer[VersionManifest]
+    layout: Layout
+    sources: _containers.RepeatedCompositeFieldContainer[Source]
+    def __init__(self, chain: _Optional[_Iterable[_Union[VersionManifest, _Mapping]]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class HeadChange(_message.Message):
+    __slots__ = ("version", "step")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    step: int
+    def __init__(self, version: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class PullRequest(_message.Message):
+    __slots__ = ("artifact_id", "offset", "length", "session")
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    artifact_id: str
+    offset: int
+    length: int
+    session: str
+    def __init__(self, artifact_id: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., session: _Optional[str] = ...) -> None: ...
+
+class UploadReply(_message.Message):
+    __slots__ = ("artifact_id", "bytes")
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    artifact_id: str
+    bytes: int
+    def __init__(self, artifact_id: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...

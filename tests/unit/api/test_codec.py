@@ -1,0 +1,139 @@
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from rljob_api import codec, errors, names, types
+from rljob_testing import makers
+
+token = st.integers(0, 2**31 - 1)
+logprob = st.floats(-50, 0, width=32)
+
+
+@st.composite
+def trajectories(draw: st.DrawFn) -> types.Trajectory:
+    prompt = draw(st.lists(token, min_size=1, max_size=20))
+    completion = draw(st.lists(token, min_size=1, max_size=20))
+    count = len(completion)
+    return makers.make_trajectory(
+        prompt=prompt,
+        completion=completion,
+        versions=sorted(draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))),
+        logprobs=draw(st.lists(logprob, min_size=count, max_size=count)),
+        reward=draw(st.floats(-1e6, 1e6)),
+        sample_index=draw(st.integers(0, 63)),
+        truncated=draw(st.booleans()),
+    )
+
+
+@hypothesis.given(st.lists(trajectories(), max_size=4))
+def test_group_comes_back_from_its_bytes_as_it_was(rows: list[types.Trajectory]) -> None:
+    failure = types.MemberFailure(sample_index=7, role="verifier", reason="timeout", detail="no answer", infra=True)
+    group = types.PromptGroup(
+        lease_id=types.LeaseId("l"),
+        group_id=types.GroupId("g"),
+        attempt=3,
+        trajectories=tuple(rows),
+        failures=(failure,),
+        generate_started_at=1.5,
+        generate_finished_at=2.5,
+        verify_s=0.25,
+    )
+    assert codec.decode_group(codec.encode_group(group)) == group
+
+
+def test_decoded_arrays_are_views_of_the_message_not_copies() -> None:
+    data = bytes(range(8))
+    assert codec.ints_from(data).obj is data
+
+
+def test_bytes_that_are_no_whole_values_are_refused() -> None:
+    with pytest.raises(errors.WireError, match="no whole number of 4-byte values"):
+        codec.ints_from(b"12345")
+
+
+@pytest.mark.parametrize("spans", [[(0, 3, 1), (2, 4, 2)], [(3, 3, 1)], [(2, 9, 1)]])
+def test_version_spans_that_overlap_or_stick_out_are_refused(spans: list[tuple[int, int, int]]) -> None:
+    request = codec.group_to(makers.make_group(), "")
+    row = request.trajectories[0]
+    del row.versions[:]
+    for start, end, version in spans:
+        row.versions.add(start=start, end=end, version=version)
+    with pytest.raises(errors.WireError, match="does not fit"):
+        codec.group_from(request)
+
+
+def test_version_spans_are_runs_of_equal_ids_without_the_prompt() -> None:
+    row = makers.make_trajectory(prompt=(1, 2), completion=(3, 4, 5), versions=[6, 6, 7])
+    message = codec.trajectory_to(row)
+    assert [(span.start, span.end, span.version) for span in message.versions] == [(2, 4, 6), (4, 5, 7)]
+
+
+def test_micro_batch_comes_back_from_its_bytes_as_it_was() -> None:
+    batch = types.MicroBatch(
+        update=1,
+        tokens=types.ints([1, 2, 3, 4]),
+        position_ids=types.ints([0, 1, 2, 2]),
+        segments=(
+            types.Segment(start=0, end=2),
+            types.Segment(start=2, end=3, parent=0),
+            types.Segment(start=3, end=4, parent=0),
+        ),
+        target_index=types.ints([2, 3]),
+        predictor_index=types.ints([1, 1]),
+        logprobs=types.floats([-0.5, -1.5]),
+        advantages=types.floats([1.0, -1.0]),
+        version_steps=types.ints([0, 1]),
+        row_index=types.ints([0, 1]),
+        rows=(
+            types.RowHeader(
+                group_id=types.GroupId("g"), sample_index=0, num_tokens=1, row=0, raw_reward=1, shaped_reward=1
+            ),
+            types.RowHeader(
+                group_id=types.GroupId("g"), sample_index=1, num_tokens=1, row=1, raw_reward=0, shaped_reward=0
+            ),
+        ),
+    )
+    assert codec.decode_micro_batch(codec.encode_micro_batch(batch)) == batch
+
+
+def test_lease_of_an_evaluation_keeps_its_pinned_version_zero() -> None:
+    lease = types.GroupLease(
+        lease_id=types.LeaseId("l"),
+        group_id=types.GroupId("g"),
+        kind=names.GroupKind.EVALUATION,
+        attempt=1,
+        deadline_s=60.0,
+        prompt=types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "é", "answer": 3}),
+        group_size=1,
+        sampling=types.Sampling(greedy=True, stop=("\n",)),
+        seed=2**63 + 5,
+        pinned_version=types.VersionId(0),
+    )
+    assert codec.lease_from(codec.lease_to(lease)) == lease
+
+
+def test_record_that_is_no_json_object_is_refused() -> None:
+    with pytest.raises(errors.WireError, match="JSON list, not an object"):
+        codec.columns_from("[1]")
+
+
+def test_unknown_reason_of_a_newer_peer_is_refused_with_the_known_ones() -> None:
+    message = codec.verdict_to(makers.make_verdict(1.0))
+    message.reason = "moon_phase"
+    with pytest.raises(errors.WireError, match="moon_phase.*known: ok, wrong"):
+        codec.verdict_from(message)
+
+
+def test_status_comes_back_from_its_message_as_it_was() -> None:
+    status = types.RunStatus(
+        job="j",
+        phase=names.Phase.RUNNING,
+        step=4,
+        max_steps=9,
+        queue_depth={"queued": 2},
+        reward_mean=0.5,
+        pods=(types.PodStatus(role="rollout", pod="rollout-0", serving_version=3, ready=True),),
+        waiting=(types.Waiting(role="trainer", pod="trainer-0", what="batch 5", on_role="rollout", since=1.0),),
+        evaluations=(types.EvaluationResult(suite="s", step=0, version=0, accuracy=0.25, n=4, score=0.25),),
+    )
+    assert codec.status_from(codec.status_to(status)) == status

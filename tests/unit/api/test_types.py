@@ -1,0 +1,48 @@
+import dataclasses
+
+import pytest
+
+from rljob_api import errors, names, types
+from rljob_testing import makers
+
+
+def test_row_knows_where_its_prompt_ends_and_how_many_tokens_were_sampled() -> None:
+    row = makers.make_trajectory(prompt=(1, 2, 3), completion=(4, 5))
+    assert (row.prompt_len, row.num_sampled) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logprobs": types.floats([0, 0, 0, -1])}, "logprobs has 4 entries for 5 tokens"),
+        ({"loss_mask": types.mask([0, 0, 0, 0, 0])}, "no sampled token"),
+        ({"loss_mask": types.mask([0, 0, 0, 1, 2])}, "other than 0 and 1"),
+        ({"loss_mask": types.mask([1, 1, 1, 1, 1])}, "no prompt token"),
+        ({"logprobs": types.floats([0, 0, 0, -1, float("nan")])}, "is not a log-probability"),
+        ({"logprobs": types.floats([0, 0, 0, -1, float("-inf")])}, "is not a log-probability"),
+        ({"logprobs": types.floats([0, 0, 0, -1, 0.01])}, "is not a log-probability"),
+        ({"logprobs": types.floats([0, 0, 0, -1, -9999.0])}, "is not a log-probability"),
+        ({"logprobs": types.floats([0, 0, -1, -1, -1])}, "was not sampled but has a logprob"),
+        ({"versions": types.ints([-1, -1, -1, 4, 3])}, "follows version 4"),
+        ({"versions": types.ints([-1, -1, -1, -1, 0])}, "follows version 0"),
+        ({"turn_ids": types.ints([-1, -1, -1, 1, 0])}, "follows turn 1"),
+        ({"reward": float("inf")}, "not finite"),
+    ],
+)
+def test_row_that_breaks_a_rule_is_refused_at_construction(change: dict[str, object], message: str) -> None:
+    with pytest.raises(errors.WireError, match=message):
+        dataclasses.replace(makers.make_trajectory(), **change)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_logprob_above_zero_by_rounding_only_is_accepted() -> None:
+    assert makers.make_trajectory(logprobs=[1e-5, 0.0]).num_sampled == 2
+
+
+def test_infra_failure_cannot_carry_a_reward() -> None:
+    with pytest.raises(errors.WireError, match="cannot have reward 0.0"):
+        types.Verdict(reward=0.0, reason=names.VerdictReason.INFRA_FAILURE, outcome=names.VerifyOutcome.INFRA_ERROR)
+
+
+def test_graded_verdict_cannot_lack_a_reward() -> None:
+    with pytest.raises(errors.WireError, match="cannot have reward None"):
+        types.Verdict(reward=None, reason=names.VerdictReason.WRONG, outcome=names.VerifyOutcome.FAIL)

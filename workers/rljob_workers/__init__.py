@@ -1,0 +1,1 @@
+"""What handles tokens: the four programs of a job, the local runner and the command line."""

@@ -1,0 +1,1 @@
+"""What every process needs: boot, logs, metrics, health, clock, retry. Knows nothing of tokens."""

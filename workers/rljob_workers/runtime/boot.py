@@ -1,0 +1,115 @@
+"""How a program of a job starts and ends: --config, logging, exit codes, the last line, and dying with its parent."""
+
+import argparse
+import ctypes
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import pydantic
+
+from rljob_api import errors, names, roles
+from rljob_workers.runtime import logs
+
+logger = logging.getLogger(__name__)
+
+ConfigT = TypeVar("ConfigT", bound=roles.CommonConfig)
+_PR_SET_PDEATHSIG = 1
+_EXIT_BY_ERROR: tuple[tuple[type[errors.RLJobError], names.ExitCode], ...] = (
+    (errors.ManifestError, names.ExitCode.CONFIGURATION),
+    (errors.DataError, names.ExitCode.CONFIGURATION),
+    (errors.SandboxError, names.ExitCode.ISOLATION_REFUSED),
+    (errors.UnavailableError, names.ExitCode.INFRASTRUCTURE),
+    (errors.WeightsError, names.ExitCode.INFRASTRUCTURE),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation(Generic[ConfigT]):
+    """A parsed command line."""
+
+    config: ConfigT
+    config_path: pathlib.Path
+    check: bool
+    sources: pathlib.Path | None
+
+
+def parse(
+    config_type: type[ConfigT], *, program: str, about: str, argv: Sequence[str] | None = None
+) -> Invocation[ConfigT]:
+    """Read `--config role.json`. Ends the process with exit code 78 and a sentence per problem if it is no good."""
+    parser = argparse.ArgumentParser(prog=program, description=about)
+    parser.add_argument("--config", required=True, type=pathlib.Path, help="the role's resolved config, JSON")
+    parser.add_argument("--check", action="store_true", help="check inputs, print one problem a line, start nothing")
+    parser.add_argument(
+        "--sources", type=pathlib.Path, help="with --check: the coordinator's config, for its data sources"
+    )
+    arguments = parser.parse_args(argv)
+    return Invocation(
+        config=read_config(config_type, arguments.config),
+        config_path=arguments.config,
+        check=arguments.check,
+        sources=arguments.sources,
+    )
+
+
+def read_config(config_type: type[ConfigT], path: pathlib.Path) -> ConfigT:
+    """Return the config in `path`. Raises SystemExit(78) with a message that names the file and field."""
+    try:
+        return config_type.model_validate_json(path.read_bytes())
+    except OSError as error:
+        print(f"error: cannot read --config {path}: {error.strerror}", file=sys.stderr)
+    except pydantic.ValidationError as error:
+        for problem in error.errors():
+            field = ".".join(str(part) for part in problem["loc"])
+            print(f"error: {path}: {field}: {problem['msg']}", file=sys.stderr)
+    raise SystemExit(int(names.ExitCode.CONFIGURATION))
+
+
+def configure_process(config: roles.CommonConfig) -> None:
+    """Set up logging and make this process die with the one that started it, where that one asked for it."""
+    identity: dict[str, object] = {
+        "rljob_namespace": config.job.namespace,
+        "rljob": config.job.name,
+        "role": str(config.role),
+        "pod": config.pod,
+    }
+    logs.configure(level=config.log_level, identity=identity)
+    if os.environ.get("RLJOB_DIE_WITH_PARENT"):
+        die_with_parent()
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to SIGKILL this process when its parent THREAD ends (Linux prctl); call it at a child's start."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def run_main(main: Callable[[], int | None], *, termination_log: str = "/dev/termination-log") -> int:
+    """Run `main` and return its exit code; an error of the tree becomes a code, a log line, a termination message."""
+    try:
+        code, reason = int(main() or 0), ""
+    except errors.RLJobError as error:
+        code, reason = exit_code(error), f"{error.name}: {error}"
+        logger.error("ended: %s", error, extra={"error_class": error.name}, exc_info=code == names.ExitCode.FAILED)
+    except KeyboardInterrupt:
+        code, reason = int(names.ExitCode.INTERRUPTED), "interrupted"
+    logger.info("exited with code %d%s", code, f" ({reason})" if reason else "", extra={"event": "exit"})
+    _leave_message(pathlib.Path(termination_log), code, reason)
+    return code
+
+
+def exit_code(error: errors.RLJobError) -> int:
+    """Return the exit code of an error: 78 for configuration, 79 isolation, 75 infrastructure, else 1."""
+    return next((int(code) for kind, code in _EXIT_BY_ERROR if isinstance(error, kind)), int(names.ExitCode.FAILED))
+
+
+def _leave_message(path: pathlib.Path, code: int, reason: str) -> None:
+    # Only a pod has this file; elsewhere nobody reads it.
+    if path.is_file() and os.access(path, os.W_OK):
+        path.write_text(json.dumps({"code": code, "reason": reason[:3000]}), encoding="utf-8")

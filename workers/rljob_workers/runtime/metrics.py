@@ -1,0 +1,90 @@
+"""Prometheus metrics of one process, made from the declarations in `rljob_api.names` and nothing else.
+
+Every job-level series carries `rljob_namespace` and `rljob`. A gauge is absent until its first value.
+"""
+
+import prometheus_client
+
+from rljob_api import names, roles
+
+
+class Counter:
+    """A counter; labels by keyword."""
+
+    def __init__(self, family: prometheus_client.Counter, identity: dict[str, str]) -> None:
+        """Wrap a family whose first labels are the job's."""
+        self._family, self._identity = family, identity
+
+    def inc(self, by: float = 1.0, /, **labels: str) -> None:
+        """Add `by`, which must not be negative."""
+        self._family.labels(**self._identity, **labels).inc(by)
+
+
+class Gauge:
+    """A gauge; labels by keyword."""
+
+    def __init__(self, family: prometheus_client.Gauge, identity: dict[str, str]) -> None:
+        """Wrap a family whose first labels are the job's."""
+        self._family, self._identity = family, identity
+
+    def set(self, value: float, /, **labels: str) -> None:
+        """Set the value."""
+        self._family.labels(**self._identity, **labels).set(value)
+
+
+class Histogram:
+    """A histogram; labels by keyword."""
+
+    def __init__(self, family: prometheus_client.Histogram, identity: dict[str, str]) -> None:
+        """Wrap a family whose first labels are the job's."""
+        self._family, self._identity = family, identity
+
+    def observe(self, value: float, /, **labels: str) -> None:
+        """Count one observation."""
+        self._family.labels(**self._identity, **labels).observe(value)
+
+
+class Metrics:
+    """The registry of a process, with every metric that its role declares."""
+
+    def __init__(self, *, role: names.Role, job: roles.JobIdentity) -> None:
+        """Declare the metrics of `role`, and the trained tokens of the trainer, in a registry of their own."""
+        self.registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        identity = {"rljob_namespace": job.namespace, "rljob": job.name}
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for metric in names.METRICS:
+            if metric.role is role or (role is names.Role.TRAINER and metric.name == "rljob_tokens_total"):
+                self._declare(metric, identity)
+
+    def _declare(self, metric: names.Metric, identity: dict[str, str]) -> None:
+        labels = (*identity, *metric.labels)
+        if metric.kind == "c":
+            counter = prometheus_client.Counter(metric.name, metric.help, labels, registry=self.registry)
+            self._counters[metric.name] = Counter(counter, identity)
+        elif metric.kind == "g":
+            gauge = prometheus_client.Gauge(metric.name, metric.help, labels, registry=self.registry)
+            self._gauges[metric.name] = Gauge(gauge, identity)
+        else:
+            family = prometheus_client.Histogram(
+                metric.name, metric.help, labels, registry=self.registry, buckets=metric.buckets
+            )
+            self._histograms[metric.name] = Histogram(family, identity)
+
+    def counter(self, name: str) -> Counter:
+        """Return the counter of that name. Raises KeyError if this role declares none."""
+        return self._counters[name]
+
+    def gauge(self, name: str) -> Gauge:
+        """Return the gauge of that name. Raises KeyError if this role declares none."""
+        return self._gauges[name]
+
+    def histogram(self, name: str) -> Histogram:
+        """Return the histogram of that name. Raises KeyError if this role declares none."""
+        return self._histograms[name]
+
+    def exposition(self) -> bytes:
+        """Return the text format of all series."""
+        return prometheus_client.generate_latest(self.registry)

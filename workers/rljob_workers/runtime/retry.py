@@ -1,0 +1,61 @@
+"""Waiting between attempts: exponential, capped, with jitter, bounded. Errors say themselves if they are worth it."""
+
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rljob_api import errors
+from rljob_workers.runtime import clock as clocks
+
+T = TypeVar("T")
+
+
+class Backoff:
+    """Delays first_s, 2 first_s, ... up to most_s, each multiplied by a random factor in [0.5, 1]."""
+
+    def __init__(self, *, first_s: float, most_s: float, rng: random.Random | None = None) -> None:
+        """Raises ValueError if the bounds are not 0 < first_s <= most_s."""
+        if not 0 < first_s <= most_s:
+            raise ValueError(f"need 0 < {first_s=} <= {most_s=}")
+        self._first_s, self._most_s = first_s, most_s
+        self._rng = rng or random.Random()
+        self._failures = 0
+
+    def next_delay_s(self) -> float:
+        """Return the next delay in seconds."""
+        delay_s = min(self._most_s, self._first_s * float(1 << min(self._failures, 30)))
+        self._failures += 1
+        return delay_s * self._rng.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """Start again at first_s, after a success."""
+        self._failures = 0
+
+
+async def retry_async(
+    call: Callable[[], Awaitable[T]], *, clock: clocks.Clock, deadline_s: float, backoff: Backoff
+) -> T:
+    """Return what `call` returns; repeat on errors whose retry class is not NEVER until `deadline_s` has passed."""
+    end = clock.monotonic() + deadline_s
+    while True:
+        try:
+            return await call()
+        except errors.RLJobError as error:
+            delay_s = backoff.next_delay_s()
+            if error.retry is errors.Retry.NEVER or clock.monotonic() + delay_s > end:
+                raise
+        await clock.sleep(delay_s)
+
+
+def retry_sync(call: Callable[[], T], *, deadline_s: float, backoff: Backoff) -> T:
+    """The same for threads that may block."""
+    end = time.monotonic() + deadline_s
+    while True:
+        try:
+            return call()
+        except errors.RLJobError as error:
+            delay_s = backoff.next_delay_s()
+            if error.retry is errors.Retry.NEVER or time.monotonic() + delay_s > end:
+                raise
+        time.sleep(delay_s)

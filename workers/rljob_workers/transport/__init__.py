@@ -1,0 +1,1 @@
+"""One Protocol and one gRPC client per conversation: work, grading, batches, weights."""

@@ -1,0 +1,156 @@
+"""The image of a version: one flat buffer in wire dtype, its layout, its hashes. Pure but for reading model files.
+
+Image order: embeddings, layers ascending, final norm, head, so that a layer-wise loader buffers one layer at most.
+Tensors start on 64-byte boundaries. Tied weights appear once. Hashes are over bytes defined here, never over
+protobuf: xxh3-128 per tensor, BLAKE3 over the layout id and all digests in image order.
+"""
+
+import json
+import mmap
+import pathlib
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import blake3
+import xxhash
+
+from rljob_api import errors, types
+
+ALIGNMENT = 64
+_LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
+_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+def image_order(name: str) -> tuple[int, int, str]:
+    """Return the sort key of a tensor name: embeddings, layers ascending, the rest, head last."""
+    layer = _LAYER.search(name)
+    if layer:
+        return 1, int(layer.group(1)), name
+    if "embed" in name or ".wte." in name:
+        return 0, 0, name
+    return (3 if name.startswith("lm_head") else 2), 0, name
+
+
+def make_layout(
+    tensors: Iterable[tuple[str, str, tuple[int, ...]]], tied: Mapping[str, tuple[str, ...]] | None = None
+) -> types.Layout:
+    """Return the layout of (name, dtype name, shape) triples. `tied` lists, per stored name, the names sharing it.
+
+    Raises WeightsError for a dtype that the wire does not know.
+    """
+    specs, offset = [], 0
+    for name, dtype, shape in sorted(tensors, key=lambda tensor: image_order(tensor[0])):
+        if dtype not in WIDTHS:
+            raise errors.WeightsError(f"tensor {name} has dtype {dtype}; known: {', '.join(WIDTHS)}")
+        length = WIDTHS[dtype]
+        for size in shape:
+            length *= size
+        specs.append(
+            types.TensorSpec(
+                name=name, dtype=dtype, shape=shape, offset=offset, length=length, tied=(tied or {}).get(name, ())
+            )
+        )
+        offset += -(-length // ALIGNMENT) * ALIGNMENT
+    return types.Layout(layout_id=layout_id(specs), tensors=tuple(specs), image_bytes=offset)
+
+
+def layout_id(tensors: Iterable[types.TensorSpec]) -> str:
+    """Return BLAKE3 over name, dtype, shape, offset, length and tied names of each tensor in image order, hex."""
+    digest = blake3.blake3()
+    for tensor in tensors:
+        shape = ",".join(str(size) for size in tensor.shape)
+        row = (tensor.name, tensor.dtype, shape, str(tensor.offset), str(tensor.length), ",".join(tensor.tied))
+        digest.update(("\x1f".join(row) + "\x1e").encode())
+    return digest.hexdigest()
+
+
+def digests(image: memoryview, layout: types.Layout, only: Iterable[int] | None = None) -> dict[int, bytes]:
+    """Return xxh3-128 of each tensor's raw bytes, by index in the layout; `only` limits the indices."""
+    indices = range(len(layout.tensors)) if only is None else only
+    found = {}
+    for index in indices:
+        tensor = layout.tensors[index]
+        found[index] = xxhash.xxh3_128_digest(image[tensor.offset : tensor.offset + tensor.length])
+    return found
+
+
+def state_hash(layout: types.Layout, tensor_digests: Mapping[int, bytes]) -> str:
+    """Return BLAKE3 over the layout id and all digests in image order, hex. Raises KeyError if one is missing."""
+    digest = blake3.blake3(layout.layout_id.encode())
+    for index in range(len(layout.tensors)):
+        digest.update(tensor_digests[index])
+    return digest.hexdigest()
+
+
+def verify(image: memoryview, layout: types.Layout, version: types.WeightVersion) -> None:
+    """Check that `image` is `version`. Raises DigestError naming the first tensor that differs."""
+    if version.layout_id != layout.layout_id:
+        raise errors.WeightsError(f"version {version.version} has another layout")
+    found = digests(image, layout)
+    for index, tensor in enumerate(layout.tensors):
+        if index in version.digests and version.digests[index] != found[index]:
+            raise errors.DigestError(f"tensor {tensor.name} of version {version.version} does not match its digest")
+    if state_hash(layout, found) != version.state_hash:
+        raise errors.DigestError(f"version {version.version} does not match its state hash")
+
+
+def _safetensors_files(directory: pathlib.Path) -> list[pathlib.Path]:
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise errors.WeightsError(f"{directory} holds no .safetensors file")
+    return files
+
+
+def _header(path: pathlib.Path) -> tuple[dict[str, dict[str, object]], int]:
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return header, 8 + length
+
+
+def layout_from_safetensors(directory: pathlib.Path) -> types.Layout:
+    """Return the layout of a Hugging Face folder; tied weights stand in it once. Raises WeightsError if empty."""
+    tensors = []
+    for path in _safetensors_files(directory):
+        for name, entry in _header(path)[0].items():
+            dtype = _DTYPES.get(str(entry["dtype"]), str(entry["dtype"]))
+            tensors.append((name, dtype, tuple(cast(list[int], entry["shape"]))))
+    return make_layout(tensors)
+
+
+def fill_from_safetensors(directory: pathlib.Path, layout: types.Layout, into: memoryview) -> None:
+    """Copy the tensors of a Hugging Face folder to their places in `into` (image_bytes long)."""
+    by_name = {tensor.name: tensor for tensor in layout.tensors}
+    for path in _safetensors_files(directory):
+        header, start = _header(path)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            with memoryview(mapped) as view:
+                for name, entry in header.items():
+                    first, last = cast(list[int], entry["data_offsets"])
+                    tensor = by_name[name]
+                    into[tensor.offset : tensor.offset + tensor.length] = view[start + first : start + last]
+
+
+def initial_version(directory: pathlib.Path, job: str) -> tuple[types.Layout, types.WeightVersion, bytearray]:
+    """Return layout, manifest and image of version 0: the weights as the model files give them."""
+    layout = layout_from_safetensors(directory)
+    image = bytearray(layout.image_bytes)
+    fill_from_safetensors(directory, layout, memoryview(image))
+    found = digests(memoryview(image), layout)
+    version = types.WeightVersion(
+        job=job,
+        version=types.VersionId(0),
+        step=0,
+        attempt=0,
+        parent=types.NO_VERSION,
+        created_at=0.0,
+        layout_id=layout.layout_id,
+        digests=found,
+        state_hash=state_hash(layout, found),
+        exporter="model-files",
+    )
+    return layout, version, image
