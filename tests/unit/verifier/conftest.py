@@ -1,0 +1,79 @@
+"""Builders for the verifier's tests, and real pools that are always torn down."""
+
+import contextlib
+import pathlib
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from rljob_api import names, roles, types
+from rljob_workers.runtime import metrics
+from rljob_workers.verifier import service
+
+JOB = roles.JobIdentity(name="job", namespace="tests", uid="uid")
+
+
+@pytest.fixture(scope="session")
+def make_config() -> Callable[..., roles.VerifierConfig]:
+    def build(*rewards: roles.GraderConfig, **changes: object) -> roles.VerifierConfig:
+        fields: dict[str, object] = {
+            "job": JOB,
+            "role": names.Role.VERIFIER,
+            "pod": "verifier-0",
+            "health_host": "127.0.0.1",
+            "health_port": 0,
+            "scratch_dir": "/nonexistent",
+            "bind_host": "127.0.0.1",
+            "port": 0,
+            "rewards": rewards,
+            "timeout_s": 10.0,
+            "max_concurrent": 2,
+        }
+        return roles.VerifierConfig.model_validate({**fields, **changes})
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def make_item() -> Callable[..., types.VerifyItem]:
+    def build(completion: str, *, gold: object = "5", sample_id: str = "s", attempt: int = 0) -> types.VerifyItem:
+        return types.VerifyItem(
+            sample_id=sample_id, attempt=attempt, prompt="", completion=completion, columns={"answer": gold}
+        )
+
+    return build
+
+
+@pytest.fixture
+def verifier_metrics() -> metrics.Metrics:
+    return metrics.Metrics(role=names.Role.VERIFIER, job=JOB)
+
+
+@pytest.fixture
+def obedient(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the `name=module:attribute` of the test grader, importable by workers."""
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parent))
+    return "obedient=hostile_graders:Obedient"
+
+
+@pytest.fixture(scope="session")
+def running() -> Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]:
+    @contextlib.asynccontextmanager
+    async def run(config: roles.VerifierConfig, *extra: str) -> AsyncIterator[service.Service]:
+        verifier = service.Service(config, extra=extra)
+        try:
+            await verifier.start()
+            yield verifier
+        finally:
+            await verifier.close()
+
+    return run
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Return a loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,95 @@
+"""A grader for tests of the pool that does what the completion says. Imported by workers."""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+
+from rljob_api import names, roles
+from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.sandbox import confine
+
+
+class Obedient:
+    """Does to its process what the completion orders; `right` is a right answer."""
+
+    needs_worker = True
+
+    def __init__(self, config: roles.GraderConfig) -> None:
+        self._config = config
+
+    def check(self, columns: Mapping[str, object]) -> None:
+        """Every record will do."""
+
+    def warm(self) -> None:
+        """Nothing to import."""
+
+    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+        """Never decides."""
+        return None
+
+    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+        order, _, argument = answer.completion.partition(" ")
+        decide: Callable[[str], protocol.Grade] = getattr(self, f"_{order}")
+        return decide(argument)
+
+    def _right(self, argument: str) -> protocol.Grade:
+        return protocol.passed(argument)
+
+    def _spin(self, argument: str) -> protocol.Grade:
+        while True:
+            pass
+
+    def _native_spin(self, argument: str) -> protocol.Grade:
+        # One bytecode that holds the interpreter lock for hours: alarms and threads do not help.
+        return protocol.passed(str(9 ** (9**9))[:1])
+
+    def _sleep(self, argument: str) -> protocol.Grade:
+        signal.pause()
+        return protocol.passed("")
+
+    def _die(self, argument: str) -> protocol.Grade:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return protocol.passed("")
+
+    def _die_once(self, argument: str) -> protocol.Grade:
+        try:
+            os.mkdir(argument)
+        except FileExistsError:
+            return protocol.passed("second time")
+        return self._die("")
+
+    def _exit(self, argument: str) -> protocol.Grade:
+        os._exit(0)
+
+    def _hoard(self, argument: str) -> protocol.Grade:
+        return protocol.passed(str(len(bytearray(1 << 34))))
+
+    def _raise(self, argument: str) -> protocol.Grade:
+        raise ValueError(argument)
+
+    def _flood(self, argument: str) -> protocol.Grade:
+        print("x" * (1 << 20))
+        return protocol.passed("y" * (1 << 20))
+
+    def _write(self, argument: str) -> protocol.Grade:
+        with open(argument, "w", encoding="utf-8") as file:
+            file.write("owned")
+        return protocol.passed("")
+
+    def _status(self, argument: str) -> protocol.Grade:
+        with open("/proc/self/status", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return protocol.passed(lines[argument].strip())
+
+    def _environment(self, argument: str) -> protocol.Grade:
+        return protocol.passed(",".join(sorted(os.environ)))
+
+    def _descriptors(self, argument: str) -> protocol.Grade:
+        return protocol.passed(",".join(sorted(os.listdir("/proc/self/fd"), key=int)))
+
+    def _parent(self, argument: str) -> protocol.Grade:
+        confine.die_with(os.getppid())
+        return protocol.passed(str(os.getpid()))
+
+    def _surrogate(self, argument: str) -> protocol.Grade:
+        return protocol.failed(names.VerdictReason.WRONG, extracted=argument)

@@ -1,0 +1,45 @@
+"""`rljob-verifier --check`: what is wrong with rewards and records, before anything starts."""
+
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+
+from rljob_api import roles
+from rljob_workers.verifier import check
+
+MakeConfig = Callable[..., roles.VerifierConfig]
+MATH = roles.GraderConfig(name="maths", type="math")
+GYM = roles.GraderConfig(name="puzzles", type="reasoning_gym")
+
+
+def source(path: pathlib.Path, records: Sequence[dict[str, object]]) -> roles.DataSourceConfig:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return roles.DataSourceConfig(name="train", path=str(path), max_prompt_tokens=64)
+
+
+def test_gradable_records_are_no_problem(make_config: MakeConfig, tmp_path: pathlib.Path) -> None:
+    data = source(tmp_path / "d.jsonl", [{"prompt": "2+3=", "answer": "5"}, {"prompt": "1+1=", "answer": 2}])
+    assert check.problems(make_config(MATH), [data]) == []
+
+
+def test_record_that_a_reward_cannot_grade_is_named_by_file_and_line(
+    make_config: MakeConfig, tmp_path: pathlib.Path
+) -> None:
+    metadata = {"source_dataset": "countdown"}
+    data = source(
+        tmp_path / "d.jsonl",
+        [{"prompt": "2+3=", "answer": "5"}, {"prompt": "make 5", "answer": "5", "metadata": metadata}],
+    )
+    first, second = check.problems(make_config(MATH, GYM), [data])
+    assert first.startswith(f"{tmp_path}/d.jsonl:1: reward 'puzzles': ")
+    assert "needs 'metadata'" in first
+    assert second.startswith(f"{tmp_path}/d.jsonl:2: reward 'puzzles': ")
+    assert "'countdown', which is refused" in second
+
+
+def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_config: MakeConfig) -> None:
+    unknown = roles.GraderConfig(name="r", type="maths")
+    missing = roles.DataSourceConfig(name="train", path="/nonexistent", max_prompt_tokens=64)
+    assert check.problems(make_config(unknown), [missing]) == [
+        "reward 'r' has type 'maths'; known: exact, math, reasoning_gym"
+    ]

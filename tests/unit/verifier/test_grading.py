@@ -1,0 +1,246 @@
+"""Items to verdicts: order, idempotence, admission, and records that cannot be graded. Graders in this process."""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from rljob_api import errors, names, roles, types
+from rljob_workers.runtime import clock, metrics
+from rljob_workers.verifier import frames, grading, grading_worker, pool, service
+from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.sandbox import launcher
+
+R = names.VerdictReason
+MakeItem = Callable[..., types.VerifyItem]
+
+
+class Echo:
+    """A worker that answers 5 right and everything else as it is told, one turn later, and records what it saw."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    async def exchange(self, request: bytes) -> dict[str, object]:
+        (payload,) = frames.Decoder(max_bytes=1 << 20).feed(request)
+        completion = str(payload["completion"])
+        self._seen.append(completion)
+        await asyncio.sleep(0)
+        if completion == "lose":
+            raise launcher.WorkerLostError("lost")
+        if completion == "wait":
+            await asyncio.Event().wait()
+        grade = protocol.passed("5") if completion == "5" else protocol.failed(R.WRONG, extracted=completion)
+        return {**grading_worker.grade_to(grade), "retire": False}
+
+    def cpu_s(self) -> float:
+        return 0.0
+
+    async def teardown(self) -> bool:
+        return True
+
+
+class Slow:
+    """A grader that leaves everything to the worker, but for `quick`."""
+
+    needs_worker = True
+
+    def check(self, columns: object) -> None:
+        if columns == {}:
+            raise errors.DataError("the record has no 'answer'")
+
+    def warm(self) -> None:
+        """Nothing."""
+
+    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+        if answer.completion == "raise":
+            raise ZeroDivisionError
+        return protocol.passed("quick") if answer.completion == "quick" else None
+
+    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+        raise AssertionError("runs in a worker")
+
+
+@dataclasses.dataclass
+class Bench:
+    """A grading, what its workers saw, and its metrics."""
+
+    grading: grading.Grading
+    seen: list[str]
+    metrics: metrics.Metrics
+
+
+async def with_bench(
+    use: Callable[[Bench], Awaitable[None]], *, max_waiting: int = 1000, weights: Sequence[float] = (1.0,)
+) -> None:
+    seen: list[str] = []
+    counted = metrics.Metrics(role=names.Role.VERIFIER, job=roles.JobIdentity(name="job", namespace="tests", uid="uid"))
+
+    async def launch() -> launcher.Worker:
+        return Echo(seen)
+
+    limits = pool.Limits(cpu_s=0.1, num_slots=3, num_spares=1, max_waiting=max_waiting)
+    workers = pool.Pool(limits=limits, launch=launch, metrics=counted, clock=clock.SystemClock())
+    await workers.start()
+    rewards = [roles.GraderConfig(name=f"r{n}", type="slow", weight=weight) for n, weight in enumerate(weights)]
+    graded = grading.Grading(rewards=rewards, graders=[Slow() for _ in rewards], workers=workers, metrics=counted)
+    try:
+        await use(Bench(grading=graded, seen=seen, metrics=counted))
+    finally:
+        await workers.close()
+
+
+@hypothesis.given(completions=st.lists(st.sampled_from(["5", "6", "quick", "raise", "a", "b", "c"]), max_size=30))
+@hypothesis.settings(deadline=None, max_examples=50)
+def test_there_is_one_verdict_per_item_in_input_order(completions: list[str]) -> None:
+    async def use(bench: Bench) -> None:
+        items = [
+            types.VerifyItem(sample_id=f"s{n}", attempt=0, prompt="", completion=text, columns={"answer": "5"})
+            for n, text in enumerate(completions)
+        ]
+        verdicts = await bench.grading.verify(items)
+        expected = {"5": "5", "quick": "quick", "raise": ""}
+        assert [verdict.extracted for verdict in verdicts] == [expected.get(text, text) for text in completions]
+
+    asyncio.run(with_bench(use))
+
+
+async def test_repeated_item_gets_the_recorded_verdict(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        first = await bench.grading.verify([make_item("5")])
+        assert await bench.grading.verify([make_item("5")]) == first
+        assert bench.seen == ["5"]
+
+    await with_bench(use)
+
+
+async def test_item_that_is_being_graded_is_joined_not_graded_twice(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        one, two = await asyncio.gather(
+            bench.grading.verify([make_item("5"), make_item("5")]), bench.grading.verify([make_item("5")])
+        )
+        assert one == two * 2
+        assert bench.seen == ["5"]
+
+    await with_bench(use)
+
+
+async def test_another_attempt_or_another_text_is_graded_anew(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        await bench.grading.verify([make_item("5"), make_item("5", attempt=1), make_item("6")])
+        assert sorted(bench.seen) == ["5", "5", "6"]
+
+    await with_bench(use)
+
+
+async def test_infrastructure_failure_is_not_remembered(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        (verdict,) = await bench.grading.verify([make_item("wait")])
+        assert (verdict.reward, verdict.reason) == (None, R.INFRA_FAILURE)
+        await bench.grading.verify([make_item("wait")])
+        assert bench.seen == ["wait", "wait"]
+
+    await with_bench(use)
+
+
+async def test_worker_killer_is_remembered_as_its_own_doing(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        for _ in range(2):
+            (verdict,) = await bench.grading.verify([make_item("lose")])
+            assert (verdict.reward, verdict.reason, verdict.detail) == (0.0, R.CRASH, "worker_killer")
+        assert bench.seen == ["lose", "lose"]
+
+    await with_bench(use)
+
+
+async def test_caller_that_goes_away_does_not_end_what_another_waits_for(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        impatient = asyncio.create_task(bench.grading.verify([make_item("5")]))
+        patient = asyncio.create_task(bench.grading.verify([make_item("5")]))
+        while not bench.seen:
+            await asyncio.sleep(0)
+        impatient.cancel()
+        assert (await patient)[0].reward == 1.0
+
+    await with_bench(use)
+
+
+async def test_too_many_items_are_refused_whole(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        with pytest.raises(grading.OverloadedError, match="would add 5"):
+            await bench.grading.verify([make_item("6", sample_id=str(n)) for n in range(5)])
+        assert bench.seen == []
+        quick = await bench.grading.verify([make_item("quick", sample_id=str(n)) for n in range(5)])
+        assert len(quick) == 5, "what needs no slot is never refused"
+
+    await with_bench(use, max_waiting=4)
+
+
+async def test_missing_gold_refuses_the_call_and_names_sample_and_key(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        bad = types.VerifyItem(sample_id="s7", attempt=0, prompt="", completion="5", columns={})
+        with pytest.raises(errors.GraderError, match="sample s7, reward 'r0': .*'answer'"):
+            await bench.grading.verify([make_item("5"), bad])
+        assert bench.seen == [], "no item of a refused call is graded"
+
+    await with_bench(use)
+
+
+async def test_item_too_large_for_a_worker_is_refused_by_name(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        with pytest.raises(errors.WireError, match="sample big"):
+            await bench.grading.verify([make_item("x" * (frames.MAX_REQUEST_BYTES + 1), sample_id="big")])
+
+    await with_bench(use)
+
+
+async def test_every_reward_grades_the_item_and_counts(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        (verdict,) = await bench.grading.verify([make_item("5")])
+        assert (verdict.reward, verdict.parts) == (0.75, {"r0": 1.0, "r1": 1.0})
+        text = bench.metrics.exposition().decode()
+        for reward in ("r0", "r1"):
+            labels = f'outcome="pass",reward="{reward}",rljob="job",rljob_namespace="tests"'
+            assert f"rljob_verify_total{{{labels}}} 1.0" in text
+
+    await with_bench(use, weights=(0.5, 0.25))
+
+
+async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grading, "MAX_REMEMBERED", 2)
+
+    async def use(bench: Bench) -> None:
+        for text in ("a", "b", "a", "c", "b"):
+            await bench.grading.verify([make_item(text)])
+        assert bench.seen == ["a", "b", "c", "b"], "the least recently used one was forgotten"
+
+    await with_bench(use)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"rewards": ()}, errors.ManifestError, "at least one reward"),
+        ({"isolation": "none"}, errors.SandboxError, "allowUnsafe"),
+        (
+            {"rewards": [{"name": "r", "type": "maths"}]},
+            errors.ManifestError,
+            "type 'maths'; known: exact, math, reasoning_gym",
+        ),
+        ({"rewards": [{"name": "r", "type": "math", "mode": "compat"}]}, errors.ManifestError, "no compat mode"),
+        ({"rewards": [{"name": "r", "type": "math", "config": {"boxed": 1}}]}, errors.ManifestError, "config.boxed"),
+    ],
+    ids=["no rewards", "isolation none", "unknown type", "compat of ours", "unknown option"],
+)
+def test_config_that_cannot_be_served_is_refused(
+    make_config: Callable[..., roles.VerifierConfig],
+    changes: dict[str, object],
+    error: type[Exception],
+    message: str,
+) -> None:
+    config = make_config(roles.GraderConfig(name="r", type="exact"), **changes)
+    with pytest.raises(error, match=message):
+        service.make_graders(config)

@@ -1,0 +1,119 @@
+"""Hostile mathematics through the real pool: fast, worth nothing, without effect on anything that follows."""
+
+import contextlib
+import os
+import pathlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from rljob_api import names, roles, types
+from rljob_workers.verifier import grading, service
+
+R = names.VerdictReason
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOSTILE = {
+    "A-59 towers": ["10^{10^{10}}", "5^{5^{5^{5^5}}}", "9^{9^{9^{9}}}", "1/10^{-10^9}", "9**9**9**9"],
+    "A-60 factorials": ["99999999!", "(10^8)!", "(((((9!)!)!)!)!)"],
+    "A-61 sizes": ["(" * 500 + "1" + ")" * 500, "9" * 6000, "9" * 100_000, "1+" * 50_000 + "1"],
+    "A-63 Python": [
+        "__import__('os').system('touch owned')",
+        "open('owned','w').write('x')",
+        "exec(\"open('owned','w')\")",
+        "f'{open(chr(111),chr(119))}'",
+        "().__class__.__base__.__subclasses__()",
+    ],
+    "A-64 patterns": ["{" * (64 << 10), "$" * (64 << 10), "\\" * (64 << 10), "\\boxed{" * 9000, "\\frac" * 13_000],
+}
+CASES = [(name, text) for name, texts in HOSTILE.items() for text in texts]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def graded(
+    make_config: Callable[..., roles.VerifierConfig],
+    running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
+) -> AsyncIterator[grading.Grading]:
+    config = make_config(roles.GraderConfig(name="r", type="math"), timeout_s=2.0)
+    async with running(config) as verifier:
+        yield verifier.grading
+
+
+def ordinary(count: int, label: str) -> list[types.VerifyItem]:
+    """Return items of which every second needs the symbolic engine and every third is wrong."""
+    return [
+        types.VerifyItem(
+            sample_id=f"{label}-{n}",
+            attempt=0,
+            prompt="",
+            completion=rf"thus \boxed{{{n}{'+1-1' if n % 2 else ''}}}",
+            columns={"answer": n if n % 3 else n + 1},
+        )
+        for n in range(count)
+    ]
+
+
+async def check_ordinary(graded: grading.Grading, label: str) -> float:
+    started_s = time.monotonic()
+    verdicts = await graded.verify(ordinary(100, label))
+    assert [verdict.reward for verdict in verdicts] == [1.0 if n % 3 else 0.0 for n in range(100)]
+    return time.monotonic() - started_s
+
+
+@pytest.mark.parametrize("wrapped", [r"\boxed{%s}", "The answer is %s", "$%s$"], ids=["boxed", "marked", "dollars"])
+@pytest.mark.parametrize(("name", "text"), CASES, ids=[f"{name} {text[:16]!r}" for name, text in CASES])
+async def test_hostile_answer_is_worth_nothing_and_takes_no_time(
+    graded: grading.Grading, make_item: Callable[..., types.VerifyItem], name: str, text: str, wrapped: str
+) -> None:
+    started_s = time.process_time()
+    (verdict,) = await graded.verify([make_item(wrapped % text, sample_id=f"{name}{text[:20]}{wrapped}")])
+    assert verdict.reward == 0.0
+    assert verdict.reason in (R.PARSE_ERROR, R.NO_ANSWER, R.WRONG)
+    assert verdict.cpu_s + time.process_time() - started_s < 0.5
+
+
+async def test_nothing_was_written_and_the_next_hundred_are_graded_at_normal_speed(graded: grading.Grading) -> None:
+    await check_ordinary(graded, "warm")
+    before_s = await check_ordinary(graded, "before")
+    items = [
+        types.VerifyItem(
+            sample_id=f"h{n}", attempt=0, prompt="", completion=rf"\boxed{{{text}}}", columns={"answer": 5}
+        )
+        for n, (_, text) in enumerate(CASES * 3)
+    ]
+    assert {verdict.reward for verdict in await graded.verify(items)} == {0.0}
+    assert await check_ordinary(graded, "after") < 3 * before_s + 1, "a slot was lost"
+    for folder in (pathlib.Path("/"), pathlib.Path.cwd()):
+        assert "owned" not in os.listdir(folder)
+
+
+async def test_hostile_items_do_not_delay_the_honest_ones_among_them(graded: grading.Grading) -> None:
+    honest = ordinary(64, "among")
+    hostile = [
+        types.VerifyItem(
+            sample_id=f"m{n}", attempt=0, prompt="", completion=rf"\boxed{{{text}}}", columns={"answer": 5}
+        )
+        for n, (_, text) in enumerate(CASES)
+    ]
+    mixed = [item for pair in zip(honest, hostile, strict=False) for item in pair]
+    verdicts = await graded.verify(mixed)
+    assert [verdict.reward for verdict in verdicts[::2]] == [1.0 if n % 3 else 0.0 for n in range(len(hostile))]
+
+
+async def test_expression_that_passes_the_screen_and_is_hard_uses_up_its_own_limit_only(
+    make_config: Callable[..., roles.VerifierConfig],
+    running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
+) -> None:
+    hard = r"\frac{(x+y+z)^{90}-(x+y)^{90}}{z+%d}"
+    config = make_config(roles.GraderConfig(name="r", type="math"), timeout_s=0.5, max_concurrent=1)
+    async with running(config) as verifier:
+        item = types.VerifyItem(
+            sample_id="hard", attempt=0, prompt="", completion=rf"\boxed{{{hard % 2}}}", columns={"answer": hard % 1}
+        )
+        (verdict,) = await verifier.grading.verify([item])
+        assert (verdict.reward, verdict.reason) == (0.0, R.TIMEOUT)
+        assert verdict.outcome is names.VerifyOutcome.TIMEOUT_CPU
+        assert verdict.cpu_s == pytest.approx(0.5, abs=0.3)
+        await check_ordinary(verifier.grading, "after a timeout")

@@ -1,0 +1,226 @@
+"""The supervisor's decisions, with scripted workers instead of processes."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from rljob_api import errors, names
+from rljob_workers.runtime import clock, metrics
+from rljob_workers.verifier import frames, grading_worker, pool
+from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.sandbox import launcher
+
+R = names.VerdictReason
+RIGHT = {**grading_worker.grade_to(protocol.passed("5")), "retire": False}
+
+
+class ScriptedWorker:
+    """Answers by the order in the request: right, retire, die, hang (asleep), spin (busy), nonsense."""
+
+    def __init__(self, name: str, events: list[str]) -> None:
+        self._name, self._events = name, events
+        self._cpu_s = 0.0
+        self._spinning = False
+        self._killed = asyncio.Event()
+
+    async def exchange(self, request: bytes) -> dict[str, object]:
+        (payload,) = frames.Decoder(max_bytes=1 << 20).feed(request)
+        order = str(payload["order"])
+        self._events.append(f"{self._name} {order}")
+        if order == "die":
+            raise launcher.WorkerLostError("died", signal=signal.SIGKILL)
+        if order == "cpu_signal":
+            raise launcher.WorkerLostError("died", signal=signal.SIGXCPU)
+        if order in ("hang", "spin"):
+            self._spinning = order == "spin"
+            await self._killed.wait()
+        replies: dict[str, dict[str, object]] = {
+            "retire": {**RIGHT, "retire": True},
+            "nonsense": {"score": "high"},
+            "infinite": {**RIGHT, "score": float("inf")},
+        }
+        return replies.get(order, RIGHT)
+
+    def cpu_s(self) -> float:
+        self._cpu_s += 0.02 if self._spinning else 0.0
+        return self._cpu_s
+
+    async def teardown(self) -> bool:
+        self._events.append(f"{self._name} ended")
+        self._killed.set()
+        return True
+
+
+class Nursery:
+    """Makes scripted workers w1, w2, ...; fails while `broken`."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.broken = False
+        self._count = 0
+
+    async def launch(self) -> launcher.Worker:
+        if self.broken:
+            raise errors.SandboxError("no memory")
+        self._count += 1
+        self.events.append(f"w{self._count} started")
+        return ScriptedWorker(f"w{self._count}", self.events)
+
+
+def order(text: str) -> bytes:
+    return frames.encode({"order": text}, max_bytes=1 << 20)
+
+
+@pytest.fixture
+def nursery() -> Nursery:
+    return Nursery()
+
+
+Started = Callable[..., "asyncio.Future[pool.Pool]"]
+
+
+@pytest.fixture
+async def start(nursery: Nursery, verifier_metrics: metrics.Metrics) -> AsyncIterator[Callable[..., object]]:
+    pools: list[pool.Pool] = []
+
+    async def started(*, num_slots: int = 1, max_waiting: int = 100, cpu_s: float = 0.1) -> pool.Pool:
+        limits = pool.Limits(cpu_s=cpu_s, num_slots=num_slots, num_spares=1, max_waiting=max_waiting)
+        made = pool.Pool(limits=limits, launch=nursery.launch, metrics=verifier_metrics, clock=clock.SystemClock())
+        pools.append(made)
+        await made.start()
+        return made
+
+    yield started
+    for made in pools:
+        await made.close()
+
+
+async def test_answers_share_a_worker_that_behaves(start: Started, nursery: Nursery) -> None:
+    workers = await start()
+    assert [(await workers.submit(order("right"))).reason for _ in range(3)] == [R.OK] * 3
+    assert [event for event in nursery.events if "right" in event] == ["w1 right"] * 3
+
+
+async def test_spare_is_started_before_it_is_needed(start: Started, nursery: Nursery) -> None:
+    workers = await start(num_slots=2)
+    await workers.submit(order("right"))
+    assert [event for event in nursery.events if "started" in event] == ["w1 started", "w2 started", "w3 started"]
+
+
+async def test_first_death_is_graded_again_on_a_fresh_worker_and_the_second_is_the_answers_own(
+    start: Started, nursery: Nursery
+) -> None:
+    workers = await start()
+    grade = await workers.submit(order("die"))
+    assert (grade.score, grade.reason, grade.outcome) == (0.0, R.CRASH, names.VerifyOutcome.FAIL)
+    assert grade.detail == "worker_killer"
+    assert [event for event in nursery.events if "started" not in event] == ["w1 die", "w1 ended", "w2 die", "w2 ended"]
+    assert (await workers.submit(order("right"))).reason is R.OK
+
+
+async def test_busy_answer_is_killed_at_its_cpu_limit_and_scored_zero(start: Started, nursery: Nursery) -> None:
+    workers = await start()
+    grade = await workers.submit(order("spin"))
+    assert (grade.score, grade.reason, grade.outcome) == (0.0, R.TIMEOUT, names.VerifyOutcome.TIMEOUT_CPU)
+    assert "w1 ended" in nursery.events
+    assert (await workers.submit(order("right"))).reason is R.OK
+
+
+async def test_answer_that_the_kernels_cpu_limit_ends_is_a_timeout_and_not_graded_again(
+    start: Started, nursery: Nursery
+) -> None:
+    workers = await start()
+    assert (await workers.submit(order("cpu_signal"))).reason is R.TIMEOUT
+    assert [event for event in nursery.events if "cpu_signal" in event] == ["w1 cpu_signal"]
+
+
+async def test_wall_cap_without_cpu_use_is_nobodys_fault_and_has_no_score(start: Started) -> None:
+    workers = await start()
+    grade = await workers.submit(order("hang"))
+    assert (grade.score, grade.reason, grade.outcome) == (None, R.INFRA_FAILURE, names.VerifyOutcome.INFRA_ERROR)
+    assert 0.3 <= grade.wall_s < 1.0
+    assert (await workers.submit(order("right"))).reason is R.OK
+
+
+@pytest.mark.parametrize("reply", ["nonsense", "infinite"])
+async def test_worker_that_answers_nonsense_is_not_trusted_again(start: Started, nursery: Nursery, reply: str) -> None:
+    workers = await start()
+    assert (await workers.submit(order(reply))).reason is R.CRASH
+    assert {"w1 ended", "w2 ended"} <= set(nursery.events)
+
+
+async def test_worker_that_asks_to_retire_is_replaced_and_its_grade_kept(start: Started, nursery: Nursery) -> None:
+    workers = await start()
+    assert (await workers.submit(order("retire"))).reason is R.OK
+    assert (await workers.submit(order("right"))).reason is R.OK
+    assert "w1 ended" in nursery.events
+    assert "w2 right" in nursery.events
+
+
+async def test_slow_answer_delays_nobody_while_a_slot_is_free(start: Started) -> None:
+    workers = await start(num_slots=2, cpu_s=5.0)
+    slow = workers.submit(order("hang"))
+    quick = [workers.submit(order("right")) for _ in range(20)]
+    assert {grade.reason for grade in await asyncio.wait_for(asyncio.gather(*quick), 2)} == {R.OK}
+    assert not slow.done()
+
+
+async def test_clock_of_an_answer_does_not_run_while_it_waits(start: Started) -> None:
+    workers = await start()
+    ahead = [workers.submit(order("spin")) for _ in range(3)]
+    last = workers.submit(order("right"))
+    grade = await last
+    assert [(await first).reason for first in ahead] == [R.TIMEOUT] * 3
+    assert grade.reason is R.OK
+    assert grade.wall_s < 0.1
+
+
+async def test_pool_admits_up_to_the_bound(start: Started) -> None:
+    workers = await start(max_waiting=3, cpu_s=5.0)
+    blocker = workers.submit(order("hang"))
+    while workers.num_waiting:
+        await asyncio.sleep(0)
+    assert workers.admits(3)
+    waiting = [workers.submit(order("right")) for _ in range(2)]
+    assert workers.admits(1)
+    assert not workers.admits(2)
+    assert not blocker.done()
+    assert not any(each.done() for each in waiting)
+
+
+async def test_close_answers_what_is_left_with_infra_failure(start: Started) -> None:
+    workers = await start(cpu_s=5.0)
+    left = [workers.submit(order("hang")), workers.submit(order("right"))]
+    await asyncio.sleep(0)
+    await workers.close()
+    assert [(await each).reason for each in left] == [R.INFRA_FAILURE] * 2
+
+
+async def test_pool_that_cannot_replace_its_worker_says_so_and_recovers(start: Started, nursery: Nursery) -> None:
+    workers = await start()
+    while "w2 started" not in nursery.events:
+        await asyncio.sleep(0)
+    nursery.broken = True
+    assert (await workers.submit(order("retire"))).reason is R.OK
+    assert (await workers.submit(order("retire"))).reason is R.OK
+    assert (await workers.submit(order("right"))).reason is R.INFRA_FAILURE
+    assert "no memory" in workers.failure
+    nursery.broken = False
+    grades = [await workers.submit(order("right")) for _ in range(2)]
+    assert grades[-1].reason is R.OK
+    assert workers.failure == ""
+
+
+async def test_start_that_fails_leaves_nothing_behind(nursery: Nursery, verifier_metrics: metrics.Metrics) -> None:
+    async def second_fails() -> launcher.Worker:
+        if nursery.events:
+            raise errors.SandboxError("no memory")
+        return await nursery.launch()
+
+    limits = pool.Limits(cpu_s=1, num_slots=2, num_spares=1, max_waiting=1)
+    workers = pool.Pool(limits=limits, launch=second_fails, metrics=verifier_metrics, clock=clock.SystemClock())
+    with pytest.raises(errors.SandboxError, match="no memory"):
+        await workers.start()
+    assert nursery.events == ["w1 started", "w1 ended"]

@@ -1,0 +1,57 @@
+"""Grades of several graders become one verdict."""
+
+import math
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from rljob_api import names, roles, types
+from rljob_workers.verifier import pool, rubric
+from rljob_workers.verifier.graders import protocol
+
+ITEM = types.VerifyItem(sample_id="s", attempt=3, prompt="", completion="", columns={}, truncated=True)
+WEIGHTS = st.floats(-10, 10, allow_nan=False)
+
+
+def reward(name: str, weight: float = 1.0) -> roles.GraderConfig:
+    return roles.GraderConfig(name=name, type="exact", weight=weight)
+
+
+def scored(score: float) -> protocol.Grade:
+    return protocol.Grade(
+        score=score, reason=names.VerdictReason.WRONG, outcome=names.VerifyOutcome.FAIL, formatted=True
+    )
+
+
+@hypothesis.given(pairs=st.lists(st.tuples(WEIGHTS, st.floats(0, 1)), min_size=1, max_size=5))
+def test_reward_is_the_weighted_sum_and_parts_are_the_raw_scores(pairs: list[tuple[float, float]]) -> None:
+    rewards = [reward(f"r{index}", weight) for index, (weight, _) in enumerate(pairs)]
+    verdict = rubric.combine(rewards, [scored(score) for _, score in pairs], ITEM)
+    assert verdict.reward == pytest.approx(math.fsum(weight * score for weight, score in pairs), abs=1e-9)
+    assert verdict.parts == {f"r{index}": score for index, (_, score) in enumerate(pairs)}
+
+
+@hypothesis.given(position=st.integers(0, 3))
+def test_one_infrastructure_failure_leaves_no_reward_at_all(position: int) -> None:
+    grades = [protocol.passed("5") for _ in range(4)]
+    grades[position] = pool.infra("node lost")
+    verdict = rubric.combine([reward(f"r{index}") for index in range(4)], grades, ITEM)
+    assert verdict.reward is None
+    assert verdict.reason is names.VerdictReason.INFRA_FAILURE
+    assert verdict.parts == {}
+
+
+def test_reason_is_the_gravest_and_ok_needs_all() -> None:
+    rewards = [reward("a"), reward("b")]
+    mixed = rubric.combine(rewards, [protocol.passed("5"), protocol.failed(names.VerdictReason.NO_ANSWER)], ITEM)
+    assert (mixed.reason, mixed.reward, mixed.formatted) == (names.VerdictReason.NO_ANSWER, 1.0, False)
+    timeout = rubric.combine(rewards, [protocol.failed(names.VerdictReason.WRONG), pool.timed_out(5)], ITEM)
+    assert (timeout.reason, timeout.outcome) == (names.VerdictReason.TIMEOUT, names.VerifyOutcome.TIMEOUT_CPU)
+    good = rubric.combine(rewards, [protocol.passed("5"), protocol.passed("5")], ITEM)
+    assert (good.reason, good.outcome, good.reward) == (names.VerdictReason.OK, names.VerifyOutcome.PASS, 2.0)
+
+
+def test_truncation_and_attempt_are_copied_and_the_grader_is_named() -> None:
+    verdict = rubric.combine([reward("a"), reward("b")], [protocol.passed("5"), protocol.passed("5")], ITEM)
+    assert (verdict.truncated, verdict.attempt, verdict.grader) == (True, 3, "exact/strict+exact/strict")

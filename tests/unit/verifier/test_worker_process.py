@@ -1,0 +1,162 @@
+"""Real grading processes with graders that misbehave on command: killed, replaced, confined."""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import select
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from rljob_api import errors, names, roles, types
+from rljob_workers.runtime import metrics
+from rljob_workers.verifier import grading, grading_worker, service
+from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.sandbox import launcher
+
+R = names.VerdictReason
+O = names.VerifyOutcome  # noqa: E741  # short in tables
+REWARD = roles.GraderConfig(name="r", type="obedient")
+
+
+@pytest.fixture
+async def grade(
+    obedient: str, make_config: Callable[..., roles.VerifierConfig], verifier_metrics: metrics.Metrics
+) -> AsyncIterator[Callable[[str], "asyncio.Future[protocol.Grade]"]]:
+    config = make_config(REWARD, timeout_s=0.5, memory_bytes=256 << 20)
+    workers = service.make_pool(config, num_slots=1, metrics=verifier_metrics, extra=[obedient])
+    await workers.start()
+
+    def submit(order: str) -> "asyncio.Future[protocol.Grade]":
+        item = types.VerifyItem(sample_id="s", attempt=0, prompt="", completion=order, columns={})
+        return workers.submit(grading.request_of(item, 0))
+
+    yield submit
+    await workers.close()
+
+
+Grade = Callable[[str], "asyncio.Future[protocol.Grade]"]
+
+
+@pytest.mark.parametrize(
+    ("order", "reason", "outcome"),
+    [
+        ("right 5", R.OK, O.PASS),
+        ("spin", R.TIMEOUT, O.TIMEOUT_CPU),
+        ("native_spin", R.TIMEOUT, O.TIMEOUT_CPU),
+        ("sleep", R.INFRA_FAILURE, O.INFRA_ERROR),
+        ("die", R.CRASH, O.FAIL),
+        ("exit", R.CRASH, O.FAIL),
+        ("hoard", R.RESOURCE_LIMIT, O.OOM),
+        ("raise", R.CRASH, O.FAIL),
+        ("flood", R.OK, O.PASS),
+    ],
+)
+async def test_misbehaviour_is_a_verdict_and_the_next_answer_is_graded(
+    grade: Grade, order: str, reason: names.VerdictReason, outcome: names.VerifyOutcome
+) -> None:
+    started_s = time.monotonic()
+    result = await grade(order)
+    assert (result.reason, result.outcome) == (reason, outcome)
+    assert time.monotonic() - started_s < 10
+    after_s = time.monotonic()
+    assert (await grade("right 5")).reason is R.OK
+    assert time.monotonic() - after_s < 3.0, "a replacement was ready"
+
+
+async def test_worker_killed_in_mid_answer_is_replaced_and_the_answer_graded_again(
+    grade: Grade, tmp_path: pathlib.Path
+) -> None:
+    result = await grade(f"die_once {tmp_path / 'died'}")
+    assert (result.reason, result.extracted) == (R.OK, "second time")
+
+
+async def test_worker_cannot_write_files(grade: Grade, tmp_path: pathlib.Path) -> None:
+    target = tmp_path / "owned"
+    result = await grade(f"write {target}")
+    assert result.reason is R.CRASH
+    assert not target.exists() or target.read_bytes() == b""
+
+
+async def test_texts_of_a_grade_are_cut(grade: Grade) -> None:
+    result = await grade("flood")
+    assert len(result.extracted) == protocol.MAX_EXTRACTED_CHARS
+
+
+async def test_worker_has_no_new_privileges_and_a_clean_environment(grade: Grade) -> None:
+    assert (await grade("status NoNewPrivs")).extracted == "1"
+    environment = set((await grade("environment")).extracted.split(","))
+    assert environment == {
+        "HOME", "LANG", "PYTHONHASHSEED", "PYTHONUTF8", "PYTHONPATH",
+        "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
+    }  # fmt: skip
+
+
+async def test_worker_inherits_no_descriptor_but_its_socket(grade: Grade) -> None:
+    with contextlib.ExitStack() as stack:
+        inheritable = os.dup(stack.enter_context(open(os.devnull, "rb")).fileno())
+        os.set_inheritable(inheritable, True)
+        try:
+            descriptors = (await grade("descriptors")).extracted.split(",")
+        finally:
+            os.close(inheritable)
+    # Three standard streams, the socket, and the directory that is being listed.
+    assert len(descriptors) == 5
+
+
+async def test_whole_group_is_gone_after_teardown(obedient: str) -> None:
+    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20, cpu_limit_s=1)
+    worker = await launcher.start(module=service.WORKER_MODULE, arguments=["--grader", obedient], hello=hello.payload())
+    assert os.getpgid(worker.pid) == worker.pid
+    assert os.getsid(worker.pid) == worker.pid
+    assert await worker.teardown()
+    assert not pathlib.Path(f"/proc/{worker.pid}").exists()
+    assert await worker.teardown(), "ending it twice is fine"
+
+
+async def test_worker_that_cannot_build_its_graders_says_why() -> None:
+    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=1 << 20, cpu_limit_s=1)
+    with pytest.raises(errors.SandboxError, match="type 'obedient'; known: exact, math, reasoning_gym"):
+        await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
+
+
+_PARENT = """
+import asyncio, sys
+from rljob_api import roles
+from rljob_workers.verifier import grading_worker, service
+from rljob_workers.verifier.sandbox import launcher
+
+async def main():
+    reward = roles.GraderConfig(name="r", type="exact")
+    hello = grading_worker.Hello(rewards=(reward,), memory_bytes=1 << 28, cpu_limit_s=1)
+    worker = await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
+    print(worker.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_worker_dies_with_a_verifier_that_is_killed() -> None:
+    environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        exited = os.pidfd_open(worker)
+        parent.kill()
+    try:
+        assert select.select([exited], [], [], 10)[0], "the worker outlived its verifier"
+    finally:
+        os.close(exited)
+
+
+def test_worker_refuses_to_start_for_a_parent_that_is_gone() -> None:
+    command = [sys.executable, "-m", service.WORKER_MODULE, "--fd", "3", "--parent", "1"]
+    environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    result = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    assert result.returncode != 0
+    assert b"ended before this worker was ready" in result.stderr

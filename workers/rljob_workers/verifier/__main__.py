@@ -1,0 +1,65 @@
+"""`rljob-verifier --config role.json`: grades completions over gRPC until it is told to stop."""
+
+import asyncio
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from rljob_api import names, roles
+from rljob_workers.runtime import boot
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the verifier; return its exit code."""
+    invocation = boot.parse(
+        roles.VerifierConfig, program="rljob-verifier", about="Grades completions in isolation.", argv=argv
+    )
+    if invocation.check:
+        return _check(invocation)
+    boot.configure_process(invocation.config)
+    if invocation.config.cpu_affinity:
+        os.sched_setaffinity(0, invocation.config.cpu_affinity)
+    return boot.run_main(functools.partial(_run, invocation.config))
+
+
+def _check(invocation: boot.Invocation[roles.VerifierConfig]) -> int:
+    """Print one line per problem and return 2, or 0 if there is none."""
+    from rljob_workers.verifier import check
+
+    sources = check.read_sources(invocation.sources) if invocation.sources else []
+    problems = check.problems(invocation.config, sources)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
+
+
+def _run(config: roles.VerifierConfig) -> int:
+    asyncio.run(_serve(config))
+    return int(names.ExitCode.OK)
+
+
+async def _serve(config: roles.VerifierConfig) -> None:
+    from rljob_workers.verifier import service
+
+    verifier = service.Service(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, verifier.stop)
+    probes = service.probes(config, verifier, functools.partial(_stop_from_thread, loop, verifier.stop))
+    probes.start()
+    try:
+        await verifier.start()
+        await verifier.run()
+    finally:
+        await verifier.close()
+        probes.close()
+
+
+def _stop_from_thread(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

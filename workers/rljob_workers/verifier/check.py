@@ -1,0 +1,43 @@
+"""`rljob-verifier --check`: can the rewards be built, and can each record of the sources be graded by all of them?"""
+
+import pathlib
+from collections.abc import Iterator, Sequence
+
+from rljob_api import errors, roles
+from rljob_workers.data import records
+from rljob_workers.verifier import service
+from rljob_workers.verifier.graders import protocol
+
+
+def problems(config: roles.VerifierConfig, sources: Sequence[roles.DataSourceConfig]) -> list[str]:
+    """Return one sentence per problem; a record's names file and line."""
+    try:
+        graders = service.make_graders(config)
+    except errors.ManifestError as error:
+        return list(error.problems)
+    except errors.SandboxError as error:
+        return [str(error)]
+    return [problem for source in sources for problem in _of_source(source, config.rewards, graders)]
+
+
+def sources_of(config: roles.CoordinatorConfig) -> list[roles.DataSourceConfig]:
+    """Return all sources of a run: training, then evaluation."""
+    return [*config.data.train, *(suite.source for suite in config.evaluation.suites)]
+
+
+def read_sources(path: pathlib.Path) -> list[roles.DataSourceConfig]:
+    """Return the sources that a coordinator's config names."""
+    return sources_of(roles.CoordinatorConfig.model_validate_json(path.read_bytes()))
+
+
+def _of_source(
+    source: roles.DataSourceConfig, rewards: Sequence[roles.GraderConfig], graders: Sequence[protocol.Grader]
+) -> Iterator[str]:
+    # What is wrong with a record whoever grades it, the coordinator's own check says.
+    loaded, _ = records.inspect_source(source)
+    for index, record in enumerate(loaded.records):
+        for reward, grader in zip(rewards, graders, strict=True):
+            try:
+                grader.check(record.columns)
+            except errors.DataError as error:
+                yield f"{loaded.place(index)}: reward {reward.name!r}: {error}"

@@ -1,0 +1,44 @@
+"""Grader types by name. A type is a function from its config to a Grader; an unknown name is refused."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+
+from rljob_api import errors, roles
+from rljob_workers.verifier.graders import exact, gym, maths, protocol
+
+Factory = Callable[[roles.GraderConfig], protocol.Grader]
+
+BUILT_IN: Mapping[str, Factory] = {
+    "exact": exact.ExactGrader,
+    "math": maths.MathGrader,
+    "reasoning_gym": gym.GymGrader,
+}
+
+
+def build(rewards: Sequence[roles.GraderConfig], catalog: Mapping[str, Factory]) -> tuple[protocol.Grader, ...]:
+    """Return one grader per reward, in order. Raises ManifestError for an unknown type, mode or option."""
+    return tuple(_build_one(reward, catalog) for reward in rewards)
+
+
+def _build_one(reward: roles.GraderConfig, catalog: Mapping[str, Factory]) -> protocol.Grader:
+    if reward.type not in catalog:
+        raise errors.ManifestError(
+            f"reward {reward.name!r} has type {reward.type!r}; known: {', '.join(sorted(catalog))}"
+        )
+    if reward.mode != "strict" and reward.type in BUILT_IN:
+        raise errors.ManifestError(
+            f"reward {reward.name!r}: type {reward.type} reproduces nothing and has no compat mode"
+        )
+    return catalog[reward.type](reward)
+
+
+def imported(entries: Sequence[str]) -> dict[str, Factory]:
+    """Return the factories of `name=module:attribute` entries. Raises ManifestError if one has another form."""
+    found: dict[str, Factory] = {}
+    for entry in entries:
+        name, equals, path = entry.partition("=")
+        module, colon, attribute = path.partition(":")
+        if not (equals and colon and name and module and attribute):
+            raise errors.ManifestError(f"grader {entry!r} must read name=module:attribute")
+        found[name] = getattr(importlib.import_module(module), attribute)
+    return found

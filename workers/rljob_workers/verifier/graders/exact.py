@@ -1,0 +1,59 @@
+"""`exact`: the trimmed completion equals the trimmed answer, character for character.
+
+Options: `ignoreCase` (default false) compares case-folded text; `firstLine` (default false) compares only the first
+line of the completion that is not blank, for policies that go on writing after the answer.
+"""
+
+from collections.abc import Mapping
+
+from rljob_api import names, roles
+from rljob_workers.data import gold
+from rljob_workers.verifier.graders import protocol
+
+
+class ExactOptions(protocol.Options):
+    """Options of `exact`."""
+
+    ignore_case: bool = False
+    first_line: bool = False
+
+
+class ExactGrader:
+    """Text equality; needs no worker."""
+
+    def __init__(self, config: roles.GraderConfig) -> None:
+        """Raises ManifestError for an unknown option."""
+        self._options = protocol.options(ExactOptions, config)
+
+    @property
+    def needs_worker(self) -> bool:
+        """`quick` always decides."""
+        return False
+
+    def check(self, columns: Mapping[str, object]) -> None:
+        """Raise DataError without a gold."""
+        gold.check_gold("exact", columns)
+
+    def warm(self) -> None:
+        """Nothing to import."""
+
+    def quick(self, answer: protocol.Answer) -> protocol.Grade:
+        """Decide; linear in the text."""
+        found = self._extract(answer.completion)
+        if not found:
+            return protocol.failed(names.VerdictReason.NO_ANSWER)
+        golds = {self._fold(member) for member in gold.gold_texts(answer.columns)}
+        if self._fold(found) in golds:
+            return protocol.passed(found)
+        return protocol.failed(names.VerdictReason.WRONG, extracted=found, formatted=True)
+
+    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+        """Decide."""
+        return self.quick(answer)
+
+    def _extract(self, completion: str) -> str:
+        text = completion.strip()
+        return text.split("\n", 1)[0].strip() if self._options.first_line else text
+
+    def _fold(self, text: str) -> str:
+        return text.casefold() if self._options.ignore_case else text

@@ -1,0 +1,136 @@
+"""The process in which graders run: reads one answer at a time, answers with a grade, and may be killed at any moment.
+
+`python -m rljob_workers.verifier.grading_worker --fd N --parent P [--grader name=module:attribute]...`, started by
+the verifier. It imports what its graders need, confines itself, says that it is ready, and then sees model text.
+"""
+
+import argparse
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+from rljob_api import errors, names, roles
+from rljob_workers.verifier import frames
+from rljob_workers.verifier.graders import boundary, catalog, protocol
+from rljob_workers.verifier.sandbox import confine, procfs
+
+# Libraries cache: a worker is replaced before its caches can meet its memory limit.
+MAX_ITEMS = 20_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The supervisor's first frame."""
+
+    rewards: tuple[roles.GraderConfig, ...]
+    memory_bytes: int
+    cpu_limit_s: float
+
+    @classmethod
+    def parse(cls, payload: Mapping[str, object]) -> "Hello":
+        """Return the hello of a frame."""
+        rewards, memory_bytes, cpu_limit_s = payload["rewards"], payload["memory_bytes"], payload["cpu_limit_s"]
+        assert isinstance(rewards, list)
+        assert isinstance(memory_bytes, int)
+        assert isinstance(cpu_limit_s, int | float)
+        configs = tuple(roles.GraderConfig.model_validate(reward) for reward in rewards)
+        return cls(rewards=configs, memory_bytes=memory_bytes, cpu_limit_s=float(cpu_limit_s))
+
+    def payload(self) -> dict[str, object]:
+        """Return the frame of a hello."""
+        return {
+            "rewards": [reward.model_dump() for reward in self.rewards],
+            "memory_bytes": self.memory_bytes,
+            "cpu_limit_s": self.cpu_limit_s,
+        }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until the supervisor closes the connection."""
+    parser = argparse.ArgumentParser(prog="grading_worker", description="Grades answers for rljob-verifier.")
+    parser.add_argument("--fd", type=int, required=True, help="the inherited socket")
+    parser.add_argument("--parent", type=int, required=True, help="the verifier's process id")
+    parser.add_argument("--grader", action="append", default=[], help="name=module:attribute of a further grader type")
+    arguments = parser.parse_args(argv)
+    confine.die_with(arguments.parent)
+    confine.close_fds_except(arguments.fd)
+    with open(arguments.fd, "rb", closefd=False) as requests, open(arguments.fd, "wb", buffering=0) as replies:
+        return _run(requests, replies, arguments.grader)
+
+
+def _run(requests: BinaryIO, replies: BinaryIO, extra: Sequence[str]) -> int:
+    first = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
+    if first is None:
+        return int(names.ExitCode.OK)
+    hello = Hello.parse(first)
+    try:
+        graders = _ready_graders(hello, extra)
+    except (errors.RLJobError, ImportError) as error:
+        _send(replies, {"ready": False, "error": f"{type(error).__name__}: {error}"[:1000]})
+        return int(names.ExitCode.CONFIGURATION)
+    _send(replies, {"ready": True})
+    return _serve(requests, replies, graders, hello)
+
+
+def _ready_graders(hello: Hello, extra: Sequence[str]) -> tuple[protocol.Grader, ...]:
+    graders = catalog.build(hello.rewards, {**catalog.BUILT_IN, **catalog.imported(extra)})
+    for grader in graders:
+        if grader.needs_worker:
+            grader.warm()
+    confine.silence()
+    confine.confine(memory_bytes=hello.memory_bytes)
+    return graders
+
+
+def _serve(requests: BinaryIO, replies: BinaryIO, graders: Sequence[protocol.Grader], hello: Hello) -> int:
+    ceiling = procfs.mapped_bytes(os.getpid()) + hello.memory_bytes // 2
+    for count in range(1, MAX_ITEMS + 1):
+        request = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
+        if request is None:
+            return int(names.ExitCode.OK)
+        confine.allow_cpu_s(hello.cpu_limit_s)
+        grade = _answer(graders, request)
+        exhausted = grade.outcome is names.VerifyOutcome.OOM or procfs.mapped_bytes(os.getpid()) > ceiling
+        retire = exhausted or count == MAX_ITEMS
+        _send(replies, {**grade_to(grade), "retire": retire})
+        if retire:
+            break
+    return int(names.ExitCode.OK)
+
+
+def _answer(graders: Sequence[protocol.Grader], request: Mapping[str, object]) -> protocol.Grade:
+    index, prompt, completion, columns = (request[key] for key in ("reward", "prompt", "completion", "columns"))
+    assert isinstance(index, int)
+    assert isinstance(prompt, str)
+    assert isinstance(completion, str)
+    assert isinstance(columns, dict)
+    answer = protocol.Answer(prompt=prompt, completion=completion, columns=columns)
+    started_s = time.process_time()
+    grade = boundary.guarded(graders[index].grade, answer)
+    assert grade is not None, "grade decides"
+    return dataclasses.replace(grade, cpu_s=time.process_time() - started_s)
+
+
+def grade_to(grade: protocol.Grade) -> dict[str, object]:
+    """Return the frame of a grade."""
+    return {
+        "score": grade.score,
+        "reason": grade.reason.value,
+        "outcome": grade.outcome.value,
+        "formatted": grade.formatted,
+        "extracted": grade.extracted,
+        "detail": grade.detail,
+        "cpu_s": grade.cpu_s,
+    }
+
+
+def _send(replies: BinaryIO, payload: Mapping[str, object]) -> None:
+    data = memoryview(frames.encode(payload, max_bytes=frames.MAX_REPLY_BYTES))
+    while data:
+        data = data[replies.write(data) or 0 :]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

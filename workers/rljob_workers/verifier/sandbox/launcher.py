@@ -1,0 +1,182 @@
+"""Starts, talks to and ends one grading worker. The only module of the verifier that makes processes.
+
+start -> exchange, exchange, ... -> teardown. A worker is a fresh interpreter started by exec in a session of its own,
+so that the whole group dies with one signal; the serving process is never forked, because gRPC's threads would not
+survive it. The launcher owns the process: teardown is idempotent and returns when nothing of the group is left.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from rljob_api import errors
+from rljob_workers.verifier import frames
+from rljob_workers.verifier.sandbox import procfs
+
+START_TIMEOUT_S = 120.0
+KILL_TIMEOUT_S = 5.0
+EXIT_GRACE_S = 0.5
+
+_ENVIRONMENT: Mapping[str, str] = {
+    "HOME": "/nonexistent",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+class WorkerLostError(Exception):
+    """The worker died, or broke the protocol, which is the same to us. `signal` is what ended it, 0 if unknown."""
+
+    def __init__(self, message: str, *, signal: int = 0) -> None:
+        """Say how."""
+        super().__init__(message)
+        self.signal = signal
+
+
+class Worker(Protocol):
+    """One grading process, seen from outside."""
+
+    async def exchange(self, request: bytes) -> dict[str, object]:
+        """Send a frame and return the answer. Raises WorkerLostError."""
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that it has used; the last known value once it is gone."""
+
+    async def teardown(self) -> bool:
+        """Kill it whole and wait. Returns False if something survived."""
+
+
+Launch = Callable[[], Awaitable[Worker]]
+
+
+class ProcessWorker:
+    """A worker behind a socket pair."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        """Take over a started process; `start` is the way to make one."""
+        self._process, self._reader, self._writer = process, reader, writer
+        self._decoder = frames.Decoder(max_bytes=frames.MAX_REPLY_BYTES)
+        self._cpu_s = 0.0
+
+    @property
+    def pid(self) -> int:
+        """Return its process id, which is its group's too."""
+        return self._process.pid
+
+    async def exchange(self, request: bytes) -> dict[str, object]:
+        """Send a frame and return the answer. Raises WorkerLostError on any end, flood or malformed answer."""
+        try:
+            self._writer.write(request)
+            await self._writer.drain()
+            return await self._receive()
+        except (OSError, errors.WireError) as error:
+            raise await self._lost(str(error)) from error
+
+    async def _receive(self) -> dict[str, object]:
+        while data := await self._reader.read(1 << 16):
+            for payload in self._decoder.feed(data):
+                return payload
+        raise await self._lost("closed its end")
+
+    async def _lost(self, what: str) -> WorkerLostError:
+        # The socket closes a moment before the process can be reaped.
+        await _wait_for_exit(self._process, EXIT_GRACE_S)
+        code = self._process.returncode
+        return WorkerLostError(f"worker {self.pid} {what}, exit code {code}", signal=-code if code and code < 0 else 0)
+
+    def cpu_s(self) -> float:
+        """Return its CPU seconds; the last known value once it is gone."""
+        with contextlib.suppress(OSError):
+            self._cpu_s = procfs.cpu_s(self.pid)
+        return self._cpu_s
+
+    async def teardown(self) -> bool:
+        """Kill the whole group, reap, close. Returns False if a member is still there after 5 s."""
+        self._writer.close()
+        self._signal_group(signal.SIGKILL)
+        await _wait_for_exit(self._process, KILL_TIMEOUT_S)
+        return not self._signal_group(0)
+
+    def _signal_group(self, number: int) -> bool:
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+async def start(
+    *, module: str, arguments: Sequence[str], hello: Mapping[str, object], timeout_s: float = START_TIMEOUT_S
+) -> ProcessWorker:
+    """Start `python -m module --fd N --parent P *arguments`, send `hello`, and return it once it says it is ready.
+
+    Raises SandboxError if it does not, with nothing left behind.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = _spawn(module=module, arguments=arguments, fd=theirs.fileno())
+    reader, writer = await asyncio.open_unix_connection(sock=ours)
+    worker = ProcessWorker(process, reader, writer)
+    try:
+        async with asyncio.timeout(timeout_s):
+            ready = await worker.exchange(frames.encode(hello, max_bytes=frames.MAX_REQUEST_BYTES))
+    except (WorkerLostError, TimeoutError) as error:
+        await worker.teardown()
+        raise errors.SandboxError(f"a grading worker did not become ready: {error!r}") from error
+    except BaseException:
+        await worker.teardown()
+        raise
+    if ready.get("ready") is not True:
+        await worker.teardown()
+        raise errors.SandboxError(f"a grading worker refused to start: {ready.get('error')}")
+    return worker
+
+
+def _spawn(*, module: str, arguments: Sequence[str], fd: int) -> "subprocess.Popen[bytes]":
+    # No preexec_fn: with it Python would fork, and run code in a copy of a multi-threaded process.
+    command = [sys.executable, "-P", "-s", "-W", "ignore", "-m", module, "--fd", str(fd)]
+    try:
+        return subprocess.Popen(
+            [*command, "--parent", str(os.getpid()), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(fd,),
+            start_new_session=True,
+            env={**_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(_own_paths())},
+            cwd="/",
+        )
+    except OSError as error:
+        raise errors.SandboxError(f"cannot start a grading worker: {error}") from error
+
+
+def _own_paths() -> list[str]:
+    # A fresh interpreter finds the standard library and site-packages itself; source checkouts it must be told.
+    known = {os.path.realpath(path) for path in sysconfig.get_paths().values()}
+    return [path for path in sys.path if os.path.isdir(path) and os.path.realpath(path) not in known]
+
+
+async def _wait_for_exit(process: "subprocess.Popen[bytes]", timeout_s: float) -> None:
+    if process.poll() is not None:
+        return
+    loop = asyncio.get_running_loop()
+    exited = asyncio.Event()
+    descriptor = os.pidfd_open(process.pid)
+    loop.add_reader(descriptor, exited.set)
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(exited.wait(), timeout_s)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    process.poll()

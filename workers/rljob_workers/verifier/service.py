@@ -1,0 +1,114 @@
+"""Wires a verifier together: graders, pool, grading, gRPC server, probes. Started and ended as one."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Sequence
+
+import grpc.aio
+
+from rljob_api import errors, names, roles
+from rljob_api.wire.v1 import verify_pb2_grpc
+from rljob_workers.runtime import clock, health
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.transport import channel
+from rljob_workers.verifier import grading, grading_worker, pool, server
+from rljob_workers.verifier.graders import catalog, protocol
+from rljob_workers.verifier.sandbox import launcher
+
+logger = logging.getLogger(__name__)
+
+WORKER_MODULE = "rljob_workers.verifier.grading_worker"
+# Kills come one CPU limit apart in each slot and a replacement takes about a second: few spares cover many slots.
+_SLOTS_PER_SPARE = 4
+_DRAIN_S = 5.0
+
+
+def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tuple[protocol.Grader, ...]:
+    """Return the graders of a config. Raises ManifestError or SandboxError for what it may not ask for."""
+    if not config.rewards:
+        raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
+    if config.isolation == "none" and not config.allow_unsafe:
+        raise errors.SandboxError("spec.verifier.isolation is none, which needs spec.verifier.allowUnsafe: true")
+    return catalog.build(config.rewards, {**catalog.BUILT_IN, **catalog.imported(extra)})
+
+
+def make_pool(
+    config: roles.VerifierConfig, *, num_slots: int, metrics: metrics_module.Metrics, extra: Sequence[str] = ()
+) -> pool.Pool:
+    """Return the pool of a config. `extra`: further grader types for its workers, as `name=module:attribute`."""
+    hello = grading_worker.Hello(rewards=config.rewards, memory_bytes=config.memory_bytes, cpu_limit_s=config.timeout_s)
+    launch = functools.partial(
+        launcher.start,
+        module=WORKER_MODULE,
+        arguments=[word for entry in extra for word in ("--grader", entry)],
+        hello=hello.payload(),
+    )
+    limits = pool.Limits(
+        cpu_s=config.timeout_s,
+        num_slots=num_slots,
+        num_spares=-(-num_slots // _SLOTS_PER_SPARE),
+        max_waiting=config.max_waiting,
+    )
+    return pool.Pool(limits=limits, launch=launch, metrics=metrics, clock=clock.SystemClock())
+
+
+class Service:
+    """A whole verifier. `start`, then `run` until `stop`, then `close`."""
+
+    def __init__(self, config: roles.VerifierConfig, *, extra: Sequence[str] = ()) -> None:
+        """Build everything, start nothing. Raises ManifestError or SandboxError for what cannot be served."""
+        self._config = config
+        graders = make_graders(config, extra)
+        # Where every grader decides in place there is nothing to isolate, and no worker is kept.
+        num_slots = config.max_concurrent if any(grader.needs_worker for grader in graders) else 0
+        self.metrics = metrics_module.Metrics(role=names.Role.VERIFIER, job=config.job)
+        self._pool = make_pool(config, num_slots=num_slots, metrics=self.metrics, extra=extra)
+        self.grading = grading.Grading(
+            rewards=config.rewards, graders=graders, workers=self._pool, metrics=self.metrics
+        )
+        self._server: grpc.aio.Server | None = None
+        self._stopping = asyncio.Event()
+        self.port = 0
+
+    async def start(self) -> None:
+        """Start workers, then serve. Raises SandboxError or UnavailableError; `close` is safe after that."""
+        await self._pool.start()
+        self._server = channel.aio_server()
+        verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(self.grading), self._server)
+        address = f"{self._config.bind_host}:{self._config.port}"
+        self.port = channel.bind(self._server, address, self._config.tls)
+        await self._server.start()
+        logger.info("verifier served on %s:%d; workers had no_new_privs and rlimits", self._config.bind_host, self.port)
+
+    def ready(self) -> tuple[bool, str]:
+        """Return whether items will be graded, and if not why. Safe from another thread."""
+        if not self.port:
+            return False, "starting"
+        return (False, self._pool.failure) if self._pool.failure else (True, "ok")
+
+    def stop(self) -> None:
+        """Ask `run` to return."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Return after `stop`. Raises what ended a part that nothing is graded without."""
+        waits = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(self._pool.watch())]
+        done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        for task in done:
+            task.result()
+
+    async def close(self) -> None:
+        """Refuse new calls, give those under way 5 s, end every worker."""
+        if self._server is not None:
+            await self._server.stop(_DRAIN_S)
+        await self._pool.close()
+
+
+def probes(config: roles.VerifierConfig, service: Service, on_stop: Callable[[], None]) -> health.HealthServer:
+    """Return the HTTP server of a verifier's probes, not yet started."""
+    return health.HealthServer(
+        host=config.health_host, port=config.health_port, metrics=service.metrics, ready=service.ready, on_stop=on_stop
+    )
