@@ -20,7 +20,9 @@ def test_import_root_holds_no_python_file_of_its_own(root: str) -> None:
 
 def test_test_folders_are_no_packages() -> None:
     inits = [
-        path for path in (ROOT / "tests").rglob("__init__.py") if path.parent.name not in ("rljob_testing", "bench")
+        path
+        for path in (ROOT / "tests").rglob("__init__.py")
+        if path.relative_to(ROOT / "tests").parts[0] not in ("rljob_testing", "bench")
     ]
     assert not inits, f"delete {inits}: test folders are collected by importlib"
 

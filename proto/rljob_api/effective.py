@@ -1,0 +1,174 @@
+"""Derived defaults: what an unset field means beside the others. Pure functions of the spec, one per field.
+
+An unset field stays unset in the manifest and in the CRD, so that "written" and "default" stay apart; every reader of a
+value that depends on others asks here.
+"""
+
+import math
+
+from rljob_api import roles
+from rljob_api.job import JobSpec
+from rljob_api.spec.algorithm import NormalizeSpec
+from rljob_api.spec.base import number, optional_number
+from rljob_api.spec.loss import CorrectionSpec
+
+DEFAULT_CLIP = 0.2
+DEFAULT_REWARD_CLIP = 20.0
+DEFAULT_TRUNCATE_HIGH = 2.0
+FILTER_STARVATION_STEPS = 10
+MODEL_LEN_MULTIPLE = 16
+
+# Algorithms reference 5.1: what each estimator does to shaped rewards, over rows.
+REWARD_PRESETS: dict[str, roles.NormalizeConfig] = {
+    "grpo": roles.NormalizeConfig(mean="group", std="group"),
+    "drgrpo": roles.NormalizeConfig(mean="group", std="none"),
+    "rloo": roles.NormalizeConfig(mean="group", std="none", leave_one_out=True),
+    "liteppo": roles.NormalizeConfig(mean="group", std="batch", std_center="own"),
+    "reinforcepp": roles.NormalizeConfig(mean="none", std="none"),
+    "reinforceppBaseline": roles.NormalizeConfig(mean="group", std="none"),
+    "ppo": roles.NormalizeConfig(mean="none", std="none"),
+}
+
+
+def normalize_reward(spec: JobSpec) -> roles.NormalizeConfig:
+    """Return the block that was written, else the estimator's preset."""
+    written = spec.algorithm.normalize_reward
+    return REWARD_PRESETS[spec.algorithm.advantage_estimator] if written is None else _normalize(written)
+
+
+def _normalize(block: NormalizeSpec) -> roles.NormalizeConfig:
+    return roles.NormalizeConfig(
+        mean=block.mean,
+        std=block.std,
+        leave_one_out=block.leave_one_out,
+        unbiased=block.unbiased is not False,
+        eps=1e-6 if block.eps is None else number(block.eps),
+        std_center=block.std_center or "subtracted",
+    )
+
+
+def filter_enabled(spec: JobSpec) -> bool:
+    """Return whether zero-spread groups are rejected: by default yes, unless a group is one sample."""
+    written = spec.data.filter_groups.enabled
+    return spec.algorithm.group_size > 1 if written is None else written
+
+
+def max_extra_groups(spec: JobSpec) -> int:
+    """Return how many groups of one step may be rejected before the run counts as starved; default 10 x B."""
+    return spec.data.filter_groups.max_extra_groups or FILTER_STARVATION_STEPS * spec.algorithm.prompts_per_step
+
+
+def reward_clip(spec: JobSpec) -> float:
+    """Return the bound on shaped rewards: 20; none for the legacy workflow, which shapes its own rewards."""
+    written = optional_number(spec.algorithm.rewards.clip)
+    if written is not None:
+        return written
+    return math.inf if is_legacy_multi_turn(spec) else DEFAULT_REWARD_CLIP
+
+
+def is_legacy_multi_turn(spec: JobSpec) -> bool:
+    """Return whether each turn is a row of its own with rewards shaped by the workflow."""
+    return spec.workflow.type == "multi_turn_math" and spec.workflow.config.get("layout") == "legacy"
+
+
+def inflight_cap(spec: JobSpec) -> int:
+    """Return (maxOffPolicySteps + 1) x promptsPerStep, beyond which no group could be trained in time."""
+    return (spec.async_.max_off_policy_steps + 1) * spec.algorithm.prompts_per_step
+
+
+def max_inflight_groups(spec: JobSpec) -> int:
+    """Return the written bound, else the cap."""
+    return spec.async_.max_inflight_groups or inflight_cap(spec)
+
+
+def in_flight_weight_updates(spec: JobSpec) -> bool:
+    """Return whether weights change inside a generation: by default yes, unless training is synchronous."""
+    written = spec.async_.in_flight_weight_updates
+    return spec.async_.max_off_policy_steps > 0 if written is None else written
+
+
+def clip_low(spec: JobSpec) -> float:
+    """Return the lower clip width; default 0.2."""
+    written = optional_number(spec.algorithm.loss.clip_low)
+    return DEFAULT_CLIP if written is None else written
+
+
+def clip_high(spec: JobSpec) -> float:
+    """Return the upper clip width; default clipLow."""
+    written = optional_number(spec.algorithm.loss.clip_high)
+    return clip_low(spec) if written is None else written
+
+
+def proximal(spec: JobSpec) -> str:
+    """Return the policy that the clip band is centred on; default recompute."""
+    return spec.algorithm.loss.proximal or "recompute"
+
+
+def aggregation(spec: JobSpec) -> str:
+    """Return how token losses are averaged: tokenMean, with gspo sequenceMean."""
+    return spec.algorithm.loss.aggregation or ("sequenceMean" if spec.algorithm.loss.type == "gspo" else "tokenMean")
+
+
+def constant_denominator(spec: JobSpec) -> float:
+    """Return the denominator of aggregation constant: default rollout.sampling.maxTokens."""
+    written = optional_number(spec.algorithm.loss.constant_denominator)
+    return float(spec.rollout.sampling.max_tokens) if written is None else written
+
+
+def kl_placement(spec: JobSpec) -> str:
+    """Return where the KL term goes; default loss."""
+    return spec.algorithm.loss.kl_placement or "loss"
+
+
+def correction(spec: JobSpec) -> roles.CorrectionConfig | None:
+    """Return the rollout correction: token, truncate, ratio, high 2; None with `behaviour`, where the weight is 1."""
+    written = spec.algorithm.loss.rollout_correction
+    if proximal(spec) == "behaviour":
+        return None
+    return roles.CorrectionConfig() if written is None else _correction(written)
+
+
+def _correction(block: CorrectionSpec) -> roles.CorrectionConfig:
+    high = optional_number(block.high)
+    return roles.CorrectionConfig(
+        level=block.level,
+        mode=block.mode,
+        metric=block.metric,
+        agg=block.agg,
+        low=optional_number(block.low),
+        high=DEFAULT_TRUNCATE_HIGH if high is None and block.mode == "truncate" else high,
+        weighting=block.weighting or "ratio",
+        batch_normalize=block.batch_normalize,
+    )
+
+
+def world_size(spec: JobSpec) -> int:
+    """Return the number of trainer processes, which is the data-parallel size."""
+    return spec.trainer.nodes * spec.trainer.processes_per_node
+
+
+def longest_prompt(spec: JobSpec) -> int:
+    """Return the longest training prompt, tokens."""
+    return max(source.max_prompt_tokens for source in spec.data.train)
+
+
+def longest_row(spec: JobSpec) -> int:
+    """Return the longest prompt + answer of training, tokens."""
+    return longest_prompt(spec) + spec.rollout.sampling.max_tokens
+
+
+def evaluation_max_tokens(spec: JobSpec) -> int:
+    """Return the longest evaluation answer, tokens; default as in training."""
+    return spec.evaluation.sampling.max_tokens or spec.rollout.sampling.max_tokens
+
+
+def longest_request(spec: JobSpec) -> int:
+    """Return the longest prompt + answer of training and evaluation, tokens."""
+    suites = (suite.max_prompt_tokens + evaluation_max_tokens(spec) for suite in spec.evaluation.suites)
+    return max(longest_row(spec), *suites, 0)
+
+
+def max_model_len(spec: JobSpec) -> int:
+    """Return the written context length, else the longest request rounded up to whole cache blocks, tokens."""
+    blocks = -(-longest_request(spec) // MODEL_LEN_MULTIPLE)
+    return spec.rollout.engine.max_model_len or blocks * MODEL_LEN_MULTIPLE

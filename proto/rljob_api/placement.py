@@ -1,0 +1,191 @@
+"""Where the processes of a job run: addresses, ports, folders and processors. Everything that a manifest does not say.
+
+A launcher makes one Placement (`local_placement` on one machine, the operator in a cluster) and `resolve` reads it;
+roles cannot tell which launcher it was. All folders are absolute.
+"""
+
+import dataclasses
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from rljob_api import names, roles
+from rljob_api.job import RLJob
+
+LOOPBACK = "127.0.0.1"
+COORDINATOR_PORTS = 3  # control, store, health
+TRAINER_PORTS = 2  # rendezvous, health
+VERIFIER_PORTS = 2  # verify, health
+ROLLOUT_PORTS = 1  # health
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlacement:
+    """One process: pod (or process) name, health port, scratch folder, threads (0: its own choice), processors."""
+
+    pod: str
+    health_port: int
+    scratch_dir: str
+    num_threads: int = 0
+    cpu_affinity: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierPlacement:
+    """One verifier: where it listens, how rollouts reach it, and how many gradings it runs at once by default."""
+
+    process: ProcessPlacement
+    port: int
+    address: str
+    num_cores: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerPlacement:
+    """The trainer's first node: the rest is equal but for node_rank. `attempt` fences older ones."""
+
+    process: ProcessPlacement
+    rendezvous_host: str
+    rendezvous_port: int
+    attempt: int = 1
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One job's place. `base_dir` is what relative data and model paths are relative to: the manifest's folder.
+
+    `control_address` and `store_address` are host:port as other processes dial them. `kv_cache_bytes` 0 leaves the
+    size to the engine. Raises ValueError if no rollout or verifier is placed.
+    """
+
+    uid: str
+    namespace: str
+    config_generation: int = 1
+    base_dir: str
+    bind_host: str
+    health_host: str
+    tls: roles.TlsConfig | None = None
+    coordinator: ProcessPlacement
+    control_port: int
+    control_address: str
+    store_port: int
+    store_address: str
+    rollouts: tuple[ProcessPlacement, ...]
+    verifiers: tuple[VerifierPlacement, ...]
+    trainer: TrainerPlacement
+    state_dir: str
+    checkpoint_dir: str
+    export_dir: str
+    cache_dir: str
+    dump_dir: str
+    kv_cache_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse an empty job."""
+        if not self.rollouts or not self.verifiers:
+            raise ValueError(
+                f"need at least one rollout and one verifier, got {len(self.rollouts)} and {len(self.verifiers)}"
+            )
+
+
+def num_local_ports(job: RLJob) -> int:
+    """Return how many free ports `local_placement` needs for a job."""
+    rollouts, verifiers = job.spec.rollout.replicas, job.spec.verifier.replicas
+    return COORDINATOR_PORTS + TRAINER_PORTS + VERIFIER_PORTS * verifiers + ROLLOUT_PORTS * rollouts
+
+
+class CoreShare(Protocol):
+    """Processors that a process may use (empty: all) and the number of compute threads it starts."""
+
+    @property
+    def affinity(self) -> tuple[int, ...]:
+        """Return the processors."""
+
+    @property
+    def num_threads(self) -> int:
+        """Return the threads."""
+
+
+def local_placement(
+    job: RLJob,
+    *,
+    uid: str,
+    run_dir: str,
+    base_dir: str,
+    cache_dir: str,
+    ports: Sequence[int],
+    num_cores: int,
+    shares: Mapping[names.Role, Sequence[CoreShare]] | None = None,
+    attempt: int = 1,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    kv_cache_bytes: int = 0,
+) -> Placement:
+    """Return the placement of all roles on this machine, everything but the model cache below `run_dir`.
+
+    ports: free ports of the loopback interface, at least num_local_ports(job). shares: processors of each process of a
+    role, one per rollout and per trainer rank; a role that is not in it gets one thread and no fixed processor.
+    num_cores: processors of the machine, for the number of gradings at once. Raises ValueError if ports are missing.
+    """
+    if len(ports) < num_local_ports(job):
+        raise ValueError(f"need {num_local_ports(job)} ports, got {len(ports)}")
+    control, store, health, rendezvous, trainer_health, *rest = ports
+    verifiers, rollouts = job.spec.verifier.replicas, job.spec.rollout.replicas
+    verifier_ports, rollout_ports = rest[: VERIFIER_PORTS * verifiers], rest[VERIFIER_PORTS * verifiers :][:rollouts]
+    machine = _Machine(run_dir=run_dir, shares=shares or {})
+    return Placement(
+        uid=uid,
+        namespace=job.metadata.namespace,
+        base_dir=base_dir,
+        bind_host=LOOPBACK,
+        health_host=LOOPBACK,
+        coordinator=machine.process(names.Role.COORDINATOR, health_port=health),
+        control_port=control,
+        control_address=f"{LOOPBACK}:{control}",
+        store_port=store,
+        store_address=f"{LOOPBACK}:{store}",
+        rollouts=tuple(
+            machine.process(names.Role.ROLLOUT, index, health_port=port) for index, port in enumerate(rollout_ports)
+        ),
+        verifiers=tuple(
+            VerifierPlacement(
+                process=machine.process(names.Role.VERIFIER, index, health_port=verifier_ports[2 * index + 1]),
+                port=verifier_ports[2 * index],
+                address=f"{LOOPBACK}:{verifier_ports[2 * index]}",
+                num_cores=num_cores,
+            )
+            for index in range(verifiers)
+        ),
+        trainer=TrainerPlacement(
+            process=machine.process(names.Role.TRAINER, health_port=trainer_health),
+            rendezvous_host=LOOPBACK,
+            rendezvous_port=rendezvous,
+            attempt=attempt,
+            device=device,
+        ),
+        state_dir=posixpath.join(run_dir, "state"),
+        checkpoint_dir=posixpath.join(run_dir, "checkpoints"),
+        export_dir=posixpath.join(run_dir, "export"),
+        cache_dir=cache_dir,
+        dump_dir=posixpath.join(run_dir, "dumps"),
+        kv_cache_bytes=kv_cache_bytes,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Machine:
+    run_dir: str
+    shares: Mapping[names.Role, Sequence[CoreShare]]
+
+    def process(self, role: names.Role, index: int = 0, *, health_port: int) -> ProcessPlacement:
+        own = self.shares.get(role, ())
+        # All ranks of a trainer node are children of one process and share what is planned for them.
+        parts = own if role is names.Role.TRAINER else own[index : index + 1]
+        pod = f"{role}-{index}"
+        return ProcessPlacement(
+            pod=pod,
+            health_port=health_port,
+            scratch_dir=posixpath.join(self.run_dir, "scratch", pod),
+            num_threads=parts[0].num_threads if parts else 1,
+            cpu_affinity=tuple(sorted({core for part in parts for core in part.affinity})),
+        )

@@ -1,0 +1,39 @@
+"""What more than one role needs."""
+
+import posixpath
+
+from rljob_api import roles
+from rljob_api.job import JobSpec, RLJob
+from rljob_api.placement import Placement
+
+BUILTIN = "builtin:"
+
+
+def identity(job: RLJob, placement: Placement) -> roles.JobIdentity:
+    """Return which run the process belongs to."""
+    return roles.JobIdentity(
+        name=job.metadata.name,
+        namespace=placement.namespace,
+        uid=placement.uid,
+        config_generation=placement.config_generation,
+    )
+
+
+def model_config(spec: JobSpec, placement: Placement) -> roles.ModelConfig:
+    """Return the model as every process loads it."""
+    name = spec.model.name
+    return roles.ModelConfig(
+        name=name,
+        revision=spec.model.revision or "",
+        tokenizer=spec.model.tokenizer or name,
+        dtype=spec.model.dtype,
+        trust_remote_code=spec.model.trust_remote_code,
+        path="" if name.startswith(BUILTIN) else _model_path(name, placement.base_dir),
+        cache_dir=placement.cache_dir,
+    )
+
+
+def _model_path(name: str, base_dir: str) -> str:
+    """Return a folder as an absolute path; anything that does not look like one is a hub id."""
+    is_folder = name.startswith(("/", "./", "../"))
+    return posixpath.normpath(posixpath.join(base_dir, name)) if is_folder else name

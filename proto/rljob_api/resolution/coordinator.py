@@ -1,0 +1,102 @@
+"""The coordinator's config."""
+
+from rljob_api import effective, names, roles
+from rljob_api.job import JobSpec, RLJob
+from rljob_api.placement import Placement
+from rljob_api.resolution.common import identity
+from rljob_api.resolution.data import data_config, evaluation_config, sampling_config
+from rljob_api.spec.base import number, optional_number
+
+
+def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorConfig:
+    """Return everything that the coordinator reads."""
+    spec, process = job.spec, placement.coordinator
+    return roles.CoordinatorConfig(
+        job=identity(job, placement),
+        role=names.Role.COORDINATOR,
+        pod=process.pod,
+        health_host=placement.health_host,
+        health_port=process.health_port,
+        log_level=spec.observability.log_level,
+        tls=placement.tls,
+        scratch_dir=process.scratch_dir,
+        num_threads=process.num_threads,
+        cpu_affinity=process.cpu_affinity,
+        bind_host=placement.bind_host,
+        control_port=placement.control_port,
+        store_port=placement.store_port,
+        store_address=placement.store_address,
+        state_dir=placement.state_dir,
+        max_steps=spec.max_steps,
+        seed=spec.seed,
+        data=data_config(spec, placement.base_dir),
+        sampling=sampling_config(spec),
+        algorithm=_algorithm(spec),
+        staleness=_staleness(spec),
+        evaluation=evaluation_config(spec, placement.base_dir),
+        failure=_failure(spec),
+        world_size=effective.world_size(spec),
+        max_tokens_per_micro_batch=spec.trainer.max_tokens_per_micro_batch,
+        publish_every_steps=spec.weight_sync.every_steps,
+        checkpoint_every_steps=spec.checkpoint.every_steps,
+        expected_rollouts=len(placement.rollouts),
+    )
+
+
+def _algorithm(spec: JobSpec) -> roles.AlgorithmConfig:
+    algorithm, rewards = spec.algorithm, spec.algorithm.rewards
+    overlong = rewards.overlong
+    return roles.AlgorithmConfig(
+        advantage_estimator=algorithm.advantage_estimator,
+        group_size=algorithm.group_size,
+        prompts_per_step=algorithm.prompts_per_step,
+        minibatches=algorithm.minibatches,
+        epochs=algorithm.epochs,
+        rewards=roles.RewardShapingConfig(
+            scale=number(rewards.scale),
+            bias=number(rewards.bias),
+            clip=effective.reward_clip(spec),
+            overlong=None
+            if overlong is None
+            else roles.OverlongConfig(
+                max_tokens=overlong.max_tokens, tail_tokens=overlong.tail_tokens, factor=number(overlong.factor)
+            ),
+            zero_truncated=algorithm.zero_truncated,
+            mask_truncated=algorithm.mask_truncated,
+        ),
+        normalize_reward=effective.normalize_reward(spec),
+        filter=_filter(spec),
+    )
+
+
+def _filter(spec: JobSpec) -> roles.FilterConfig:
+    groups = spec.data.filter_groups
+    return roles.FilterConfig(
+        enabled=effective.filter_enabled(spec),
+        metric=groups.metric,
+        lower=optional_number(groups.lower),
+        upper=optional_number(groups.upper),
+        max_extra_groups=effective.max_extra_groups(spec),
+    )
+
+
+def _staleness(spec: JobSpec) -> roles.AsyncConfig:
+    return roles.AsyncConfig(
+        max_off_policy_steps=spec.async_.max_off_policy_steps,
+        on_stale=spec.async_.on_stale or "drop",
+        in_flight_weight_updates=effective.in_flight_weight_updates(spec),
+        max_inflight_groups=effective.max_inflight_groups(spec),
+    )
+
+
+def _failure(spec: JobSpec) -> roles.FailureConfig:
+    policy = spec.failure_policy
+    return roles.FailureConfig(
+        max_infra_attempts_per_prompt=policy.max_infra_attempts_per_prompt,
+        max_data_attempts_per_prompt=policy.max_data_attempts_per_prompt,
+        min_group_fraction=number(policy.min_group_fraction),
+        min_step_batch_fraction=number(policy.min_step_batch_fraction),
+        max_infra_failure_fraction=number(policy.max_infra_failure_fraction),
+        stall_timeout_s=float(policy.stall.timeout_seconds),
+        stall_action=policy.stall.action,
+    )

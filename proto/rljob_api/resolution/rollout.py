@@ -1,0 +1,69 @@
+"""One rollout's config."""
+
+from rljob_api import effective, names, roles
+from rljob_api.job import JobSpec, RLJob
+from rljob_api.placement import Placement, ProcessPlacement
+from rljob_api.resolution.common import identity, model_config
+from rljob_api.spec.base import optional_number
+
+# A wall cap of three times the CPU limit, once more after a lost grading worker, and time to wait for a free slot.
+VERIFY_CLOCKS = 6
+VERIFY_QUEUE_S = 30.0
+# Groups leased per sequence slot: finished members of a slow group leave no slot of the engine empty.
+OVERSUBSCRIPTION = 2
+
+
+def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) -> roles.RolloutConfig:
+    """Return everything that one rollout reads."""
+    spec = job.spec
+    return roles.RolloutConfig(
+        job=identity(job, placement),
+        role=names.Role.ROLLOUT,
+        pod=process.pod,
+        health_host=placement.health_host,
+        health_port=process.health_port,
+        log_level=spec.observability.log_level,
+        tls=placement.tls,
+        scratch_dir=process.scratch_dir,
+        num_threads=process.num_threads,
+        cpu_affinity=process.cpu_affinity,
+        coordinator_address=placement.control_address,
+        verifier_addresses=tuple(verifier.address for verifier in placement.verifiers),
+        model=model_config(spec, placement),
+        engine=_engine(spec, placement),
+        template=spec.data.template,
+        workflow=spec.workflow.type,
+        workflow_config=dict(spec.workflow.config),
+        group_size=spec.algorithm.group_size,
+        max_groups_in_flight=_groups_per_replica(spec, num_replicas=len(placement.rollouts)),
+        in_flight_weight_updates=effective.in_flight_weight_updates(spec),
+        kv_cache_policy=spec.weight_sync.kv_cache,
+        max_off_policy_steps=spec.async_.max_off_policy_steps,
+        drain_s=float(spec.rollout.drain_seconds),
+        verify_timeout_s=VERIFY_CLOCKS * spec.verifier.timeout_seconds + VERIFY_QUEUE_S,
+        max_infra_attempts=spec.failure_policy.max_infra_attempts_per_prompt,
+        seed=spec.seed,
+        dump_dir="" if spec.observability.trajectory_dump == "none" else placement.dump_dir,
+    )
+
+
+def _groups_per_replica(spec: JobSpec, *, num_replicas: int) -> int:
+    """Return min(what the engine's slots take, this replica's part of all groups in flight), at least 1."""
+    slots = -(-OVERSUBSCRIPTION * spec.rollout.engine.max_num_seqs // spec.algorithm.group_size)
+    part = -(-effective.max_inflight_groups(spec) // num_replicas)
+    return max(1, min(slots, part))
+
+
+def _engine(spec: JobSpec, placement: Placement) -> roles.EngineConfig:
+    engine = spec.rollout.engine
+    return roles.EngineConfig(
+        tensor_parallel_size=engine.tensor_parallel_size,
+        gpu_memory_utilization=optional_number(engine.gpu_memory_utilization),
+        max_model_len=effective.max_model_len(spec),
+        max_num_seqs=engine.max_num_seqs,
+        enforce_eager=engine.enforce_eager,
+        dtype=engine.dtype or spec.model.dtype,
+        kv_cache_dtype=engine.kv_cache_dtype,
+        kv_cache_bytes=placement.kv_cache_bytes,
+        extra_args=dict(engine.extra_args),
+    )

@@ -1,0 +1,42 @@
+"""One verifier's config."""
+
+from rljob_api import names, roles
+from rljob_api.job import RLJob
+from rljob_api.placement import Placement, VerifierPlacement
+from rljob_api.resolution.common import identity
+from rljob_api.spec.base import num_bytes, number
+
+
+def verifier_config(job: RLJob, placement: Placement, verifier: VerifierPlacement) -> roles.VerifierConfig:
+    """Return everything that one verifier reads."""
+    spec, process = job.spec.verifier, verifier.process
+    return roles.VerifierConfig(
+        job=identity(job, placement),
+        role=names.Role.VERIFIER,
+        pod=process.pod,
+        health_host=placement.health_host,
+        health_port=process.health_port,
+        log_level=job.spec.observability.log_level,
+        tls=placement.tls,
+        scratch_dir=process.scratch_dir,
+        num_threads=process.num_threads,
+        cpu_affinity=process.cpu_affinity,
+        bind_host=placement.bind_host,
+        port=verifier.port,
+        rewards=tuple(
+            roles.GraderConfig(
+                name=reward.name,
+                type=reward.type,
+                weight=number(reward.weight),
+                mode=reward.mode,
+                config=dict(reward.config),
+            )
+            for reward in spec.rewards
+        ),
+        isolation=spec.isolation,
+        allow_unsafe=spec.allow_unsafe,
+        timeout_s=float(spec.timeout_seconds),
+        memory_bytes=num_bytes(spec.memory_bytes),
+        max_output_bytes=num_bytes(spec.max_output_bytes),
+        max_concurrent=spec.max_concurrent or verifier.num_cores,
+    )

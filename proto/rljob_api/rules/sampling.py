@@ -1,0 +1,65 @@
+"""Row 23 and the engine's context: what may be sampled."""
+
+from collections.abc import Iterator
+
+from rljob_api import effective
+from rljob_api.job import JobSpec
+from rljob_api.rules.words import ignored, refuse
+from rljob_api.spec.base import number
+
+SAMPLING = "rollout.sampling"
+# Templates that bring their own stop rule (workflows, 8.2). A bare question has none and keeps what is written.
+OWN_STOPS = {"qwen_math": "which stops at the end token only", "r1": "which stops at </answer>"}
+
+
+def training_distribution(spec: JobSpec) -> Iterator[str]:
+    """Row 23. Penalties are no fields at all."""
+    sampling = spec.rollout.sampling
+    exact = "training needs log-probabilities of the distribution that was sampled"
+    if number(sampling.temperature) <= 0:
+        yield refuse(
+            f"{SAMPLING}.temperature", sampling.temperature, f'{exact}: use a temperature above 0, such as "1.0"'
+        )
+    if number(sampling.top_p) != 1:
+        yield refuse(f"{SAMPLING}.topP", sampling.top_p, f'{exact}: use "1"')
+    if sampling.top_k != 0:
+        yield refuse(f"{SAMPLING}.topK", sampling.top_k, f"{exact}: use 0")
+    if number(sampling.min_p) != 0:
+        yield refuse(f"{SAMPLING}.minP", sampling.min_p, f'{exact}: use "0"')
+    if sampling.min_tokens > sampling.max_tokens:
+        yield refuse(f"{SAMPLING}.minTokens", sampling.min_tokens, f"it is above maxTokens {sampling.max_tokens}")
+
+
+def requests_fit_the_engine(spec: JobSpec) -> Iterator[str]:
+    """The longest prompt and answer fit the context of the engine."""
+    length = spec.rollout.engine.max_model_len
+    if length is None:
+        return
+    longest = effective.longest_prompt(spec)
+    if effective.longest_row(spec) > length:
+        yield refuse(
+            "rollout.engine.maxModelLen",
+            length,
+            f"data.train maxPromptTokens {longest} + rollout.sampling.maxTokens {spec.rollout.sampling.max_tokens}"
+            f" = {effective.longest_row(spec)} tokens must fit: raise maxModelLen, or lower one of them",
+        )
+    answer = effective.evaluation_max_tokens(spec)
+    for index, suite in enumerate(spec.evaluation.suites):
+        if suite.max_prompt_tokens + answer > length:
+            yield refuse(
+                f"evaluation.suites[{index}].maxPromptTokens",
+                suite.max_prompt_tokens,
+                f"with {answer} answer tokens it does not fit rollout.engine.maxModelLen {length}",
+            )
+
+
+def stops_that_the_template_replaces(spec: JobSpec) -> Iterator[str]:
+    """A template with its own stop rule would ignore stops that were written."""
+    rule = OWN_STOPS.get(spec.data.template)
+    if rule is None:
+        return
+    because = f"data.template is '{spec.data.template}', {rule}"
+    for path, sampling in ((SAMPLING, spec.rollout.sampling), ("evaluation.sampling", spec.evaluation.sampling)):
+        for key, value in (("stop", sampling.stop), ("stopTokenIds", sampling.stop_token_ids)):
+            if value:
+                yield ignored(f"{path}.{key}", list(value), because)

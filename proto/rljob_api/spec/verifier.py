@@ -1,0 +1,58 @@
+"""`spec.verifier`: who grades, and how model output is isolated."""
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from rljob_api.spec.base import FREE, NAMED, Config, Decimal, Name, Quantity, Section, one_of
+from rljob_api.spec.pod import PodSpec
+
+# Graders that reproduce published ones have mode compat; ours have none (graders reference, section 1).
+OWN_REWARDS = ("math", "code", "exact", "reasoning_gym")
+REPRODUCED_REWARDS = ("boxed", "answer_tag", "gsm8k", "clevr_count_70k", "areal-math", "areal-code")
+REWARDS = (*OWN_REWARDS, *REPRODUCED_REWARDS)
+
+if TYPE_CHECKING:
+    RewardType = str
+    Isolation = str
+else:
+    RewardType = one_of(*REWARDS)
+    Isolation = one_of("sandbox", "none", prefixes=("runtimeClass:",), imports=False)
+
+
+class RewardSpec(Section):
+    """One named, weighted reward."""
+
+    name: Name = Field(description="Name in metrics and filters, unique in the list.")
+    type: RewardType = Field(description="Grader: one of the built-in ones, or module:function.")
+    weight: Decimal = Field(default="1", description="Factor on this reward in the sum.")
+    mode: Literal["strict", "compat"] = Field(
+        default="strict",
+        description="strict corrects known defects of the original grader; compat repeats its verdicts.",
+    )
+    config: Config = Field(default={}, max_length=32, json_schema_extra=FREE, description="Options of the grader.")
+
+
+class VerifierSpec(Section):
+    """Graders and their isolation. Limits hold per execution."""
+
+    replicas: int = Field(default=1, ge=1, le=1000, description="Number of verifier replicas.")
+    rewards: tuple[RewardSpec, ...] = Field(
+        min_length=1,
+        max_length=16,
+        json_schema_extra=NAMED,
+        description="Weighted rewards; the raw reward is their sum.",
+    )
+    isolation: Isolation = Field(
+        default="sandbox", description="sandbox, runtimeClass:<name> on top of it, or none (needs allowUnsafe)."
+    )
+    allow_unsafe: bool = Field(default=False, description="Accept isolation none.")
+    timeout_seconds: int = Field(
+        default=10, ge=1, le=3600, description="CPU seconds per execution; wall time is capped at 3x."
+    )
+    memory_bytes: Quantity = Field(default="512Mi", description="Memory per execution, bytes.")
+    max_output_bytes: Quantity = Field(default="64Ki", description="Output per execution, bytes.")
+    max_concurrent: int | None = Field(
+        default=None, ge=1, le=4096, description="Executions at once per replica. Default: its CPU cores."
+    )
+    pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")

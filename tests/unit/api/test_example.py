@@ -1,0 +1,66 @@
+import importlib.util
+import json
+import pathlib
+import types
+
+import pytest
+
+from rljob_api import resolve
+from rljob_api.job import load_manifest
+
+EXAMPLES = pathlib.Path(__file__).parents[3] / "crds" / "examples"
+
+
+@pytest.fixture
+def generator() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("make_addition_data", EXAMPLES / "make_addition_data.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def records(name: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (EXAMPLES / "data" / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_example_resolves_and_its_data_exist(path: pathlib.Path) -> None:
+    job = load_manifest(path.read_text(encoding="utf-8"))
+    placement = resolve.local_placement(
+        job, uid="u", run_dir="/r", base_dir=str(EXAMPLES), cache_dir="/c", ports=range(20), num_cores=2
+    )
+    coordinator = resolve.resolve(job, placement).coordinator
+    sources = [*coordinator.data.train, *(suite.source for suite in coordinator.evaluation.suites)]
+    assert [source.path for source in sources if source.path and not pathlib.Path(source.path).is_file()] == []
+
+
+def test_committed_data_are_what_the_generator_makes(generator: types.ModuleType) -> None:
+    train, held_out = generator.split(generator.questions())
+    for name, pairs in (("train", train), ("held-out", held_out)):
+        committed = (EXAMPLES / "data" / f"addition-{name}.jsonl").read_text()
+        assert committed == generator.lines(name, pairs), "run `python crds/examples/make_addition_data.py` and commit"
+
+
+def test_no_held_out_question_is_trained_on_or_shown() -> None:
+    def question(prompt: str) -> frozenset[str]:
+        return frozenset(prompt.splitlines()[-1].rstrip("=").split("+"))
+
+    held_out = {question(record["prompt"]) for record in records("addition-held-out.jsonl")}
+    train = {question(record["prompt"]) for record in records("addition-train.jsonl")}
+    shown = {
+        frozenset(line.split("=")[0].split("+"))
+        for record in records("addition-train.jsonl")
+        for line in record["prompt"].splitlines()[:-1]
+    }
+    assert len(held_out) == 200
+    assert not held_out & train
+    assert not held_out & shown
+
+
+def test_every_answer_is_the_sum() -> None:
+    for record in [*records("addition-train.jsonl"), *records("addition-held-out.jsonl")]:
+        first, second = record["prompt"].splitlines()[-1].rstrip("=").split("+")
+        assert record["answer"] == str(int(first) + int(second))
+        assert record["prompt"].endswith("=")

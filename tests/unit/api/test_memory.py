@@ -1,0 +1,54 @@
+"""Figures of the performance reference, section 4."""
+
+import pytest
+
+from rljob_api.memory import ModelShape, bytes_per_param, kv_bytes_per_token, memory_estimate
+
+SMOLLM2_135M = ModelShape(
+    num_params=134_515_008, num_layers=30, hidden_size=576, vocab_size=49_152, num_kv_heads=3, head_dim=64
+)
+
+
+@pytest.mark.parametrize(
+    ("stage", "ranks", "expected"),
+    [(0, 8, 16.0), (1, 4, 7.0), (2, 7, 4.0), (3, 8, 2.0), (1, 1, 16.0), (2, 1, 16.0), (3, 1, 16.0)],
+)
+def test_bytes_per_parameter(stage: int, ranks: int, expected: float) -> None:
+    assert bytes_per_param(zero_stage=stage, num_ranks=ranks) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("stage", "expected"), [(0, 18.0), (1, 9.0), (2, 6.0), (3, 4.5)])
+def test_fp32_gradients_are_sharded_from_stage_2(stage: int, expected: float) -> None:
+    assert bytes_per_param(zero_stage=stage, num_ranks=4, fp32_gradients=True) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("params", "gigabytes"), [(1_500_000_000, 24), (7_000_000_000, 112)])
+def test_state_of_known_sizes_on_one_device(params: int, gigabytes: int) -> None:
+    assert bytes_per_param(zero_stage=0, num_ranks=1) * params == gigabytes * 10**9
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "size", "expected"), [(30, 3, 64, 23_040), (28, 2, 128, 28_672), (28, 4, 128, 57_344)]
+)
+def test_cache_per_token_of_known_models(layers: int, heads: int, size: int, expected: int) -> None:
+    shape = ModelShape(num_params=1, num_layers=layers, hidden_size=1, vocab_size=1, num_kv_heads=heads, head_dim=size)
+    assert kv_bytes_per_token(shape) == expected
+
+
+def test_estimate_of_the_built_in_model() -> None:
+    estimate = memory_estimate(
+        SMOLLM2_135M,
+        zero_stage=0,
+        num_ranks=1,
+        tokens_per_micro_batch=1000,
+        logits_chunk_tokens=1024,
+        gradient_checkpointing=True,
+        max_model_len=256,
+        max_num_seqs=64,
+    )
+    assert estimate.state_bytes == 16 * 134_515_008
+    assert estimate.activation_bytes == 1000 * 576 * (30 * 2 + 34)
+    assert estimate.head_bytes == 1000 * 49_152 * 10
+    assert estimate.host_image_bytes == 4 * 134_515_008
+    assert estimate.kv_bytes == 23_040 * 256 * 64
+    assert estimate.trainer_rank_bytes == 16 * 134_515_008 + 54_144_000 + 491_520_000

@@ -1,0 +1,53 @@
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from rljob_api import names
+from rljob_api.job import RLJob
+from rljob_api.placement import Placement, local_placement, num_local_ports
+
+MakeJob = Callable[..., RLJob]
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    affinity: tuple[int, ...]
+    num_threads: int
+
+
+def place(job: RLJob, ports: range, shares: Mapping[names.Role, tuple[Share, ...]] | None = None) -> Placement:
+    return local_placement(
+        job, uid="u", run_dir="/r", base_dir="/b", cache_dir="/c", ports=ports, num_cores=4, shares=shares
+    )
+
+
+def test_ports_are_counted_by_replicas(make_job: MakeJob) -> None:
+    job = make_job({"rollout.replicas": 3, "verifier.replicas": 2})
+    assert num_local_ports(job) == 3 + 2 + 2 * 2 + 3
+    with pytest.raises(ValueError, match="need 12 ports, got 11"):
+        place(job, range(11))
+
+
+def test_each_process_gets_the_cores_planned_for_it(make_job: MakeJob) -> None:
+    shares = {
+        names.Role.ROLLOUT: (Share((2,), 1), Share((3,), 1)),
+        names.Role.TRAINER: (Share((0,), 1), Share((1,), 1)),
+    }
+    placement = place(make_job({"rollout.replicas": 2, "trainer.processesPerNode": 2}), range(20), shares)
+    assert [process.cpu_affinity for process in placement.rollouts] == [(2,), (3,)]
+    assert placement.trainer.process.cpu_affinity == (0, 1)
+    assert placement.coordinator.cpu_affinity == ()
+    assert placement.coordinator.num_threads == 1
+
+
+def test_everything_lies_below_the_run_directory(make_job: MakeJob) -> None:
+    placement = place(make_job(), range(20))
+    folders = (placement.state_dir, placement.checkpoint_dir, placement.export_dir, placement.dump_dir)
+    assert all(folder.startswith("/r/") for folder in folders)
+    assert len({*folders, placement.coordinator.scratch_dir, placement.trainer.process.scratch_dir}) == 6
+
+
+def test_job_without_a_rollout_is_no_placement(make_job: MakeJob) -> None:
+    with pytest.raises(ValueError, match="at least one rollout"):
+        dataclasses.replace(place(make_job(), range(20)), rollouts=())

@@ -1,0 +1,292 @@
+import json
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from rljob_api import effective, errors, resolve, roles
+from rljob_api.job import RLJob, load_manifest
+from rljob_api.spec.base import num_bytes
+
+MakeJob = Callable[..., RLJob]
+PORTS = tuple(range(7000, 7030))
+
+
+def placed(job: RLJob, *, base_dir: str = "/work/jobs") -> resolve.Placement:
+    return resolve.local_placement(
+        job, uid="uid-1", run_dir="/runs/job", base_dir=base_dir, cache_dir="/cache", ports=PORTS, num_cores=2
+    )
+
+
+def resolved(job: RLJob) -> resolve.ResolvedJob:
+    return resolve.resolve(job, placed(job))
+
+
+def test_all_problems_are_raised_at_once(make_job: MakeJob) -> None:
+    job = make_job({"algorithm.groupSize": 1, "algorithm.loss.klCoef": "0.1", "rollout.engine.maxModelLen": 100})
+    with pytest.raises(errors.ManifestError) as caught:
+        resolved(job)
+    begins = [sentence.split(" is ")[0] for sentence in caught.value.problems]
+    assert begins[:3] == ["spec.algorithm.loss.klCoef", "spec.algorithm.groupSize", "spec.rollout.engine.maxModelLen"]
+    assert caught.value.problems[3].startswith("not supported yet: spec.algorithm.loss.klCoef = '0.1'")
+
+
+def test_rows_that_do_not_divide_among_processes_are_refused(make_job: MakeJob) -> None:
+    job = make_job({"algorithm.promptsPerStep": 3, "algorithm.groupSize": 5, "trainer.nodes": 2})
+    with pytest.raises(errors.ManifestError, match="promptsPerStep x groupSize = 15 cannot be divided among 2 trainer"):
+        resolved(job)
+
+
+PRESETS = {
+    "grpo": ("group", "group", False, "subtracted"),
+    "drgrpo": ("group", "none", False, "subtracted"),
+    "rloo": ("group", "none", True, "subtracted"),
+    "liteppo": ("group", "batch", False, "own"),
+}
+
+
+@pytest.mark.parametrize("estimator", PRESETS)
+def test_estimator_is_a_preset_of_reward_normalisation(estimator: str, make_job: MakeJob) -> None:
+    block = resolved(make_job({"algorithm.advantageEstimator": estimator})).coordinator.algorithm.normalize_reward
+    assert (block.mean, block.std, block.leave_one_out, block.std_center) == PRESETS[estimator]
+    assert (block.unbiased, block.eps) == (True, 1e-6)
+
+
+def test_written_normalisation_replaces_the_preset_as_a_whole(make_job: MakeJob) -> None:
+    job = make_job(
+        {
+            "algorithm": {
+                "advantageEstimator": "liteppo",
+                "normalizeReward": {"mean": "batch", "std": "batch", "eps": "1e-5"},
+            }
+        }
+    )
+    block = resolved(job).coordinator.algorithm.normalize_reward
+    assert block == roles.NormalizeConfig(mean="batch", std="batch", eps=1e-5)
+
+
+def test_defaults_follow_from_other_fields(make_job: MakeJob) -> None:
+    job = make_job(
+        {
+            "async.maxOffPolicySteps": 2,
+            "algorithm.promptsPerStep": 4,
+            "algorithm.loss": {"clipLow": "0.4", "aggregation": "constant"},
+            "rollout.sampling.maxTokens": 100,
+            "data.train.0.maxPromptTokens": 30,
+        }
+    )
+    result = resolved(job)
+    assert result.coordinator.staleness.max_inflight_groups == 12
+    assert result.coordinator.algorithm.filter.max_extra_groups == 40
+    assert result.trainer.loss.clip_high == 0.4
+    assert result.trainer.loss.constant_denominator == 100.0
+    assert result.rollouts[0].engine.max_model_len == 144  # 130 tokens in whole blocks of 16
+
+
+def test_suite_with_longer_prompts_lengthens_the_context(make_job: MakeJob) -> None:
+    suites = [{"name": "s", "path": "s", "maxPromptTokens": 2000}]
+    result = resolved(make_job({"evaluation": {"suites": suites, "sampling": {"maxTokens": 16}}}))
+    assert result.rollouts[0].engine.max_model_len == 2048  # training: 1024 + 1024; suite: 2016
+
+
+def test_asynchronous_defaults(make_job: MakeJob) -> None:
+    staleness = resolved(make_job()).coordinator.staleness
+    assert (staleness.max_off_policy_steps, staleness.on_stale, staleness.in_flight_weight_updates) == (1, "drop", True)
+
+
+def test_synchronous_job_does_not_update_in_flight(make_job: MakeJob) -> None:
+    result = resolved(make_job({"async.maxOffPolicySteps": 0}))
+    assert result.coordinator.staleness.in_flight_weight_updates is False
+    assert result.rollouts[0].in_flight_weight_updates is False
+    assert result.coordinator.staleness.max_inflight_groups == 32
+
+
+def test_group_of_one_is_not_filtered_for_spread(make_job: MakeJob) -> None:
+    block = {"mean": "batch", "std": "batch"}
+    result = resolved(make_job({"algorithm": {"groupSize": 1, "normalizeReward": block}}))
+    assert result.coordinator.algorithm.filter.enabled is False
+
+
+def test_correction_is_truncation_at_2_by_default(make_job: MakeJob) -> None:
+    assert resolved(make_job()).trainer.loss.correction == roles.CorrectionConfig(
+        level="token", mode="truncate", metric="ratio", low=None, high=2.0, weighting="ratio"
+    )
+
+
+def test_correction_that_masks_has_only_the_bounds_that_were_written(make_job: MakeJob) -> None:
+    job = make_job({"algorithm.loss.rolloutCorrection": {"mode": "mask", "low": "0.5"}})
+    correction = resolved(job).trainer.loss.correction
+    assert correction is not None
+    assert (correction.low, correction.high) == (0.5, None)
+
+
+def test_behaviour_has_no_correction(make_job: MakeJob) -> None:
+    assert resolved(make_job({"algorithm.loss.proximal": "behaviour"})).trainer.loss.correction is None
+
+
+def test_evaluation_is_greedy_and_otherwise_like_training(make_job: MakeJob) -> None:
+    job = make_job({"rollout.sampling": {"maxTokens": 8, "stop": ["\n"]}})
+    sampling = resolved(job).coordinator.evaluation.sampling
+    assert (sampling.greedy, sampling.temperature, sampling.max_tokens, sampling.stop) == (True, 0.0, 8, ("\n",))
+
+
+def test_evaluation_sampling_may_differ(make_job: MakeJob) -> None:
+    job = make_job({"evaluation.sampling": {"temperature": "0.6", "topP": "0.95", "maxTokens": 16, "stop": []}})
+    sampling = resolved(job).coordinator.evaluation.sampling
+    assert (sampling.greedy, sampling.temperature, sampling.top_p, sampling.max_tokens) == (False, 0.6, 0.95, 16)
+
+
+def test_r1_template_stops_at_its_closing_tag_and_keeps_it(make_job: MakeJob) -> None:
+    coordinator = resolved(make_job({"data.template": "r1"})).coordinator
+    for sampling in (coordinator.sampling, coordinator.evaluation.sampling):
+        assert (sampling.stop, sampling.include_stop) == (("</answer>",), True)
+
+
+def test_relative_paths_are_relative_to_the_manifest(make_job: MakeJob) -> None:
+    job = make_job({"data.train.0.path": "data/sums.jsonl", "model.name": "../models/small"})
+    result = resolved(job)
+    assert result.coordinator.data.train[0].path == "/work/jobs/data/sums.jsonl"
+    assert result.trainer.model.path == "/work/models/small"
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("builtin:smollm2-135m-instruct", ""), ("org/model", "org/model"), ("/models/a", "/models/a")],
+)
+def test_model_name_says_what_is_loaded(name: str, path: str, make_job: MakeJob) -> None:
+    model = resolved(make_job({"model.name": name})).trainer.model
+    assert (model.name, model.tokenizer, model.path, model.cache_dir) == (name, name, path, "/cache")
+
+
+def test_processes_find_each_other(make_job: MakeJob) -> None:
+    result = resolved(make_job({"rollout.replicas": 2, "verifier.replicas": 2}))
+    control = f"127.0.0.1:{result.coordinator.control_port}"
+    assert {rollout.coordinator_address for rollout in result.rollouts} == {control}
+    assert result.trainer.coordinator_address == control
+    assert result.trainer.store_address == result.coordinator.store_address
+    assert result.rollouts[0].verifier_addresses == tuple(f"127.0.0.1:{one.port}" for one in result.verifiers)
+    assert result.coordinator.expected_rollouts == 2
+
+
+def test_no_port_is_given_twice(make_job: MakeJob) -> None:
+    result = resolved(make_job({"rollout.replicas": 3, "verifier.replicas": 2}))
+    ports = [
+        result.coordinator.control_port,
+        result.coordinator.store_port,
+        result.trainer.rendezvous_port,
+        *(config.health_port for config in result.configs),
+        *(verifier.port for verifier in result.verifiers),
+    ]
+    assert len(set(ports)) == len(ports) == 3 + 2 + 2 * 2 + 3
+
+
+def test_replicas_share_the_groups_in_flight(make_job: MakeJob) -> None:
+    few = resolved(make_job({"rollout": {"replicas": 2, "engine": {"maxNumSeqs": 256}}}))
+    assert [rollout.max_groups_in_flight for rollout in few.rollouts] == [32, 32]  # 2 x 32 groups, 2 replicas
+    small = resolved(make_job({"rollout": {"engine": {"maxNumSeqs": 16}}}))
+    assert small.rollouts[0].max_groups_in_flight == 4  # twice 16 sequences, 8 to a group
+
+
+def test_verifier_limits_are_plain_numbers(make_job: MakeJob) -> None:
+    verifier = resolved(make_job({"verifier.memoryBytes": "1Gi", "verifier.timeoutSeconds": 5})).verifiers[0]
+    assert (verifier.memory_bytes, verifier.max_output_bytes, verifier.timeout_s) == (1 << 30, 64 << 10, 5.0)
+    assert verifier.max_concurrent == 2
+
+
+def test_caller_waits_longer_than_the_verifier_may_take(make_job: MakeJob) -> None:
+    result = resolved(make_job({"verifier.timeoutSeconds": 20}))
+    # A wall cap of three times the CPU limit, and one retry after a lost worker.
+    assert result.rollouts[0].verify_timeout_s > 2 * 3 * result.verifiers[0].timeout_s
+
+
+def test_dumps_can_be_switched_off(make_job: MakeJob) -> None:
+    assert resolved(make_job()).rollouts[0].dump_dir == "/runs/job/dumps"
+    assert resolved(make_job({"observability.trajectoryDump": "none"})).rollouts[0].dump_dir == ""
+
+
+def test_reasoning_gym_source_is_passed_on(make_job: MakeJob) -> None:
+    gym = {"name": "chain_sum", "size": 20, "config": {"max_terms": 3}}
+    (source,) = resolved(make_job({"data.train": [{"name": "g", "reasoningGym": gym}]})).coordinator.data.train
+    assert (source.reasoning_gym, source.size, source.reasoning_gym_config, source.path) == (
+        "chain_sum",
+        20,
+        {"max_terms": 3},
+        "",
+    )
+
+
+def test_legacy_turns_are_not_clipped_by_default(make_job: MakeJob) -> None:
+    job = make_job({"workflow": {"type": "multi_turn_math", "config": {"layout": "legacy"}}})
+    assert effective.reward_clip(job.spec) == math.inf
+    assert effective.reward_clip(make_job().spec) == 20.0
+
+
+SPECS = st.fixed_dictionaries(
+    {
+        "group": st.integers(2, 16),
+        "prompts": st.integers(1, 64),
+        "eta": st.integers(0, 4),
+        "estimator": st.sampled_from(sorted(PRESETS)),
+        "rate": st.sampled_from(["1e-6", "0.00001", "1.7e-5", "2E-5"]),
+        "rollouts": st.integers(1, 3),
+        "stop": st.lists(
+            st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=4), max_size=3
+        ),
+        "max_tokens": st.integers(1, 2000),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=SPECS)
+def test_resolution_is_deterministic_and_its_configs_survive_json(values: dict[str, object]) -> None:
+    manifest = {
+        "apiVersion": "rljob.dev/v1alpha1",
+        "kind": "RLJob",
+        "metadata": {"name": "job"},
+        "spec": {
+            "maxSteps": 10,
+            "model": {"name": "org/model"},
+            "data": {"train": [{"name": "a", "path": "a.jsonl"}]},
+            "verifier": {"rewards": [{"name": "r", "type": "exact"}]},
+            "algorithm": {
+                "groupSize": values["group"],
+                "promptsPerStep": values["prompts"],
+                "advantageEstimator": values["estimator"],
+            },
+            "async": {"maxOffPolicySteps": values["eta"]},
+            "rollout": {
+                "replicas": values["rollouts"],
+                "sampling": {"stop": values["stop"], "maxTokens": values["max_tokens"]},
+            },
+            "trainer": {"optimizer": {"learningRate": values["rate"]}},
+        },
+    }
+    job = RLJob.model_validate_json(json.dumps(manifest))
+    first, second = resolved(job), resolved(RLJob.model_validate_json(json.dumps(manifest)))
+    assert first == second
+    adapter: TypeAdapter[roles.RoleConfig] = TypeAdapter(roles.RoleConfig)
+    for config in first.configs:
+        assert adapter.validate_json(config.model_dump_json()) == config
+    staleness = first.coordinator.staleness
+    assert (
+        staleness.max_inflight_groups
+        == (staleness.max_off_policy_steps + 1) * first.coordinator.algorithm.prompts_per_step
+    )
+
+
+def test_manifest_read_back_with_server_defaults_resolves_to_the_same(make_job: MakeJob) -> None:
+    job = make_job({"async.maxOffPolicySteps": 0, "algorithm.groupSize": 4})
+    stored = load_manifest(job.model_dump_json(exclude_none=True))
+    assert resolved(stored) == resolved(job)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [("64Ki", 65536), ("512Mi", 536870912), ("1.5G", 1500000000), ("100", 100), ("0.5Ki", 512), ("1500m", 2)],
+)
+def test_quantity_in_bytes(quantity: str, expected: int) -> None:
+    assert num_bytes(quantity) == expected
