@@ -102,9 +102,9 @@ def run_ours(out: pathlib.Path, python: pathlib.Path, seed: int, steps: int, rat
         subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT, timeout=3600)
     lines = [json.loads(line) for line in (run_dir / "state/history.jsonl").read_text().splitlines()]
     rows = [line for line in lines if line["kind"] == "step"]
-    starts = [started_at(lines), *(row["train_finished_at"] for row in rows)]
+    starts = [started_at(lines), *(row["finished_at"] for row in rows)]
     return [
-        {"wall_s": row["train_finished_at"] - before, "reward": row["reward_mean"]}
+        {"wall_s": row["finished_at"] - before, "reward": row["reward_mean"]}
         for before, row in zip(starts, rows, strict=False)
     ]
 
@@ -112,7 +112,7 @@ def run_ours(out: pathlib.Path, python: pathlib.Path, seed: int, steps: int, rat
 def started_at(lines: list[dict[str, object]]) -> float:
     """Return when the first sample began to be generated: the first step's wall counts from there."""
     first = next(line for line in lines if line["kind"] == "step")
-    intervals = first["generate_intervals"]
+    intervals = first["generate"]
     assert isinstance(intervals, list)
     return float(min(start for start, _ in intervals))
 

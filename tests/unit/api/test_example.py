@@ -45,7 +45,7 @@ def test_committed_data_are_what_the_generator_makes(generator: types.ModuleType
 
 def test_no_held_out_question_is_trained_on_or_shown() -> None:
     def question(prompt: str) -> frozenset[str]:
-        return frozenset(prompt.splitlines()[-1].rstrip("=").split("+"))
+        return frozenset(prompt.splitlines()[-1].removesuffix(" = ").split(" + "))
 
     held_out = {question(record["prompt"]) for record in records("addition-held-out.jsonl")}
     train = {question(record["prompt"]) for record in records("addition-train.jsonl")}
@@ -61,6 +61,6 @@ def test_no_held_out_question_is_trained_on_or_shown() -> None:
 
 def test_every_answer_is_the_sum() -> None:
     for record in [*records("addition-train.jsonl"), *records("addition-held-out.jsonl")]:
-        first, second = record["prompt"].splitlines()[-1].rstrip("=").split("+")
+        first, second = record["prompt"].splitlines()[-1].removesuffix(" = ").split(" + ")
         assert record["answer"] == str(int(first) + int(second))
-        assert record["prompt"].endswith("=")
+        assert record["prompt"].endswith(" = ")
