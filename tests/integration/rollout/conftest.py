@@ -1,0 +1,126 @@
+"""One real vLLM engine on CPU with a tiny random model, shared by the tests that leave it whole."""
+
+import asyncio
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from rljob_api import roles, types
+from rljob_testing import models
+from rljob_workers.rollout import admission, engine, generation, staging, weights
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.transport import image
+
+
+class LocalStore:
+    """A weight source in this process: folders of the tiny model become versions."""
+
+    def __init__(self) -> None:
+        self.manifests: dict[int, types.WeightVersion] = {}
+        self.images: dict[int, bytes] = {}
+
+    def publish(self, version: int, folder: pathlib.Path, layout: types.Layout) -> None:
+        data = bytearray(layout.image_bytes)
+        image.fill_from_safetensors(folder, layout, memoryview(data))
+        found = image.digests(memoryview(data), layout)
+        self.images[version] = bytes(data)
+        self.manifests[version] = types.WeightVersion(
+            job="job",
+            version=types.VersionId(version),
+            step=version,
+            attempt=1,
+            parent=version - 1,
+            created_at=0.0,
+            layout_id=layout.layout_id,
+            digests=found,
+            state_hash=image.state_hash(layout, found),
+            artifacts=(types.Artifact(artifact_id=str(version), encoding="raw", num_bytes=len(data)),),
+        )
+
+    def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
+        return types.VersionPlan(chain=(self.manifests[want],), sources=())
+
+    def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
+        into[: artifact.num_bytes] = self.images[int(artifact.artifact_id)]
+
+
+class Rig:
+    """Engine, door, stager and receiver around one model folder, on an event loop that lives as long."""
+
+    def __init__(self, folder: pathlib.Path, *, max_model_len: int = 256) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.store, clock = LocalStore(), clocks.SystemClock()
+        self.stager = staging.Stager(model=folder, job="job", puller=self.store, clock=clock)
+        settings = engine.Settings(
+            model=folder,
+            engine=roles.EngineConfig(max_model_len=max_model_len, max_num_seqs=64, enforce_eager=True),
+            trust_remote_code=False,
+            image_path=self.stager.buffer.path,
+            image_bytes=self.stager.layout.image_bytes,
+        )
+        self.engine = engine.VllmEngine(settings)
+        self.loop.run_until_complete(self.engine.start())
+        self.door = admission.Admission(self.engine)
+        self.receiver = weights.WeightReceiver(
+            engine=self.engine,
+            admission=self.door,
+            stager=self.stager,
+            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=30.0),
+            clock=clock,
+            on_pause=lambda paused: None,
+        )
+        session = types.Session(
+            token=types.SessionToken("s"), head_version=types.VersionId(0), head_step=0, heartbeat_s=1.0
+        )
+        self.loop.run_until_complete(self.receiver.start(session))
+        self.num_requests = 0
+
+    def request(self, prompt: Sequence[int], sampling: types.Sampling, seed: int = 1) -> generation.GenerationRequest:
+        self.num_requests += 1
+        return generation.GenerationRequest(
+            rid=f"r{self.num_requests}", input_ids=tuple(prompt), sampling=sampling, seed=seed
+        )
+
+    async def follow(self, version: int) -> types.WeightSync:
+        """Take one version and return its report."""
+        seen = len(self.receiver.syncs)
+        following = asyncio.ensure_future(self.receiver.run())
+        self.receiver.want(types.VersionId(version))
+        while len(self.receiver.syncs) == seen and not following.done():
+            await asyncio.sleep(0.01)
+        following.cancel()
+        if following.done() and not following.cancelled():
+            following.result()
+        return self.receiver.syncs[-1]
+
+    def close(self) -> None:
+        self.loop.run_until_complete(self.engine.close())
+        self.loop.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _engine_environment() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(engine.environment(num_threads=1))
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[pathlib.Path]:
+    """The same tiny model with four sets of weights; tied, as SmolLM2 is."""
+    root = tmp_path_factory.mktemp("models")
+    return [models.make_tiny_llama(root / str(seed), seed=seed) for seed in range(4)]
+
+
+@pytest.fixture(scope="session")
+def rig(folders: list[pathlib.Path]) -> Iterator[Rig]:
+    made = Rig(folders[0])
+    for version, folder in enumerate(folders):
+        if version:
+            made.store.publish(version, folder, made.stager.layout)
+    yield made
+    made.close()

@@ -1,0 +1,110 @@
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+from rljob_testing.runs import Runs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def leftovers(run_dir: str) -> list[str]:
+    """Return command lines of processes that belong to the run."""
+    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listing.splitlines() if run_dir in line and "ps -eo" not in line]
+
+
+def test_run_trains_evaluates_and_leaves_summary_report_and_model(rljob: Runs) -> None:
+    code, output = rljob.run(rljob.manifest(rollout__sampling={"maxTokens": 24, "ignoreEos": True}, maxSteps=5))
+    assert code == 0, output
+    summary = rljob.summary()
+    assert summary["steps"] == 5
+    assert [row["step"] for row in summary["evaluation"]] == [0, 5]
+    assert summary["staleness"]["max"] <= 1
+    assert summary["trajectories"]["infra_failed"] == 0
+    # A version may be skipped when the next one is already there.
+    assert summary["weight_updates"]["count"] >= 2
+    run_dir = rljob.folder / "run"
+    assert (run_dir / "report.html").stat().st_size > 10_000
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        path.name for path in (run_dir / "export").iterdir()
+    }
+    assert rljob.audit() == ""
+    assert leftovers(str(run_dir)) == []
+    again, said = rljob.run(rljob.manifest(rollout__sampling={"maxTokens": 24, "ignoreEos": True}, maxSteps=5))
+    assert again == 0
+    assert "finished; nothing to do" in said
+
+
+def test_synchronous_run_consumes_only_tokens_of_the_current_version(rljob: Runs) -> None:
+    code, output = rljob.run(rljob.manifest(**{"async": {"maxOffPolicySteps": 0}}))
+    assert code == 0, output
+    assert [line["staleness"] for line in rljob.steps()] == [{"0": 4}] * 4
+    assert all(line["mixed_version_trajectories"] == 0 for line in rljob.steps())
+    assert all(line["stats"]["mismatch/tokens"] > 0 for line in rljob.steps())
+    assert rljob.audit() == ""
+
+
+def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(rljob: Runs) -> None:
+    manifest = rljob.manifest(maxSteps=6, **{"async": {"maxOffPolicySteps": 0}})
+    code, output = rljob.run(manifest, "straight")
+    assert code == 0, output
+    interrupted = rljob.start(manifest, "stopped")
+    wait_for_step(rljob, "stopped", 2)
+    os.kill(interrupted.pid, signal.SIGINT)
+    output, _ = interrupted.communicate(timeout=200)
+    assert interrupted.returncode == 130, output
+    assert "same command" in output
+    assert leftovers(str(rljob.folder / "stopped")) == []
+    code, output = rljob.run(manifest, "stopped")
+    assert code == 0, output
+    assert trained_prompts(rljob, "stopped") == trained_prompts(rljob, "straight")
+    assert rljob.audit("stopped") == ""
+
+
+@pytest.mark.parametrize("role", ["coordinator", "rollout", "verifier", "trainer"])
+def test_run_survives_the_death_of_a_role(rljob: Runs, role: str) -> None:
+    manifest = rljob.manifest(maxSteps=6)
+    process = rljob.start(manifest)
+    wait_for_step(rljob, "run", 1)
+    os.kill(pid_of(rljob, role), signal.SIGKILL)
+    output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output
+    assert rljob.summary()["steps"] == 6
+    assert rljob.audit() == ""
+    assert leftovers(str(rljob.folder / "run")) == []
+
+
+def pid_of(rljob: Runs, role: str) -> int:
+    """Return the process that runs the role's program (not the guard that watches it)."""
+    wanted = f"{rljob.folder / 'run'}/configs/{role}.json"
+    for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+        try:
+            arguments = open(f"/proc/{pid}/cmdline").read().split("\0")
+        except OSError:
+            continue
+        if wanted in arguments and any(f"rljob_workers.{role}" in word for word in arguments[:6]):
+            return pid
+    raise AssertionError(f"no process of role {role}")
+
+
+def wait_for_step(rljob: Runs, run_dir: str, step: int, limit_s: float = 240) -> None:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        path = rljob.folder / run_dir / "state/history.jsonl"
+        if path.exists() and sum('"kind":"step"' in line for line in path.read_text().splitlines()) >= step:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"step {step} was not reached in {limit_s} s")
+
+
+def trained_prompts(rljob: Runs, run_dir: str) -> list[tuple[int, str]]:
+    """Return (step, prompt id) in the order of training."""
+    uri = f"file:{rljob.folder / run_dir}/state/ledger.sqlite?mode=ro"
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as ledger:
+        sql = "SELECT step, prompt_id FROM groups WHERE state = 'trained' ORDER BY step, step_position"
+        return list(ledger.execute(sql))

@@ -1,0 +1,43 @@
+import pathlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from rljob_testing import trainer_makers
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
+    return {
+        dtype: trainer_makers.make_tiny_model(tmp_path_factory.mktemp(dtype), dtype=dtype)
+        for dtype in ("float32", "bfloat16")
+    }
+
+
+@pytest.fixture(scope="module")
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process group of this process alone."""
+    torch.set_num_threads(1)
+    patch = pytest.MonkeyPatch()
+    for name, value in {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": "cpu"}.items():
+        patch.setenv(name, value)
+    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+    patch.undo()
+
+
+@pytest.fixture
+def free_ports() -> list[int]:
+    """Ports for a handful of programs; found together, so that they differ."""
+    probes = [socket.socket() for _ in range(8)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()

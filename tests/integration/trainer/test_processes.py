@@ -1,0 +1,230 @@
+"""`rljob-trainer` as the operator and the local runner start it: real processes, DeepSpeed and gRPC, a fake coordinator."""
+
+import collections
+import dataclasses
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import torch
+from rljob_testing import fake_coordinator
+from rljob_testing import trainer_makers as makers
+from safetensors.torch import load_file
+
+from rljob_api import names, roles, types
+from rljob_workers.trainer import launch
+from rljob_workers.transport import image
+
+pytestmark = pytest.mark.timeout(400)
+_END_S = 180.0
+
+
+def steps(count: int, *, parts: int = 1) -> list[tuple[types.BatchHeader, list[types.MicroBatch]]]:
+    """Return batches of 4 groups of 3 rows in `parts` micro-batches."""
+    made = []
+    for step in range(1, count + 1):
+        groups = makers.make_rows(groups=4, size=3, seed=step, step=step - 1)
+        packs = [makers.pack(groups[part::parts], shared=True) for part in range(parts)]
+        made.append((makers.make_header(step=step, minibatches=[makers.minibatch_of(groups)]), packs))
+    return made
+
+
+def per_rank(
+    batches: Sequence[tuple[types.BatchHeader, list[types.MicroBatch]]], ranks: int
+) -> list[tuple[types.BatchHeader, fake_coordinator.Parts]]:
+    return fake_coordinator.split_ranks(dict(enumerate(batches)), ranks)
+
+
+@dataclasses.dataclass
+class Trainer:
+    """A started program."""
+
+    process: "subprocess.Popen[str]"
+    config: roles.TrainerConfig
+
+    def end(self) -> int:
+        """Wait for it and return its exit code; its output is shown if the test fails."""
+        out, err = self.process.communicate(timeout=_END_S)
+        print(out[-8000:], err[-4000:])
+        return self.process.returncode
+
+
+Start = Callable[..., Trainer]
+
+
+@pytest.fixture
+def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_ports: list[int]) -> Iterator[Start]:
+    running: list[Trainer] = []
+
+    def started(
+        coordinator: fake_coordinator.FakeCoordinator,
+        *,
+        dtype: str = "float32",
+        stage: int = 0,
+        ranks: int = 1,
+        attempt: int = 1,
+        checkpoint_every: int = 0,
+        folder: str = "run",
+    ) -> Trainer:
+        home = tmp_path / folder
+        home.mkdir(exist_ok=True)
+        config = makers.make_trainer_config(
+            home,
+            model_dir=tiny_models[dtype],
+            dtype=dtype,
+            processes=ranks,
+            deepspeed=roles.DeepSpeedConfig.model_validate({"zero_stage": stage}),
+            coordinator_address=coordinator.address,
+            store_address=coordinator.address,
+            rendezvous_port=free_ports.pop(),
+            health_port=free_ports.pop(),
+            attempt=attempt,
+            checkpoint=roles.CheckpointConfig(
+                dir=str(home / "checkpoints"),
+                every_steps=checkpoint_every,
+                keep_last=1,
+                export_dir=str(home / "export"),
+            ),
+        )
+        path = home / "role.json"
+        path.write_text(config.model_dump_json())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rljob_workers.trainer", "--config", str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        running.append(Trainer(process, config))
+        return running[-1]
+
+    yield started
+    for trainer in running:
+        if trainer.process.poll() is None:
+            trainer.process.kill()
+            trainer.process.wait()
+
+
+@pytest.fixture
+def coordinate() -> Iterator[Callable[..., fake_coordinator.FakeCoordinator]]:
+    made: list[fake_coordinator.FakeCoordinator] = []
+
+    def coordinator(
+        batches: list[tuple[types.BatchHeader, fake_coordinator.Parts]], *, hold_at: int | None = None, head: int = 0
+    ) -> fake_coordinator.FakeCoordinator:
+        made.append(fake_coordinator.FakeCoordinator(batches=batches, hold_at=hold_at, head=head))
+        return made[-1]
+
+    yield coordinator
+    for one in made:
+        one.close()
+
+
+Coordinate = Callable[..., fake_coordinator.FakeCoordinator]
+
+
+def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
+    start: Start, coordinate: Coordinate, tiny_models: dict[str, pathlib.Path]
+) -> None:
+    final: dict[int, dict[str, torch.Tensor]] = {}
+    for stage in (0, 2, 3):
+        # Three micro-batches for two ranks: the second rank runs an idle one in each step.
+        coordinator = coordinate(per_rank(steps(3, parts=3), 2))
+        trainer = start(coordinator, dtype="bfloat16", stage=stage, ranks=2, folder=f"zero{stage}")
+        assert trainer.end() == names.ExitCode.OK
+        final[stage] = load_file(pathlib.Path(trainer.config.checkpoint.export_dir) / "model.safetensors")
+        _check_versions(coordinator, tiny_models["bfloat16"])
+        _check_stats(coordinator)
+    initial = load_file(tiny_models["bfloat16"] / "model.safetensors")
+    for stage in (2, 3):
+        for name, expected in final[0].items():
+            moved = float((expected.float() - initial[name].float()).abs().mean())
+            apart = float((final[stage][name].float() - expected.float()).abs().mean())
+            assert apart <= 0.02 * moved, f"ZeRO-{stage}: {name}"
+
+
+def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pathlib.Path) -> None:
+    layout, version, _ = image.initial_version(model_dir, "job")
+    assert coordinator.initial_hashes == [version.state_hash]
+    # Nothing is published before the first step: the trainer's own weights are those of the model files.
+    events = ["register resume 0"]
+    for step in (1, 2, 3):
+        events += [f"step {step}", f"version {step} of step {step}"]
+    # Publishing goes on behind the next step; only the order of versions, and after their commit, is promised.
+    assert collections.Counter(coordinator.events) == collections.Counter([*events, "checkpoint 3 final"])
+    assert [found.step for found in coordinator.versions] == [1, 2, 3]
+    assert coordinator.layout == layout
+    for found in coordinator.versions:
+        image.verify(memoryview(coordinator.image(found.version)), layout, found)
+
+
+def _check_stats(coordinator: fake_coordinator.FakeCoordinator) -> None:
+    for step in (1, 2, 3):
+        rows = makers.make_rows(groups=4, size=3, seed=step)
+        tokens = sum(len(row.targets) for group in rows for row in group)
+        stats = coordinator.stats[step]
+        assert stats["batch/tokens"] == stats["mismatch/tokens"] == tokens
+        assert stats["batch/rows"] == 12
+        # The gap between engine and trainer, reported with every step.
+        assert stats["mismatch/abs_diff"] > 0.0
+        assert stats["policy/ratio_mean"] == pytest.approx(1.0)
+        assert stats["optim/grad_norm"] > 0.0
+
+
+def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_was_not(
+    start: Start, coordinate: Coordinate
+) -> None:
+    straight = coordinate(per_rank(steps(4), 1))
+    assert start(straight, folder="straight").end() == names.ExitCode.OK
+
+    before = coordinate(per_rank(steps(4), 1), hold_at=3)
+    trainer = start(before)
+    assert before.wait_for("step 2")
+    trainer.process.send_signal(signal.SIGTERM)
+    assert trainer.end() == names.ExitCode.STOPPED_ON_REQUEST
+    assert before.events[-1] == "checkpoint 2"
+
+    after = coordinate(per_rank(steps(4), 1), head=2)
+    resumed = start(after, attempt=2, checkpoint_every=3)
+    assert resumed.end() == names.ExitCode.OK
+    # The loaded state becomes a version of its own before anything else; ids go on.
+    assert after.events[:2] == ["register resume 2", "version 3 of step 2"]
+    assert [found.version for found in after.versions] == [3, 4, 5]
+    assert after.image(3) == before.image(2)
+    assert after.image(5) == straight.image(4)
+    assert after.stats[4]["policy/loss"] == straight.stats[4]["policy/loss"]
+    kept = sorted(path.name for path in pathlib.Path(resumed.config.checkpoint.dir).iterdir())
+    assert kept == ["step-000000004"]
+
+
+def test_a_start_without_checkpoint_in_a_run_with_versions_publishes_its_state_first(
+    start: Start, coordinate: Coordinate
+) -> None:
+    coordinator = coordinate(per_rank(steps(1), 1), head=5)
+    assert start(coordinator, attempt=2).end() == names.ExitCode.OK
+    assert coordinator.events[:2] == ["register resume 0", "version 6 of step 0"]
+    assert [found.version for found in coordinator.versions] == [6, 7]
+
+
+def test_ranks_die_with_the_program_that_started_them(start: Start, coordinate: Coordinate) -> None:
+    coordinator = coordinate(per_rank(steps(1), 1), hold_at=1)
+    trainer = start(coordinator)
+    assert coordinator.wait_for("register resume 0")
+    (rank,) = launch.children(trainer.process.pid)
+    descriptor = os.pidfd_open(rank)
+    try:
+        trainer.process.kill()
+        trainer.process.communicate(timeout=10.0)
+        # Readable as soon as the process has ended; it is not our child, so it cannot be waited for.
+        assert _ends(descriptor, timeout_s=10.0)
+    finally:
+        os.close(descriptor)
+
+
+def _ends(descriptor: int, *, timeout_s: float) -> bool:
+    return bool(select.select([descriptor], [], [], timeout_s)[0])

@@ -1,0 +1,74 @@
+"""Tiny models for tests: random weights, a local byte-level tokenizer, in Hugging Face layout."""
+
+import json
+import pathlib
+
+_CHAT = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+
+def make_tiny_tokenizer(folder: pathlib.Path) -> int:
+    """Write a byte-level tokenizer (one token per byte, three special ones) and return its vocabulary size."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate((*_SPECIAL, *alphabet))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in _SPECIAL])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|im_end|>",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 1024,
+        "chat_template": _CHAT,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return len(vocabulary)
+
+
+def make_tiny_llama(
+    folder: pathlib.Path,
+    *,
+    seed: int = 0,
+    layers: int = 2,
+    hidden: int = 64,
+    tied: bool = True,
+    dtype: str = "bfloat16",
+    scale: float = 0.15,
+) -> pathlib.Path:
+    """Write a random Llama with its tokenizer; loadable by vLLM and transformers. Head dimension is 32.
+
+    `scale` is the standard deviation of the weights: large enough that logits differ between tokens.
+    """
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    vocabulary = make_tiny_tokenizer(folder)
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 32,
+        num_key_value_heads=max(1, hidden // 64),
+        head_dim=32,
+        max_position_embeddings=1024,
+        initializer_range=scale,
+        tie_word_embeddings=tied,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=2,
+    )
+    model = LlamaForCausalLM(config).to(getattr(torch, dtype))
+    model.save_pretrained(folder)
+    return folder

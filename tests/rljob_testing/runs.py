@@ -1,0 +1,58 @@
+"""Whole runs through the real command, and what they left behind."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+
+from rljob_testing import jobs
+
+RLJOB = str(pathlib.Path(sys.executable).with_name("rljob"))
+
+
+class Runs:
+    """Writes manifests and runs them with the real command."""
+
+    def __init__(self, folder: pathlib.Path, task: jobs.TinyTask) -> None:
+        self.folder, self.task = folder, task
+
+    def manifest(self, **changes: object) -> pathlib.Path:
+        path = self.folder / "job.yaml"
+        path.write_text(json.dumps(jobs.manifest(self.task, changes)))
+        return path
+
+    def start(self, manifest: pathlib.Path, run_dir: str = "run") -> "subprocess.Popen[str]":
+        command = [RLJOB, "run", str(manifest), "--run-dir", str(self.folder / run_dir)]
+        environment = {**os.environ, "RLJOB_CACHE_DIR": str(self.folder / "cache")}
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def run(self, manifest: pathlib.Path, run_dir: str = "run", timeout_s: float = 280) -> tuple[int, str]:
+        process = self.start(manifest, run_dir)
+        output, _ = process.communicate(timeout=timeout_s)
+        return process.returncode, output
+
+    def history(self, run_dir: str = "run") -> list[dict[str, object]]:
+        lines = (self.folder / run_dir / "state/history.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def steps(self, run_dir: str = "run") -> list[dict[str, object]]:
+        """Return the last line of each step: a step repeated after a rewind has one line per attempt."""
+        by_step = {line["step"]: line for line in self.history(run_dir) if line["kind"] == "step"}
+        return [by_step[step] for step in sorted(by_step, key=int)]
+
+    def summary(self, run_dir: str = "run") -> dict[str, object]:
+        return dict(json.loads((self.folder / run_dir / "summary.json").read_text()))
+
+    def audit(self, run_dir: str = "run") -> str:
+        command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(self.folder / run_dir / "state")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return "" if done.returncode == 0 else done.stdout + done.stderr

@@ -1,0 +1,232 @@
+"""Makers for the trainer's tests: configs, rows, micro-batches, a tiny model. Written apart from the real packing."""
+
+import dataclasses
+import pathlib
+import random
+from collections.abc import Sequence
+
+from rljob_api import names, roles, types
+
+VOCAB = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A prompt and what was sampled after it; `extra` is inserted text between two sampled turns."""
+
+    prompt: tuple[int, ...]
+    sampled: tuple[int, ...]
+    behave: tuple[float, ...]
+    advantages: tuple[float, ...]
+    version_steps: tuple[int, ...]
+    masked: bool = False
+    inserted: tuple[int, ...] = ()
+    second_turn: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Return the whole row."""
+        return self.prompt + self.sampled + self.inserted + self.second_turn
+
+    @property
+    def targets(self) -> list[int]:
+        """Return the indices of sampled tokens in the row."""
+        first = list(range(len(self.prompt), len(self.prompt) + len(self.sampled)))
+        second = range(len(self.tokens) - len(self.second_turn), len(self.tokens))
+        return [*first, *second]
+
+
+def make_rows(
+    *, groups: int, size: int, seed: int = 0, longest: int = 6, vocab: int = VOCAB, step: int = 0, turns: bool = False
+) -> list[list[Row]]:
+    """Return `groups` groups of `size` rows with random lengths, advantages and behaviour log-probabilities."""
+    rng = random.Random(seed)
+
+    def text(most: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(1, vocab) for _ in range(rng.randint(1, most)))
+
+    made = []
+    for _ in range(groups):
+        prompt, group = text(longest) + text(1), []
+        for _ in range(size):
+            sampled = text(longest)
+            second = text(3) if turns else ()
+            count = len(sampled) + len(second)
+            group.append(
+                Row(
+                    prompt=prompt,
+                    sampled=sampled,
+                    behave=tuple(rng.uniform(-6.0, -2.0) for _ in range(count)),
+                    advantages=(rng.uniform(-2.0, 2.0),) * count,
+                    version_steps=(step,) * count,
+                    inserted=text(2) if turns else (),
+                    second_turn=second,
+                )
+            )
+        made.append(group)
+    return made
+
+
+class _Pack:
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.positions: list[int] = []
+        self.segments: list[types.Segment] = []
+        self.targets: list[int] = []
+        self.predictors: list[int] = []
+        self.rows: list[Row] = []
+        self.row_index: list[int] = []
+
+    def segment(self, row: Row, first: int, parent: int) -> int:
+        start = len(self.tokens)
+        self.tokens += row.tokens[first:]
+        self.positions += range(first, len(row.tokens))
+        self.segments.append(types.Segment(start=start, end=len(self.tokens), parent=parent))
+        return start
+
+    def add(self, row: Row, *, start: int, first: int, opener: int) -> None:
+        for index in row.targets:
+            self.targets.append(start + index - first)
+            self.predictors.append(opener if index == first else start + index - first - 1)
+            self.row_index.append(len(self.rows))
+        self.rows.append(row)
+
+
+def pack(groups: Sequence[Sequence[Row]], *, shared: bool, update: int = 0) -> types.MicroBatch:
+    """Return one micro-batch. `shared`: a group's prompt stands once, its rows' other tokens are its children."""
+    made = _Pack()
+    for group in groups:
+        if shared:
+            prompt = dataclasses.replace(group[0], sampled=(), inserted=(), second_turn=())
+            root = len(made.segments)
+            base = made.segment(prompt, 0, -1)
+            for row in group:
+                first = len(row.prompt)
+                made.add(row, start=made.segment(row, first, root), first=first, opener=base + first - 1)
+        else:
+            for row in group:
+                made.add(row, start=made.segment(row, 0, -1), first=0, opener=-1)
+    return types.MicroBatch(
+        update=update,
+        tokens=types.ints(made.tokens),
+        position_ids=types.ints(made.positions),
+        segments=made.segments,
+        target_index=types.ints(made.targets),
+        predictor_index=types.ints(made.predictors),
+        logprobs=types.floats([value for row in made.rows for value in row.behave]),
+        advantages=types.floats([value for row in made.rows for value in row.advantages]),
+        version_steps=types.ints([value for row in made.rows for value in row.version_steps]),
+        row_index=types.ints(made.row_index),
+        rows=[
+            types.RowHeader(
+                group_id=types.GroupId("g"),
+                sample_index=index,
+                num_tokens=len(row.targets),
+                row=index,
+                raw_reward=0.0,
+                shaped_reward=0.0,
+                masked=row.masked,
+            )
+            for index, row in enumerate(made.rows)
+        ],
+    )
+
+
+def minibatch_of(groups: Sequence[Sequence[Row]]) -> types.Minibatch:
+    """Return the denominators of all rows."""
+    rows = [row for group in groups for row in group]
+    return types.Minibatch(num_tokens=sum(len(row.targets) for row in rows), num_rows=len(rows))
+
+
+def make_header(*, step: int, minibatches: Sequence[types.Minibatch], num_micro_batches: int = 1) -> types.BatchHeader:
+    """Return the header of a batch."""
+    return types.BatchHeader(
+        kind=names.BatchKind.BATCH,
+        step=step,
+        trainer_version=step - 1,
+        num_updates=len(minibatches),
+        num_micro_batches=num_micro_batches,
+        minibatches=list(minibatches),
+    )
+
+
+def make_trainer_config(
+    folder: pathlib.Path,
+    *,
+    model_dir: pathlib.Path | None = None,
+    loss: roles.LossConfig | None = None,
+    optimizer: roles.OptimizerConfig | None = None,
+    deepspeed: roles.DeepSpeedConfig | None = None,
+    checkpoint: roles.CheckpointConfig | None = None,
+    dtype: str = "float32",
+    processes: int = 1,
+    max_steps: int = 4,
+    minibatches: int = 1,
+    epochs: int = 1,
+    coordinator_address: str = "127.0.0.1:1",
+    store_address: str = "127.0.0.1:2",
+    rendezvous_port: int = 0,
+    health_port: int = 0,
+    attempt: int = 1,
+    gradient_checkpointing: bool = False,
+    logits_chunk_tokens: int = 1024,
+) -> roles.TrainerConfig:
+    """Return a config of one node on this machine's CPU, one thread a rank."""
+    return roles.TrainerConfig.model_validate(
+        {
+            "job": {"name": "job", "namespace": "default", "uid": "uid"},
+            "role": names.Role.TRAINER,
+            "pod": "job-trainer-0",
+            "health_host": "127.0.0.1",
+            "health_port": health_port,
+            "scratch_dir": str(folder / "scratch"),
+            "num_threads": 1,
+            "coordinator_address": coordinator_address,
+            "store_address": store_address,
+            "model": {"name": "tiny", "path": str(model_dir or folder), "cache_dir": str(folder / "cache")},
+            "nodes": 1,
+            "processes_per_node": processes,
+            "rendezvous_host": "127.0.0.1",
+            "rendezvous_port": rendezvous_port,
+            "attempt": attempt,
+            "max_steps": max_steps,
+            "seed": 1,
+            "loss": loss or roles.LossConfig(constant_denominator=8.0),
+            "minibatches": minibatches,
+            "epochs": epochs,
+            "optimizer": optimizer or roles.OptimizerConfig(learning_rate=1e-3),
+            "deepspeed": deepspeed or roles.DeepSpeedConfig(zero_stage=0),
+            "gradient_checkpointing": gradient_checkpointing,
+            "logits_chunk_tokens": logits_chunk_tokens,
+            "max_tokens_per_micro_batch": 1024,
+            "dtype": dtype,
+            "checkpoint": checkpoint
+            or roles.CheckpointConfig(
+                dir=str(folder / "checkpoints"), every_steps=0, keep_last=2, export_dir=str(folder / "export")
+            ),
+            "device": "cpu",
+        }
+    )
+
+
+def make_tiny_model(folder: pathlib.Path, *, dtype: str = "float32", seed: int = 0) -> pathlib.Path:
+    """Write a random Llama of two layers with tied embeddings and grouped heads as a Hugging Face folder."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        initializer_range=0.3,
+    )
+    model = transformers.LlamaForCausalLM(config).to(getattr(torch, dtype))
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    return folder

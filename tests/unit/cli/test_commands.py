@@ -1,0 +1,197 @@
+"""The command line: exit codes, sentences, and what is printed. Nothing is started here."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from rljob_workers.cli.app import app
+from rljob_workers.local import journal, rundir
+
+MANIFEST: dict[str, object] = {
+    "apiVersion": "rljob.dev/v1alpha1",
+    "kind": "RLJob",
+    "metadata": {"name": "small"},
+    "spec": {
+        "maxSteps": 4,
+        "model": {"name": "builtin:smollm2-135m-instruct"},
+        "data": {"template": "no", "train": [{"name": "t", "path": "t.jsonl", "maxPromptTokens": 32}]},
+        "algorithm": {"groupSize": 4, "promptsPerStep": 2},
+        "rollout": {"engine": {"maxModelLen": 64, "maxNumSeqs": 4}, "sampling": {"maxTokens": 8}},
+        "verifier": {"rewards": [{"name": "sum", "type": "exact"}]},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rljob(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def write(folder: pathlib.Path, **spec: object) -> str:
+    body = MANIFEST | {"spec": {**MANIFEST["spec"], **spec}}  # type: ignore[dict-item]  # a literal above
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(body))
+    return str(path)
+
+
+def errors_of(result: Result) -> list[str]:
+    return [line.removeprefix("error: ") for line in result.stderr.splitlines() if line.startswith("error: ")]
+
+
+def finished_run(folder: pathlib.Path, name: str = "small") -> rundir.RunDir:
+    """A run directory as a finished run leaves it, with one step and one evaluation."""
+    directory = rundir.RunDir(folder / "runs" / name)
+    identity = directory.admit(name=name, spec={"maxSteps": 1}, manifest_dir=folder)
+    directory.claim(identity.model_copy(update={"finished": True}), "kind: RLJob\n")
+    lines = [
+        {"kind": "step", "step": 1, "started_at": 10.0, "finished_at": 19.0, "reward_mean": 0.375},
+        {"kind": "checkpoint", "step": 1},
+        {"kind": "evaluation", "suite": "held-out", "step": 1, "version": 1, "accuracy": 0.25, "n": 8},
+    ]
+    directory.history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = journal.Journal(directory.journal)
+    log.write(journal.Entry(event="segment", at=0.0))
+    log.write(journal.Entry(event="segment_end", at=30.0, detail="finished"))
+    log.close()
+    return directory
+
+
+def test_help_takes_less_than_a_second_and_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom rljob_workers.cli.__main__ import main\nsys.argv = ['rljob', '--help']\n"
+        "try:\n    main()\nfinally:\n"
+        "    print([m for m in ('torch', 'grpc', 'matplotlib', 'rich', 'pydantic', 'yaml') if m in sys.modules])\n"
+    )
+    begin = time.monotonic()
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert time.monotonic() - begin < 1.0
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
+def test_plan_shows_values_with_why_and_memory(here: pathlib.Path) -> None:
+    result = rljob("plan", write(here))
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.startswith("spec.")}
+    # (maxOffPolicySteps + 1) x promptsPerStep = 2 x 2
+    assert rows["spec.async.maxInflightGroups"].split()[1] == "4"
+    assert "(maxOffPolicySteps + 1) x promptsPerStep" in rows["spec.async.maxInflightGroups"]
+    assert rows["spec.maxSteps"].split() == ["spec.maxSteps", "4", "written"]
+    assert "135 M parameters" in result.stdout
+    assert "restart rules" in result.stdout
+
+
+def test_plan_as_json_is_json(here: pathlib.Path) -> None:
+    body = json.loads(rljob("plan", write(here), "-o", "json").stdout)
+    assert body["job"] == "small"
+    assert [config["kind"] for config in body["configs"]] == ["coordinator", "verifier", "rollout", "trainer"]
+
+
+def test_plan_refuses_what_cannot_work_with_exit_code_two(here: pathlib.Path) -> None:
+    result = rljob("plan", write(here, algorithm={"groupSize": 1, "promptsPerStep": 2}))
+    assert result.exit_code == 2
+    (problem,) = errors_of(result)
+    assert "spec.algorithm.groupSize is 1" in problem
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"maxStep": 3}, ("maxStep", "maxSteps")),
+        (
+            {"algorithm": {"groupSize": 5, "promptsPerStep": 3}, "trainer": {"processesPerNode": 2}},
+            ("promptsPerStep", "15", "2"),
+        ),
+        (
+            {"rollout": {"engine": {"maxModelLen": 64}, "sampling": {"maxTokens": 60}}},
+            ("maxTokens", "maxModelLen", "64"),
+        ),
+        ({"trainer": {"optimizer": {"learningRate": "fast"}}}, ("learningRate", "fast", "1e-6")),
+        ({"verifier": {"rewards": [{"name": "r", "type": "exakt"}]}}, ("exakt", "exact")),
+    ],
+)
+def test_run_refuses_bad_manifests_and_starts_nothing(
+    here: pathlib.Path, spec: dict[str, object], words: tuple[str, ...]
+) -> None:
+    result = rljob("run", write(here, **spec))
+    assert result.exit_code == 2
+    assert all(any(word in problem for problem in errors_of(result)) for word in words)
+    assert not (here / "runs").exists()
+
+
+def test_missing_manifest_is_a_sentence(here: pathlib.Path) -> None:
+    result = rljob("run", "nowhere.yaml")
+    assert result.exit_code == 2
+    assert errors_of(result) == ["cannot read the manifest nowhere.yaml: No such file or directory"]
+
+
+def test_run_refuses_the_directory_of_another_job(here: pathlib.Path) -> None:
+    directory = finished_run(here, "other")
+    result = rljob("run", write(here), "--run-dir", str(directory.path), "--skip-check")
+    assert result.exit_code == 2
+    assert "holds the run of job 'other', not of 'small'" in errors_of(result)[0]
+
+
+def test_unknown_command_is_bad_input() -> None:
+    assert rljob("lunch").exit_code == 2
+
+
+def test_status_of_a_run_that_ended_tells_its_last_state(here: pathlib.Path) -> None:
+    finished_run(here)
+    result = rljob("status")
+    assert result.exit_code == 0
+    assert result.stdout.split("  ") == [
+        "not running (finished)",
+        "step 1",
+        "reward 0.38",
+        "checkpoint of step 1",
+        "held-out 25.0% at step 1\n",
+    ]
+
+
+def test_status_as_json(here: pathlib.Path) -> None:
+    finished_run(here)
+    body = json.loads(rljob("status", "small", "--json").stdout)
+    assert (body["running"], body["last_step"], body["status"]) == (False, 1, None)
+
+
+def test_status_asks_which_run_when_there_are_two(here: pathlib.Path) -> None:
+    finished_run(here, "one")
+    finished_run(here, "two")
+    result = rljob("status")
+    assert result.exit_code == 2
+    assert "one, two" in errors_of(result)[0]
+
+
+def test_status_without_a_run_says_so() -> None:
+    result = rljob("status")
+    assert result.exit_code == 2
+    assert "no run below runs/" in errors_of(result)[0]
+
+
+def test_report_writes_the_page_where_it_is_told(here: pathlib.Path) -> None:
+    finished_run(here)
+    result = rljob("report", "small", "-o", str(here / "page.html"))
+    assert result.exit_code == 0
+    assert result.stdout.strip() == str(here / "page.html")
+    assert "rljob report: small" in (here / "page.html").read_text()
+
+
+def test_crd_prints_the_definition() -> None:
+    result = rljob("crd")
+    assert result.exit_code == 0
+    assert yaml.safe_load(result.stdout)["metadata"]["name"] == "rljobs.rljob.dev"
+
+
+def test_version_is_printed() -> None:
+    assert rljob("version").stdout.startswith("rljob 0.")

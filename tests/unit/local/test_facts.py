@@ -1,0 +1,157 @@
+"""Small pure parts: cores, ports, spans, memory, deadlines, the journal."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_api import names
+from rljob_workers.local import cores, deadlines, intervals, journal, ports, process_tree, rss
+
+ROLES = {names.Role.COORDINATOR: 1, names.Role.ROLLOUT: 2, names.Role.VERIFIER: 1, names.Role.TRAINER: 2}
+
+
+def test_on_two_cores_trainer_and_rollout_share_both() -> None:
+    plan = cores.plan_cores([0, 1], {names.Role.ROLLOUT: 1, names.Role.TRAINER: 1})
+    assert plan[names.Role.ROLLOUT][0].affinity == plan[names.Role.TRAINER][0].affinity == (0, 1)
+
+
+def test_with_many_cores_compute_processes_get_disjoint_slices_that_cover_all() -> None:
+    plan = cores.plan_cores(range(10), ROLES)
+    shares = [*plan[names.Role.ROLLOUT], *plan[names.Role.TRAINER]]
+    assert [share.affinity for share in shares] == [(0, 1), (2, 3, 4), (5, 6), (7, 8, 9)]
+    assert [share.num_threads for share in shares] == [2, 3, 2, 3]
+
+
+@given(st.integers(min_value=1, max_value=128))
+def test_every_process_gets_a_thread_and_only_existing_cores(count: int) -> None:
+    plan = cores.plan_cores(range(count), ROLES)
+    for role, shares in plan.items():
+        assert len(shares) == ROLES[role]
+        assert all(share.num_threads >= 1 and set(share.affinity) <= set(range(count)) for share in shares)
+
+
+def test_a_machine_without_cores_is_refused() -> None:
+    with pytest.raises(ValueError, match="core"):
+        cores.plan_cores([], ROLES)
+
+
+def test_free_ports_are_different_and_can_be_bound() -> None:
+    found = ports.free_ports(8)
+    assert len(set(found)) == 8
+    for port in found:
+        with socket.socket() as opened:
+            opened.bind((ports.HOST, port))
+
+
+def test_union_joins_spans_that_touch_and_drops_empty_ones() -> None:
+    assert intervals.union([(5, 6), (1, 2), (2, 3), (2.5, 4), (9, 9)]) == [(1, 4), (5, 6)]
+
+
+def test_shared_time_of_two_sets_of_spans() -> None:
+    assert intervals.shared_s([(0, 10)], [(2, 4), (3, 5), (9, 12)]) == 4
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda span: (float(span[0]), float(span[1]))))
+
+
+@given(SPANS, SPANS)
+def test_shared_time_equals_counting_unit_cells(first: list[intervals.Span], second: list[intervals.Span]) -> None:
+    def cells(spans: list[intervals.Span]) -> set[int]:
+        return {cell for begin, end in spans for cell in range(int(begin), int(end))}
+
+    assert intervals.shared_s(first, second) == len(cells(first) & cells(second))
+
+
+def test_memory_of_a_tree_includes_children() -> None:
+    # A child that holds 64 MB it has written to.
+    child = subprocess.Popen(
+        [sys.executable, "-c", "held = b'x' * (64 << 20); print('up', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    parent_of = process_tree.parents()
+    assert rss.tree_bytes(child.pid, parent_of) > 64 << 20
+    assert rss.tree_bytes(os.getpid(), parent_of) > rss.process_bytes(os.getpid()) + (60 << 20)
+    child.communicate(b"\n")
+
+
+def test_pss_is_preferred_and_resident_size_stands_in(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "statm").write_text("100 50 10 1 0 1 0")
+    assert rss.process_bytes(7, proc=tmp_path) == 50 * os.sysconf("SC_PAGE_SIZE")
+    (folder / "smaps_rollup").write_text("00-ff ---p 0 0 0 [rollup]\nRss:    200 kB\nPss:    120 kB\nPss_Anon:  1 kB\n")
+    assert rss.process_bytes(7, proc=tmp_path) == 120 * 1024
+    assert rss.process_bytes(8, proc=tmp_path) == 0
+
+
+def test_peak_of_the_total_is_of_one_moment_and_not_the_sum_of_peaks() -> None:
+    memory = rss.PeakMemory()
+    memory.observe({"trainer": 10, "rollout": 1})
+    memory.observe({"trainer": 2, "rollout": 5})
+    assert memory.peaks == {"trainer": 10, "rollout": 5, "total": 11}
+
+
+LIMITS = deadlines.Limits(startup_s=100.0, active_s=1000.0, stall_s=50.0, on_stall="Fail")
+
+
+@pytest.mark.parametrize(
+    ("segment_s", "idle_s", "stepped", "reason"),
+    [
+        (99.0, None, False, None),
+        (100.0, None, False, "StartupDeadlineExceeded"),
+        (500.0, 49.0, True, None),
+        (500.0, 50.0, True, "StallTimeout"),
+        (1000.0, 0.0, True, "ActiveDeadlineExceeded"),
+    ],
+)
+def test_deadlines(segment_s: float, idle_s: float | None, stepped: bool, reason: str | None) -> None:
+    found = deadlines.exceeded(deadlines.Elapsed(segment_s=segment_s, idle_s=idle_s, stepped=stepped), LIMITS)
+    assert (None if found is None else found.reason) == reason
+
+
+def entries(*lines: dict[str, object]) -> list[journal.Entry]:
+    return [journal.Entry.model_validate(line) for line in lines]
+
+
+def test_wall_time_sums_segments_and_ends_a_killed_one_at_its_last_line() -> None:
+    found = entries(
+        {"event": "segment", "at": 100.0},
+        {"event": "beat", "at": 160.0},
+        {"event": "segment", "at": 1000.0},
+        {"event": "segment_end", "at": 1040.0},
+    )
+    assert journal.wall_s(found) == 100.0
+
+
+def test_newest_trainer_attempt_and_peaks_survive_in_the_journal(tmp_path: pathlib.Path) -> None:
+    log = journal.Journal(tmp_path / "runner.jsonl")
+    for entry in entries(
+        {"event": "segment", "at": 1.0},
+        {"event": "started", "at": 2.0, "name": "trainer", "role": "trainer", "attempt": 3},
+        {"event": "beat", "at": 3.0, "peaks": {"trainer": 7, "total": 9}},
+        {"event": "beat", "at": 4.0, "peaks": {"trainer": 5, "total": 11}},
+    ):
+        log.write(entry)
+    log.close()
+    found = journal.read(tmp_path / "runner.jsonl")
+    assert journal.last_attempt(found) == 3
+    assert journal.peaks(found) == {"trainer": 7, "total": 11}
+
+
+def test_line_cut_by_a_crash_is_left_out_and_the_next_one_is_whole(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "runner.jsonl"
+    path.write_text(json.dumps({"event": "segment", "at": 1.0}) + '\n{"event": "bea')
+    log = journal.Journal(path)
+    log.write(journal.Entry(event="beat", at=2.0))
+    log.close()
+    assert [entry.event for entry in journal.read(path)] == ["segment", "beat"]

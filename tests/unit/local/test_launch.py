@@ -1,0 +1,132 @@
+"""From a manifest to commands: names of processes, trainer attempts, policies, memory."""
+
+import json
+import pathlib
+
+import pytest
+
+from rljob_api import names, roles
+from rljob_api.job import load_manifest
+from rljob_testing.clock import FakeClock
+from rljob_workers.local import (
+    failure_policy,
+    journal,
+    launch,
+    model_memory,
+    preflight,
+    prepare,
+    restart_policy,
+    rundir,
+)
+
+MANIFEST = """
+apiVersion: rljob.dev/v1alpha1
+kind: RLJob
+metadata: {name: small}
+spec:
+  maxSteps: 4
+  startupDeadlineSeconds: 77
+  model: {name: "builtin:smollm2-135m-instruct"}
+  data: {template: "no", train: [{name: t, path: data/t.jsonl, maxPromptTokens: 32}]}
+  algorithm: {groupSize: 4, promptsPerStep: 2}
+  rollout: {replicas: 2, drainSeconds: 120, engine: {maxModelLen: 64, maxNumSeqs: 4}, sampling: {maxTokens: 8}}
+  verifier: {rewards: [{name: sum, type: exact}]}
+  failurePolicy:
+    maxTrainerRestarts: 3
+    maxInfraRestarts: 7
+    stall: {timeoutSeconds: 44, action: Fail}
+    rules:
+      - {action: FailJob, role: trainer, exitCodes: {operator: NotIn, values: [75]}}
+      - {action: Ignore, containerReasons: [OOMKilled]}
+"""
+
+
+def manifest(folder: pathlib.Path) -> prepare.Manifest:
+    return prepare.Manifest(job=load_manifest(MANIFEST), text=MANIFEST, path=folder / "job.yaml")
+
+
+def configs(folder: pathlib.Path) -> dict[str, roles.CommonConfig]:
+    resolved = prepare.resolve_here(manifest(folder), run_dir=folder / "run", uid="u-1")
+    return launch.process_names(resolved.configs)
+
+
+def test_processes_are_named_by_role_and_numbered_where_there_are_more(tmp_path: pathlib.Path) -> None:
+    assert list(configs(tmp_path)) == ["coordinator", "verifier", "rollout-0", "rollout-1", "trainer"]
+
+
+def test_everything_listens_on_loopback_on_ports_of_its_own(tmp_path: pathlib.Path) -> None:
+    found = configs(tmp_path)
+    assert {config.health_host for config in found.values()} == {"127.0.0.1"}
+    health = [config.health_port for config in found.values()]
+    assert len(set(health)) == len(health)
+
+
+def test_relative_data_paths_are_relative_to_the_manifest(tmp_path: pathlib.Path) -> None:
+    coordinator = configs(tmp_path)["coordinator"]
+    assert isinstance(coordinator, roles.CoordinatorConfig)
+    assert coordinator.data.train[0].path == str(tmp_path / "data" / "t.jsonl")
+
+
+def test_each_start_of_the_trainer_is_a_new_attempt_recorded_before_it_exists(tmp_path: pathlib.Path) -> None:
+    directory = rundir.RunDir(tmp_path / "run")
+    directory.claim(directory.admit(name="small", spec={}, manifest_dir=tmp_path), MANIFEST)
+    log = journal.Journal(directory.journal)
+    launcher = launch.Launcher(
+        configs=configs(tmp_path),
+        directory=directory,
+        programs=lambda _: ("true",),
+        log=log,
+        clock=FakeClock(),
+        attempt=4,
+    )
+    children = [launcher.spawn("trainer", names.Role.TRAINER) for _ in range(2)]
+    while any(child.poll() is None for child in children):
+        pass
+    log.close()
+    assert [entry.attempt for entry in journal.read(directory.journal)] == [5, 6]
+    written = json.loads((directory.configs / "trainer.json").read_text())
+    assert written["attempt"] == 6
+    assert {child.poll() for child in children} == {0}
+
+
+def test_failure_policy_of_the_manifest_is_carried_out(tmp_path: pathlib.Path) -> None:
+    spec = manifest(tmp_path).job.spec
+    policy = failure_policy.restart_policy_of(spec)
+    assert (policy.max_app_restarts, policy.max_infra_restarts) == (3, 7)
+    # The rule about a container's reason cannot match without a cluster.
+    assert policy.rules == (
+        restart_policy.Rule(action="FailJob", role=names.Role.TRAINER, codes=(75,), matches_listed=False),
+    )
+    limits = failure_policy.limits_of(spec)
+    assert (limits.startup_s, limits.active_s, limits.stall_s, limits.on_stall) == (77.0, None, 44.0, "Fail")
+    assert failure_policy.bounds_of(spec).drain_s == 15.0
+
+
+def test_shape_of_a_model_folder_is_counted_from_its_config(tmp_path: pathlib.Path) -> None:
+    # SmolLM2-135M's own config.json; its published parameter count is 134,515,008.
+    config = {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "num_hidden_layers": 30,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = roles.ModelConfig(name="mine", path=str(tmp_path), cache_dir="")
+    found = model_memory.shape_of(model)
+    assert found is not None
+    assert found.num_params == 134_515_008
+    builtin = roles.ModelConfig(name="builtin:smollm2-135m-instruct", cache_dir="")
+    assert model_memory.shape_of(builtin) == found
+
+
+def test_shape_of_an_absent_model_is_unknown(tmp_path: pathlib.Path) -> None:
+    assert model_memory.shape_of(roles.ModelConfig(name=str(tmp_path / "no"), cache_dir="")) is None
+
+
+def test_check_that_breaks_is_no_bad_input(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(Exception, match="ended with exit code 1") as caught:
+        preflight.check(configs(tmp_path), programs=lambda _: ("false",), waiting=lambda _: None)
+    assert type(caught.value).__name__ == "RLJobError"

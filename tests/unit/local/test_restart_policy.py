@@ -1,0 +1,146 @@
+"""Expected decisions are those of the operator reference, 9.5-9.8, worked by hand."""
+
+import dataclasses
+
+import pytest
+
+from rljob_api import names
+from rljob_workers.local import restart_policy
+from rljob_workers.local.restart_policy import Done, Ending, Fail, FailureClass, History, Policy, Restart, Rule
+
+TRAINER, ROLLOUT, COORDINATOR = names.Role.TRAINER, names.Role.ROLLOUT, names.Role.COORDINATOR
+
+
+def ending(role: names.Role = TRAINER, code: int = 1, **changes: float) -> Ending:
+    return dataclasses.replace(Ending(role=role, code=code, ran_s=5.0, steps_gained=1), **changes)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def decide(
+    what: Ending, *, history: History | None = None, policy: Policy | None = None, run_finished: bool = False
+) -> restart_policy.Decision:
+    return restart_policy.decide(what, history or History(), policy or Policy(), run_finished=run_finished)
+
+
+def test_trainer_that_ends_with_zero_has_finished_the_run() -> None:
+    assert decide(ending(code=0)) == Done(finished=True)
+
+
+def test_trainer_that_stopped_on_request_is_done_without_finishing() -> None:
+    assert decide(ending(code=80)) == Done(finished=False)
+
+
+def test_rollout_that_leaves_a_finished_run_is_done() -> None:
+    assert decide(ending(ROLLOUT, code=0), run_finished=True) == Done(finished=True)
+
+
+def test_rollout_that_leaves_an_unfinished_run_is_started_again_as_infrastructure() -> None:
+    decision = decide(ending(ROLLOUT, code=0))
+    assert isinstance(decision, Restart)
+    assert decision.failure is FailureClass.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(78, "ConfigurationError"), (79, "IsolationUnverified"), (2, "ConfigurationError")]
+)
+def test_configuration_and_isolation_errors_are_never_retried(code: int, reason: str) -> None:
+    decision = decide(ending(ROLLOUT, code=code))
+    assert isinstance(decision, Fail)
+    assert decision.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (75, FailureClass.INFRASTRUCTURE),
+        (-9, FailureClass.INFRASTRUCTURE),
+        (-15, FailureClass.INFRASTRUCTURE),
+        (1, FailureClass.APPLICATION),
+        (-11, FailureClass.APPLICATION),
+        (-6, FailureClass.APPLICATION),
+        (80, FailureClass.REQUESTED),
+    ],
+)
+def test_exit_codes_and_signals_have_a_class(code: int, expected: FailureClass) -> None:
+    assert restart_policy.classify(code) is expected
+
+
+def test_backoff_doubles_from_the_first_delay_and_stops_at_the_cap() -> None:
+    history, delays = History(), []
+    for _ in range(6):
+        decision = decide(ending(), history=history, policy=Policy(first_delay_s=1.0, most_delay_s=10.0))
+        assert isinstance(decision, Restart)
+        delays.append(decision.delay_s)
+        history = decision.history
+    assert delays == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_backoff_of_the_trainer_starts_again_after_a_checkpoint() -> None:
+    decision = decide(ending(checkpoints_gained=1), history=History(in_a_row=5))
+    assert isinstance(decision, Restart)
+    assert decision.delay_s == 1.0
+
+
+def test_backoff_of_a_rollout_starts_again_after_a_minute_of_work() -> None:
+    decision = decide(ending(ROLLOUT, ran_s=60.0), history=History(in_a_row=5))
+    assert isinstance(decision, Restart)
+    assert decision.delay_s == 1.0
+
+
+def test_application_failures_are_counted_against_max_trainer_restarts() -> None:
+    policy = Policy(max_app_restarts=2)
+    first = decide(ending(), policy=policy)
+    assert isinstance(first, Restart)
+    second = decide(ending(), history=first.history, policy=policy)
+    assert isinstance(second, Restart)
+    assert second.history.application == 2
+    third = decide(ending(), history=second.history, policy=policy)
+    assert isinstance(third, Fail)
+    assert third.reason == "RestartLimitExceeded"
+    assert "spec.failurePolicy.maxTrainerRestarts = 2" in third.because
+
+
+def test_infrastructure_failures_have_a_budget_of_their_own() -> None:
+    policy = Policy(max_app_restarts=0, max_infra_restarts=1)
+    first = decide(ending(code=-9), policy=policy)
+    assert isinstance(first, Restart)
+    second = decide(ending(code=-9), history=first.history, policy=policy)
+    assert isinstance(second, Fail)
+    assert second.reason == "InfraLimitExceeded"
+
+
+def test_third_trainer_attempt_without_a_step_counts_as_application_whatever_its_class() -> None:
+    history, failures = History(), []
+    for _ in range(3):
+        decision = decide(ending(code=75, steps_gained=0), history=history)
+        assert isinstance(decision, Restart)
+        failures.append(decision.failure)
+        history = decision.history
+    assert failures == [FailureClass.INFRASTRUCTURE, FailureClass.INFRASTRUCTURE, FailureClass.APPLICATION]
+
+
+def test_a_step_between_failures_resets_the_count_of_fruitless_attempts() -> None:
+    decision = decide(ending(code=75, steps_gained=1), history=History(fruitless=2))
+    assert isinstance(decision, Restart)
+    assert decision.failure is FailureClass.INFRASTRUCTURE
+    assert decision.history.fruitless == 0
+
+
+def test_first_matching_rule_wins() -> None:
+    rules = (Rule(action="Ignore", role=TRAINER, codes=(3,)), Rule(action="FailJob", codes=(3,)))
+    ignored = decide(ending(code=3), policy=Policy(rules=rules, max_app_restarts=0))
+    assert isinstance(ignored, Restart)
+    assert ignored.history.application == 0
+    failed = decide(ending(ROLLOUT, code=3), policy=Policy(rules=rules))
+    assert isinstance(failed, Fail)
+    assert failed.reason == "FailJobRule"
+
+
+def test_rule_about_codes_that_are_not_listed_matches_the_others() -> None:
+    rule = Rule(action="FailJob", codes=(75,), matches_listed=False)
+    assert rule.matches(ending(code=1))
+    assert not rule.matches(ending(code=75))
+
+
+def test_codes_and_signals_are_described_in_words() -> None:
+    assert restart_policy.describe(1) == "exit code 1"
+    assert restart_policy.describe(-9) == "signal SIGKILL"

@@ -1,0 +1,118 @@
+"""Whose a run directory is, who may use it now, and what may differ when a run goes on."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from rljob_api import errors
+from rljob_workers.local import changes, rundir
+
+SPEC: dict[str, object] = {"maxSteps": 25, "algorithm": {"groupSize": 8}, "rollout": {"replicas": 1}}
+HERE = pathlib.Path("/manifests")
+
+
+def claimed(path: pathlib.Path, *, name: str = "addition", finished: bool = False) -> rundir.RunDir:
+    directory = rundir.RunDir(path)
+    identity = directory.admit(name=name, spec=SPEC, manifest_dir=HERE)
+    directory.claim(identity.model_copy(update={"finished": finished}), "kind: RLJob\n")
+    return directory
+
+
+def problems(directory: rundir.RunDir, *, name: str = "addition", spec: dict[str, object] = SPEC) -> list[str]:
+    with pytest.raises(errors.ManifestError) as caught:
+        directory.admit(name=name, spec=spec, manifest_dir=HERE)
+    return list(caught.value.problems)
+
+
+def test_same_job_goes_on_under_the_same_uid(tmp_path: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run")
+    first = directory.identity()
+    assert first is not None
+    assert directory.admit(name="addition", spec=SPEC, manifest_dir=HERE).uid == first.uid
+
+
+def test_directory_of_another_job_is_refused_naming_both(tmp_path: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run", name="countdown")
+    (problem,) = problems(directory)
+    assert all(word in problem for word in ("'countdown'", "'addition'", "--run-dir"))
+
+
+def test_refusal_leaves_the_directory_as_it_was(tmp_path: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run", name="countdown")
+    before = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
+    problems(directory)
+    assert {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()} == before
+
+
+def test_directory_with_other_files_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    (problem,) = problems(rundir.RunDir(tmp_path))
+    assert "thesis.tex" in problem
+
+
+def test_changed_field_is_named_with_old_value_new_value_and_remedy(tmp_path: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run")
+    (problem,) = problems(directory, spec=SPEC | {"algorithm": {"groupSize": 4}})
+    assert "spec.algorithm.groupSize is 4" in problem
+    assert "started with 8" in problem
+    assert "undo the change, or start another run with --run-dir" in problem
+
+
+def test_live_fields_may_change_between_segments(tmp_path: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run")
+    spec = SPEC | {"rollout": {"replicas": 2}, "maxSteps": 40, "failurePolicy": {"maxInfraRestarts": 7}}
+    assert directory.admit(name="addition", spec=spec, manifest_dir=HERE).spec["maxSteps"] == 40
+
+
+def test_max_steps_may_not_go_down(tmp_path: pathlib.Path) -> None:
+    (problem,) = problems(claimed(tmp_path / "run"), spec=SPEC | {"maxSteps": 10})
+    assert "spec.maxSteps is 10" in problem
+
+
+def test_finished_run_of_a_changed_spec_is_refused(tmp_path: pathlib.Path) -> None:
+    (problem,) = problems(claimed(tmp_path / "run", finished=True), spec=SPEC | {"maxSteps": 40})
+    assert "finished" in problem
+
+
+def test_unreadable_identity_is_a_sentence_and_no_traceback(tmp_path: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run")
+    (directory.path / "job.json").write_text("{")
+    (problem,) = problems(directory)
+    assert "job.json" in problem
+
+
+def test_second_run_in_the_same_directory_is_refused_with_the_pid(tmp_path: pathlib.Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import pathlib, sys, time\nfrom rljob_workers.local.rundir import RunDir\n"
+            "with RunDir(pathlib.Path(sys.argv[1])).lock():\n    print('held', flush=True)\n    time.sleep(600)",
+            str(tmp_path),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline()
+    with pytest.raises(errors.ManifestError, match=f"pid {holder.pid}"), rundir.RunDir(tmp_path).lock():
+        pass
+    holder.kill()
+    holder.communicate()
+    with rundir.RunDir(tmp_path).lock():
+        pass
+
+
+def test_entries_of_lists_are_compared_by_name() -> None:
+    old = {"rewards": [{"name": "a", "weight": "1"}, {"name": "b", "weight": "2"}]}
+    assert changes.refusals(old=old, new={"rewards": list(reversed(old["rewards"]))}, run_dir="r") == []
+    removed = changes.refusals(old=old, new={"rewards": [{"name": "a", "weight": "1"}]}, run_dir="r")
+    assert [sentence.split(",")[0] for sentence in removed] == [
+        "spec.rewards[b].name is not set",
+        "spec.rewards[b].weight is not set",
+    ]
+
+
+def test_null_and_absent_are_the_same() -> None:
+    assert changes.refusals(old={"queue": None}, new={}, run_dir="r") == []

@@ -1,0 +1,122 @@
+"""The commands of `rljob` and their options. What they do is in the module of the same name."""
+
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from rljob_api import errors, names
+
+app = typer.Typer(
+    name="rljob",
+    help="Reinforcement learning for language models, from one manifest: on this machine or in a cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ManifestArgument = Annotated[pathlib.Path, typer.Argument(metavar="JOB.yaml", help="The RLJob manifest.")]
+JobArgument = Annotated[
+    str, typer.Argument(metavar="[JOB]", help="Name of the job or its manifest; the only run below runs/ if left out.")
+]
+RunDirOption = Annotated[
+    pathlib.Path | None, typer.Option("--run-dir", help="The run's directory.", show_default="runs/<job name>")
+]
+
+
+def _exit_with(command: Callable[[], int]) -> NoReturn:
+    """End with the command's exit code: 0 done, 1 failed, 2 bad input (nothing started), 130 stopped by the user."""
+    try:
+        code = command()
+    except errors.ManifestError as error:
+        code = _complain(error.problems, names.ExitCode.BAD_INPUT)
+    except errors.DataError as error:
+        code = _complain([str(error)], names.ExitCode.BAD_INPUT)
+    except errors.RLJobError as error:
+        code = _complain([str(error)], names.ExitCode.FAILED)
+    except KeyboardInterrupt:
+        code = int(names.ExitCode.INTERRUPTED)
+    raise typer.Exit(code)
+
+
+def _complain(problems: Sequence[str], code: names.ExitCode) -> int:
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return int(code)
+
+
+@app.command()
+def run(
+    manifest: ManifestArgument,
+    run_dir: RunDirOption = None,
+    skip_check: Annotated[bool, typer.Option("--skip-check", help="Do not check data and model first.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Instead of spec.seed.", show_default=False)] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="path=value", help="Replace a field, as spec.maxSteps=5.")
+    ] = None,
+) -> None:
+    """Run a job on this machine; the same command again goes on from its last checkpoint.
+
+    Ctrl-C saves a checkpoint and ends; a second Ctrl-C ends at once.
+    """
+    from rljob_workers.cli import run as command
+
+    made = [*(changes or []), *([] if seed is None else [f"spec.seed={seed}"])]
+    _exit_with(lambda: command.run(manifest, run_dir=run_dir, skip_check=skip_check, changes=made))
+
+
+@app.command()
+def plan(
+    manifest: ManifestArgument,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+) -> None:
+    """Show what a manifest means: every effective value and why, warnings, memory; refuse what cannot work."""
+    from rljob_workers.cli import plan as command
+
+    _exit_with(lambda: command.plan(manifest, output=output))
+
+
+@app.command()
+def status(
+    job: JobArgument = "",
+    run_dir: RunDirOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the whole status as JSON.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Print it again every two seconds.")] = False,
+) -> None:
+    """Show how a run stands: one line per process, one progress line, who waits for whom."""
+    from rljob_workers.cli import status as command
+
+    _exit_with(lambda: command.status(job, run_dir=run_dir, as_json=json, watch=watch))
+
+
+@app.command()
+def report(
+    job: JobArgument = "",
+    run_dir: RunDirOption = None,
+    output: Annotated[
+        pathlib.Path | None, typer.Option("--output", "-o", help="The page.", show_default="report.html in the run")
+    ] = None,
+) -> None:
+    """Make the report of a run, finished or not: one HTML page with its curves, readable offline."""
+    from rljob_workers.cli import report as command
+
+    _exit_with(lambda: command.report(job, run_dir=run_dir, output=output))
+
+
+@app.command()
+def crd() -> None:
+    """Print the CustomResourceDefinition of RLJob, for `kubectl apply -f -`."""
+    from rljob_workers.cli import crd as command
+
+    _exit_with(command.crd)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from rljob_workers.cli import version as command
+
+    _exit_with(command.version)

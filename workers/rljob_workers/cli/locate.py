@@ -1,0 +1,34 @@
+"""Which run directory a command is about."""
+
+import pathlib
+
+from rljob_api import errors
+from rljob_workers.local import prepare, rundir
+
+
+def locate(job: str, run_dir: pathlib.Path | None) -> rundir.RunDir:
+    """Return the directory named, that of the job named (by name or manifest), or the only one below runs/.
+
+    Raises ManifestError if there is no run, or more than one to choose from.
+    """
+    if run_dir is not None:
+        return _existing(run_dir)
+    if job:
+        name = prepare.read_manifest(pathlib.Path(job)).job.metadata.name if job.endswith((".yaml", ".yml")) else job
+        return _existing(prepare.default_run_dir(name))
+    found = sorted(path.parent for path in prepare.default_run_dir("").glob("*/job.json"))
+    if len(found) == 1:
+        return _existing(found[0])
+    if found:
+        raise errors.ManifestError(
+            f"there are {len(found)} runs below runs/ ({', '.join(path.name for path in found[:8])}): name the job, "
+            f"or its directory with --run-dir"
+        )
+    raise errors.ManifestError("there is no run below runs/: name its directory with --run-dir")
+
+
+def _existing(path: pathlib.Path) -> rundir.RunDir:
+    directory = rundir.RunDir(path)
+    if directory.identity() is None:
+        raise errors.ManifestError(f"--run-dir {path} holds no run (no job.json)")
+    return directory

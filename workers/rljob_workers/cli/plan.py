@@ -1,0 +1,45 @@
+"""`rljob plan`."""
+
+import json
+import pathlib
+import tempfile
+
+from rljob_api import errors, names, resolve
+from rljob_workers.local import failure_policy, model_memory, prepare
+
+_NO_RUN = "plan"
+
+
+def plan(path: pathlib.Path, *, output: str) -> int:
+    """Print effective values, warnings and memory. Raises ManifestError with every problem of a manifest."""
+    if output not in ("table", "json"):
+        raise errors.ManifestError(f"--output is {output!r}, but must be table or json")
+    manifest = prepare.read_manifest(path)
+    # Values are shown, nothing is started: the run directory is only a placeholder.
+    folder = pathlib.Path(tempfile.gettempdir()) / "rljob-plan"
+    resolved = prepare.resolve_here(manifest, run_dir=folder, uid=_NO_RUN)
+    rows, warnings = resolve.explain(manifest.job, resolved), resolve.warnings(manifest.job)
+    memory = model_memory.lines(resolved)
+    if output == "json":
+        body = {
+            "job": manifest.job.metadata.name,
+            "values": [{"path": row.path, "value": row.value, "why": row.why} for row in rows],
+            "warnings": warnings,
+            "memory": memory,
+            "restartRules": failure_policy.rule_lines(manifest.job.spec),
+            "configs": [config.model_dump(mode="json") for config in resolved.configs],
+        }
+        print(json.dumps(body, indent=1))
+        return int(names.ExitCode.OK)
+    widths = [max((len(getattr(row, field)) for row in rows), default=0) for field in ("path", "value")]
+    for row in rows:
+        print(f"{row.path:<{widths[0]}}  {row.value:<{min(widths[1], 40)}}  {row.why}")
+    for warning in warnings:
+        print(f"warning: {warning}")
+    print("\nrestart rules, the first that matches")
+    for line in failure_policy.rule_lines(manifest.job.spec):
+        print(f"  {line}")
+    print("\nmemory (estimate)")
+    for line in memory:
+        print(f"  {line}")
+    return int(names.ExitCode.OK)

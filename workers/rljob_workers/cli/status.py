@@ -1,0 +1,96 @@
+"""`rljob status`."""
+
+import dataclasses
+import json
+import pathlib
+import time
+
+from rljob_api import errors, names, roles, types
+from rljob_workers.cli import locate
+from rljob_workers.local import history, journal, process_tree, progress, rundir, supervise
+from rljob_workers.local import status as chains
+from rljob_workers.transport import status as transport_status
+
+_WATCH_S = 2.0
+
+
+def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, watch: bool) -> int:
+    """Print how the run stands, or stood last. Raises ManifestError if there is no such run."""
+    directory = locate.locate(job, run_dir)
+    while True:
+        known = _ask(directory)
+        print(_as_json(directory, known) if as_json else _as_text(directory, known), flush=True)
+        if not watch or known is None:
+            return int(names.ExitCode.OK)
+        time.sleep(_WATCH_S)
+
+
+def _ask(directory: rundir.RunDir) -> types.RunStatus | None:
+    """Return the coordinator's answer, None if it does not run."""
+    path = directory.configs / f"{names.Role.COORDINATOR}.json"
+    if not path.exists() or not directory.pids.exists():
+        return None
+    config = roles.CoordinatorConfig.model_validate_json(path.read_bytes())
+    client = transport_status.StatusClient(address=f"{config.bind_host}:{config.control_port}", tls=config.tls)
+    try:
+        return client.status()
+    except errors.UnavailableError:
+        return None
+    finally:
+        client.close()
+
+
+def _as_json(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
+    running = {name: pid for name, pid in _pids(directory).items() if process_tree.is_running(pid)}
+    body = {
+        "run_dir": str(directory.path),
+        "running": bool(running),
+        "pids": running,
+        "status": None if known is None else dataclasses.asdict(known),
+        "last_step": len(history.read(directory.history).steps),
+    }
+    return json.dumps(body, indent=1)
+
+
+def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
+    states = _states(directory)
+    if known is None and not any(state.running for state in states.values()):
+        return _last_state(directory)
+    wanted = sum(state.role is names.Role.ROLLOUT for state in states.values())
+    lines = [progress.role_line(name, state, known) for name, state in states.items()]
+    lines.append(progress.phase_line(known, states))
+    if known is not None:
+        lines.append(progress.progress_line(known, rollouts_wanted=wanted))
+        lines.append(chains.stall_chain(known, time.time()))
+    return "\n".join(line for line in lines if line)
+
+
+def _last_state(directory: rundir.RunDir) -> str:
+    """Return what the run had reached when it last ran."""
+    run, entries = history.read(directory.history), journal.read(directory.journal)
+    identity = directory.identity()
+    ended = next((entry for entry in reversed(entries) if entry.event in ("segment", "segment_end")), None)
+    how = "was never started" if ended is None else (ended.detail or "was killed")
+    if identity is not None and identity.finished:
+        how = "finished"
+    parts = [f"not running ({how})", f"step {run.steps[-1].step}" if run.steps else "no step yet"]
+    if run.steps:
+        parts.append(f"reward {run.steps[-1].reward_mean:.2f}")
+    if run.checkpoints:
+        parts.append(f"checkpoint of step {run.checkpoints[-1]}")
+    parts += [f"{result.suite} {result.accuracy:.1%} at step {result.step}" for result in run.evaluations[-1:]]
+    return "  ".join(parts)
+
+
+def _states(directory: rundir.RunDir) -> dict[str, supervise.State]:
+    return {
+        name: supervise.State(role=names.Role(name.split("-")[0]), running=process_tree.is_running(pid))
+        for name, pid in _pids(directory).items()
+    }
+
+
+def _pids(directory: rundir.RunDir) -> dict[str, int]:
+    if not directory.pids.exists():
+        return {}
+    found = json.loads(directory.pids.read_text(encoding="utf-8"))
+    return {name: entry["pid"] or entry["guard"] for name, entry in found.items()}

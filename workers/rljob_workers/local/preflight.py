@@ -1,0 +1,88 @@
+"""What can be known to be wrong before anything starts: the programs' own `--check`, run side by side."""
+
+import dataclasses
+import pathlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rljob_api import errors, names, roles
+from rljob_workers.local import launch
+
+_LIMIT_S = 600.0
+_POLL_S = 0.1
+_ERROR = "error: "
+_TAIL_LINES = 8
+
+
+def check(
+    configs: Mapping[str, roles.CommonConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
+) -> None:
+    """Let the coordinator check the data and one rollout the model, tokenizer and lengths.
+
+    `waiting` is called with the elapsed seconds while they are at work. Raises ManifestError with all problems that
+    they print (exit code 2), RLJobError if a check itself breaks.
+    """
+    coordinator, rollout = _first(configs, names.Role.COORDINATOR), _first(configs, names.Role.ROLLOUT)
+    with tempfile.TemporaryDirectory(prefix="rljob-check-") as folder:
+        paths = launch.write_configs(
+            {name: configs[name] for name in (coordinator, rollout)}, pathlib.Path(folder) / "configs"
+        )
+        sources = ("--sources", str(paths[coordinator]))
+        commands = [
+            (*programs(names.Role.COORDINATOR), "--config", str(paths[coordinator]), "--check"),
+            (*programs(names.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
+        ]
+        problems = [problem for ended in _run(commands, pathlib.Path(folder), waiting) for problem in _problems(ended)]
+    if problems:
+        # Both programs read the data, so both may find the same fault.
+        raise errors.ManifestError(*dict.fromkeys(problems))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Ended:
+    command: Sequence[str]
+    code: int
+    lines: Sequence[str]
+
+
+def _first(configs: Mapping[str, roles.CommonConfig], role: names.Role) -> str:
+    return next(name for name, config in configs.items() if config.role is role)
+
+
+def _run(commands: Sequence[Sequence[str]], folder: pathlib.Path, waiting: Callable[[float], None]) -> list[_Ended]:
+    logs = [folder / f"check-{index}.log" for index in range(len(commands))]
+    started = [_start(command, log) for command, log in zip(commands, logs, strict=True)]
+    begin = time.monotonic()
+    try:
+        while any(process.poll() is None for process in started):
+            waiting(time.monotonic() - begin)
+            if time.monotonic() - begin > _LIMIT_S:
+                raise errors.RLJobError(f"the checks did not end within {_LIMIT_S:.0f} s")
+            time.sleep(_POLL_S)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return [
+        _Ended(command, process.returncode, log.read_text(encoding="utf-8", errors="replace").splitlines())
+        for command, process, log in zip(commands, started, logs, strict=True)
+    ]
+
+
+def _start(command: Sequence[str], log: pathlib.Path) -> "subprocess.Popen[bytes]":
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=launch.environment()
+        )
+
+
+def _problems(ended: _Ended) -> list[str]:
+    if ended.code == 0:
+        return []
+    found = [line.removeprefix(_ERROR) for line in ended.lines if line.startswith(_ERROR)]
+    if ended.code in (names.ExitCode.BAD_INPUT, names.ExitCode.CONFIGURATION) and found:
+        return found
+    tail = "\n".join(ended.lines[-_TAIL_LINES:])
+    raise errors.RLJobError(f"the check {' '.join(ended.command)} ended with exit code {ended.code}:\n{tail}")

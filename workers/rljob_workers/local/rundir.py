@@ -1,0 +1,171 @@
+"""A run directory: whose run it is, who runs it now, and where everything lies.
+
+job.yaml    the manifest as it was read         configs/   one resolved config per process
+job.json    identity: name, uid, digest, spec   logs/      stdout and stderr of each process
+run.lock    held while `rljob run` is at work   state/     the coordinator's ledger, weights and history.jsonl
+runner.jsonl  what the runner did (journal.py)  checkpoints/ export/ dumps/ scratch/ cache/
+pids.json   the processes that run now          summary.json report.html   at the end
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import IO
+
+import pydantic
+
+from rljob_api import errors
+from rljob_workers.local import changes, process_tree
+
+_IDENTITY = "job.json"
+_REMNANTS_S = 20.0
+_POLL_S = 0.1
+_FOLDERS = ("configs", "logs", "state", "checkpoints", "export", "dumps", "scratch")
+
+
+class Identity(pydantic.BaseModel):
+    """Which run a directory belongs to. `spec` is the whole spec with its defaults, to name what changed."""
+
+    model_config = pydantic.ConfigDict(frozen=True)
+
+    name: str
+    uid: str
+    spec_digest: str
+    spec: dict[str, object]
+    manifest_dir: str
+    finished: bool = False
+
+
+class RunDir:
+    """Paths of one run directory and the checks of whose it is. Nothing is written before `claim`."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Keep the path; it need not exist."""
+        self.path = path.absolute()
+        self.configs, self.logs, self.state = self.path / "configs", self.path / "logs", self.path / "state"
+        self.journal, self.summary, self.report = (
+            self.path / "runner.jsonl",
+            self.path / "summary.json",
+            self.path / "report.html",
+        )
+        self.history = self.state / "history.jsonl"
+        self.pids = self.path / "pids.json"
+
+    def identity(self) -> Identity | None:
+        """Return whose run this is, None if it is nobody's yet. Raises ManifestError for an unreadable identity."""
+        try:
+            return Identity.model_validate_json((self.path / _IDENTITY).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, pydantic.ValidationError) as error:
+            raise errors.ManifestError(f"--run-dir {self.path}: {_IDENTITY} cannot be read: {error}") from error
+
+    def admit(self, *, name: str, spec: Mapping[str, object], manifest_dir: pathlib.Path) -> Identity:
+        """Return the identity under which the job may run here: the recorded one, or a new one that `claim` writes.
+
+        Raises ManifestError if the directory holds another job, another spec of it, or something that is no run.
+        """
+        found = self.identity()
+        if found is None:
+            self._refuse_foreign_content()
+            return Identity(
+                name=name,
+                uid=str(uuid.uuid4()),
+                spec_digest=digest(spec),
+                spec=dict(spec),
+                manifest_dir=str(manifest_dir),
+            )
+        if found.name != name:
+            raise errors.ManifestError(
+                f"--run-dir {self.path} holds the run of job {found.name!r}, not of {name!r}; nothing was overwritten: "
+                f"choose another directory with --run-dir"
+            )
+        problems = changes.refusals(old=found.spec, new=spec, run_dir=str(self.path))
+        if found.finished and digest(spec) != found.spec_digest:
+            problems = [
+                f"--run-dir {self.path} holds a finished run of another spec; choose another directory with --run-dir"
+            ]
+        if problems:
+            raise errors.ManifestError(*problems)
+        return found.model_copy(
+            update={"spec": dict(spec), "spec_digest": digest(spec), "manifest_dir": str(manifest_dir)}
+        )
+
+    def claim(self, identity: Identity, manifest_text: str) -> None:
+        """Make the folders and record the identity and the manifest."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        # First of all: a directory with content but no identity is refused.
+        self.record(identity)
+        for folder in _FOLDERS:
+            (self.path / folder).mkdir(exist_ok=True)
+        write_atomically(self.path / "job.yaml", manifest_text)
+
+    def record(self, identity: Identity) -> None:
+        """Write the identity."""
+        write_atomically(self.path / _IDENTITY, identity.model_dump_json(indent=1))
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[int]:
+        """Hold the directory; yields the lock's file, which processes of the run may hold on to.
+
+        Raises ManifestError naming the pid if another `rljob run` holds it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "run.lock").open("a+", encoding="ascii") as file:
+            _take(file, self.path)
+            yield file.fileno()
+
+    def _refuse_foreign_content(self) -> None:
+        ours = {"run.lock"}
+        if self.path.is_dir() and (other := sorted({entry.name for entry in self.path.iterdir()} - ours)):
+            raise errors.ManifestError(
+                f"--run-dir {self.path} is not empty ({', '.join(other[:3])}, ...) and holds no run; "
+                f"nothing was overwritten: choose an empty or new directory"
+            )
+
+
+def _take(file: IO[str], path: pathlib.Path) -> None:
+    end = time.monotonic() + _REMNANTS_S
+    while not _locked(file):
+        file.seek(0)
+        holder = file.read().strip()
+        # A runner that was killed leaves guards that are just ending its processes.
+        if time.monotonic() > end or (holder.isdigit() and process_tree.is_running(int(holder))):
+            raise errors.ManifestError(
+                f"--run-dir {path} is in use by another rljob run (pid {holder or 'unknown'}); "
+                f"stop that one first, or choose another directory"
+            )
+        time.sleep(_POLL_S)
+    file.seek(0)
+    file.truncate()
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def digest(spec: Mapping[str, object]) -> str:
+    """Return the SHA-256 hex of a spec's canonical JSON."""
+    return hashlib.sha256(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+    """Write so that a reader sees the old or the new content, never half of it, also after a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

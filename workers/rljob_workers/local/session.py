@@ -1,0 +1,203 @@
+"""`rljob run` without its command line: everything wired together, one run segment, and what is left behind."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
+
+from rljob_api import names, roles
+from rljob_workers.local import (
+    display,
+    failure_policy,
+    history,
+    journal,
+    launch,
+    outcome,
+    preflight,
+    prepare,
+    process_tree,
+    progress,
+    rundir,
+    runner,
+    status,
+    summary,
+    supervise,
+)
+from rljob_workers.local.report import render
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.transport import status as transport_status
+
+_TICK_S = 0.2
+_ASK_TIMEOUT_S = 2.0
+
+
+def run_job(
+    manifest: prepare.Manifest,
+    *,
+    path: pathlib.Path,
+    skip_check: bool,
+    stream: TextIO,
+    programs: launch.Programs = launch.own_programs,
+) -> int:
+    """Run the job in `path` until it finishes, fails or is stopped; return the exit code.
+
+    Raises ManifestError, with nothing started and nothing overwritten, for a job or directory that cannot be used.
+    """
+    # The client library's own notes about lost connections would mix with ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    directory = rundir.RunDir(path)
+    identity = directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
+    if identity.finished:
+        print(_already(directory), file=stream)
+        return int(names.ExitCode.OK)
+    entries = journal.read(directory.journal)
+    resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
+    configs = launch.process_names(resolved.configs)
+    if not skip_check:
+        preflight.check(configs, programs=programs, waiting=_checking(stream))
+    with directory.lock() as lock:
+        # Another run may have begun here while the checks ran.
+        directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
+        directory.claim(identity, manifest.text)
+        ended = _run_segment(manifest, directory, configs, programs, journal.last_attempt(entries), lock, stream)
+        if ended.ending is runner.Ending.FINISHED:
+            directory.record(identity.model_copy(update={"finished": True}))
+        return _conclude(manifest, directory, ended, stream)
+
+
+def _already(directory: rundir.RunDir) -> str:
+    return (
+        f"the run in {directory.path} is finished; nothing to do. Its report is {directory.report}. "
+        f"To run the job anew, choose another directory with --run-dir."
+    )
+
+
+def _checking(stream: TextIO) -> Callable[[float], None]:
+    told = -8.0
+
+    def waiting(elapsed_s: float) -> None:
+        nonlocal told
+        if elapsed_s - told >= 8.0:
+            told = elapsed_s
+            print(f"[{progress.duration(elapsed_s):>6}] checking data, model and tokenizer", file=stream, flush=True)
+
+    return waiting
+
+
+def _run_segment(
+    manifest: prepare.Manifest,
+    directory: rundir.RunDir,
+    configs: Mapping[str, roles.CommonConfig],
+    programs: launch.Programs,
+    attempt: int,
+    lock: int,
+    stream: TextIO,
+) -> runner.Outcome:
+    clock, spec = clocks.SystemClock(), manifest.job.spec
+    log, interrupts = journal.Journal(directory.journal), runner.Interrupts()
+    launcher = launch.Launcher(
+        configs=configs, directory=directory, programs=programs, log=log, clock=clock, attempt=attempt, held=(lock,)
+    )
+    # Orphans of a role whose guard was killed come to this process, which ends them.
+    process_tree.adopt_orphans()
+    supervisor = supervise.Supervisor(
+        spawn=launcher.spawn,
+        policy=failure_policy.restart_policy_of(spec),
+        clock=clock,
+        sweep=supervise.end_strays,
+    )
+    coordinator = next(config for config in configs.values() if isinstance(config, roles.CoordinatorConfig))
+    address = f"{coordinator.bind_host}:{coordinator.control_port}"
+    poller = status.Poller(transport_status.StatusClient(address=address, tls=coordinator.tls))
+    shown = display.choose(stream=stream, title=f"rljob {manifest.job.metadata.name}")
+    poller.start()
+    previous = _on_interrupt(interrupts.request)
+    try:
+        return runner.Runner(
+            processes={name: config.role for name, config in configs.items()},
+            supervisor=supervisor,
+            source=poller,
+            shown=shown,
+            directory=directory,
+            log=log,
+            interrupts=interrupts,
+            ask_trainer=_asker(configs),
+            bounds=failure_policy.bounds_of(spec),
+            limits=failure_policy.limits_of(spec),
+            clock=clock,
+            pause=lambda: time.sleep(_TICK_S),
+        ).run()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        shown.close()
+        poller.close()
+        log.close()
+
+
+def _on_interrupt(request: Callable[[], None]) -> dict[int, "signal._HANDLER"]:
+    """Handle the signals that ask for an end, but for those that whoever started us wanted ignored (nohup)."""
+    wanted = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    return {number: signal.signal(number, lambda *_: request()) for number in wanted}
+
+
+def _asker(configs: Mapping[str, roles.CommonConfig]) -> Callable[[], bool]:
+    """Return a call that asks the trainer to stop at the next step boundary (POST /stop)."""
+    trainer = next(config for config in configs.values() if config.role is names.Role.TRAINER)
+    request = urllib.request.Request(
+        f"http://{trainer.health_host}:{trainer.health_port}/stop", data=b"", method="POST"
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask() -> bool:
+        try:
+            with opener.open(request, timeout=_ASK_TIMEOUT_S) as answer:
+                return bool(200 <= answer.status < 300)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    return ask
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LookBack:
+    """What a run directory tells of its run so far."""
+
+    run: history.Run
+    entries: Sequence[journal.Entry]
+    numbers: summary.Summary
+
+    def page(self, job: str) -> str:
+        """Return the report as HTML."""
+        return render(job=job, run=self.run, numbers=self.numbers, entries=self.entries)
+
+
+def look_back(directory: rundir.RunDir) -> LookBack:
+    """Read history and journal, of a run that goes on or has ended."""
+    entries = journal.read(directory.journal)
+    run = history.with_wait_shares(history.read(directory.history), journal.rollout_wait_shares(entries))
+    numbers = summary.summarize(run, wall_s=journal.wall_s(entries), peak_rss_bytes=journal.peaks(entries))
+    return LookBack(run=run, entries=entries, numbers=numbers)
+
+
+def _conclude(manifest: prepare.Manifest, directory: rundir.RunDir, ended: runner.Outcome, stream: TextIO) -> int:
+    """Write summary and report of what there is, say the last words, return the exit code."""
+    past = look_back(directory)
+    rundir.write_atomically(directory.summary, past.numbers.model_dump_json(indent=1))
+    rundir.write_atomically(directory.report, past.page(manifest.job.metadata.name))
+    command = f"rljob run {manifest.path} --run-dir {directory.path}"
+    if ended.ending is runner.Ending.FINISHED:
+        where = outcome.Files(report=str(directory.report), summary=str(directory.summary))
+        print(outcome.finished_text(past.run, wall_s=past.numbers.wall_s, files=where), file=stream)
+        return int(names.ExitCode.OK)
+    if ended.ending is runner.Ending.STOPPED:
+        print(outcome.stopped_text(ended, command=command), file=stream)
+        return int(names.ExitCode.INTERRUPTED)
+    print(outcome.failed_text(ended, logs=str(directory.logs), command=command), file=sys.stderr)
+    return int(names.ExitCode.FAILED)
