@@ -1,3 +1,3 @@
-"""What every rljob process agrees on: the manifest, the resolved configs, types, errors, names and the wire. No heavy imports."""
+"""What every rljob process agrees on: manifest, resolved configs, types, errors, names and the wire; nothing heavy."""
 
 __version__ = "0.1.0"

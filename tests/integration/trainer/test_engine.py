@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 import transformers
-from rljob_testing import trainer_makers as makers
 
 from rljob_api import roles
+from rljob_testing import trainer_makers as makers
 from rljob_workers.trainer import batch, engine
 
 pytestmark = [

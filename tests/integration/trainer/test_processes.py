@@ -1,4 +1,4 @@
-"""`rljob-trainer` as the operator and the local runner start it: real processes, DeepSpeed and gRPC, a fake coordinator."""
+"""`rljob-trainer` as operator and local runner start it: real processes, DeepSpeed, gRPC, and a fake coordinator."""
 
 import collections
 import dataclasses
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
-from rljob_testing import fake_coordinator
-from rljob_testing import trainer_makers as makers
 from safetensors.torch import load_file
 
 from rljob_api import names, roles, types
+from rljob_testing import fake_coordinator
+from rljob_testing import trainer_makers as makers
 from rljob_workers.trainer import launch
 from rljob_workers.transport import image
 
@@ -140,12 +140,12 @@ def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
         final[stage] = load_file(pathlib.Path(trainer.config.checkpoint.export_dir) / "model.safetensors")
         _check_versions(coordinator, tiny_models["bfloat16"])
         _check_stats(coordinator)
-    initial = load_file(tiny_models["bfloat16"] / "model.safetensors")
     for stage in (2, 3):
         for name, expected in final[0].items():
-            moved = float((expected.float() - initial[name].float()).abs().mean())
+            # bf16 values stand 2^-8 of themselves apart: on average they agree far better than that.
+            spacing = float(expected.float().abs().mean()) / 256
             apart = float((final[stage][name].float() - expected.float()).abs().mean())
-            assert apart <= 0.02 * moved, f"ZeRO-{stage}: {name}"
+            assert apart <= 0.1 * spacing, f"ZeRO-{stage}: {name}"
 
 
 def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pathlib.Path) -> None:

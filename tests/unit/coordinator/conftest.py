@@ -1,0 +1,244 @@
+"""A ledger at the bench: short calls that play rollout and trainer, and a config to start from."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from rljob_api import names, roles, types
+from rljob_testing import makers
+from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator import limits, tasks
+from rljob_workers.coordinator.transitions import batches, queue
+
+NO_FILTER = roles.FilterConfig(enabled=False, max_extra_groups=1000)
+
+
+@dataclasses.dataclass
+class Bench:
+    """One ledger file, reopened at will. Time is `now`; prompts come from an order over `num_prompts` ids."""
+
+    path: pathlib.Path
+    bounds: limits.Limits
+    order: tasks.TaskOrder
+    now: float = 1000.0
+    filter_config: roles.FilterConfig = NO_FILTER
+
+    def __post_init__(self) -> None:
+        self.ledger = ledgers.Ledger(self.path, self.bounds, now=self.now)
+        self.boots = 0
+
+    def reopen(self) -> None:
+        """Restart the coordinator."""
+        self.ledger.close()
+        self.ledger = ledgers.Ledger(self.path, self.bounds, now=self.now)
+        self.ledger.extend_all(now=self.now)
+
+    def rollout(self, pod: str = "rollout-0", boot_id: str = "") -> types.SessionToken:
+        """Register a rollout process."""
+        self.boots += 1
+        with self.ledger.transaction():
+            token, replaced = self.ledger.open_session(
+                role=names.Role.ROLLOUT, pod=pod, boot_id=boot_id or f"boot-{self.boots}", attempt=0, rank=0,
+                resume_step=0, now=self.now,
+            )  # fmt: skip
+            for old in replaced:
+                self.ledger.lose_all_of(old, now=self.now)
+        return token
+
+    def trainer(self, attempt: int = 1, resume_step: int = 0, rank: int = 0) -> types.SessionToken:
+        """Register a trainer rank of a new process."""
+        self.boots += 1
+        with self.ledger.transaction():
+            token, replaced = self.ledger.open_session(
+                role=names.Role.TRAINER, pod="trainer-0", boot_id=f"boot-{self.boots}", attempt=attempt, rank=rank,
+                resume_step=resume_step, now=self.now,
+            )  # fmt: skip
+            self.ledger.begin_attempt(
+                attempt=attempt, rank=rank, resume_step=resume_step, replaced=bool(replaced), now=self.now
+            )
+        return token
+
+    def lease(self, token: str, capacity: int = 1, serving: int = 0) -> list[queue.Lease]:
+        """Lease groups."""
+        return self.ledger.lease(
+            token=token, capacity=capacity, serving_version=serving, take=self.order.take, now=self.now
+        )[0]
+
+    def submit(
+        self,
+        token: str,
+        lease: queue.Lease,
+        *,
+        rewards: Sequence[float] = (1.0, 0.0),
+        versions: Sequence[int] | int = 0,
+        failures: Sequence[types.MemberFailure] = (),
+    ) -> types.SubmitAnswer:
+        """Submit a lease's group."""
+        group = makers.make_group(
+            lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, rewards=rewards, versions=versions,
+            failures=failures,
+        )  # fmt: skip
+        return self.ledger.accept(token=token, group=group, filter_config=self.filter_config, now=self.now)
+
+    def pack(self) -> int | None:
+        """Freeze the next step if it can be; return it."""
+        choice = self.ledger.choose(more_prompts=True)
+        if choice.candidates is None:
+            return None
+        ordered = sorted(choice.candidates, key=lambda candidate: candidate.lease_order)
+        frozen = batches.FrozenStep(
+            step=choice.step,
+            group_ids=tuple(candidate.group_id for candidate in ordered),
+            parts=((b"".join(c.group_id.encode() for c in ordered),),),
+            minibatches=(types.Minibatch(num_tokens=1, num_rows=1),),
+            summary={"reward_mean": 0.5},
+        )
+        return choice.step if self.ledger.freeze(frozen, now=self.now) else None
+
+    def commit(self, token: str, step: int) -> bool:
+        """Commit a step."""
+        return self.ledger.commit_step(
+            token=token, step=step, stats={}, started_at=self.now, finished_at=self.now, now=self.now
+        )
+
+    def publish(self, token: str, step: int, attempt: int = 1, *, evaluate: bool = False) -> int:
+        """Publish the next version id for `step`; return the id."""
+        version = self.ledger.head().version + 1
+        answer = self.ledger.publish(
+            token=token, proposal=make_version(version, step, attempt), layout=LAYOUT, num_bytes=8, evaluate=evaluate,
+            now=self.now,
+        )  # fmt: skip
+        assert answer.outcome == "accepted", answer
+        return version
+
+    def step(self, rollout: str, trainer: str, *, serving: int = 0, attempt: int = 1) -> int:
+        """Generate, train and publish one whole step; return its version."""
+        for lease in self.lease(rollout, capacity=self.bounds.prompts_per_step, serving=serving):
+            assert self.submit(rollout, lease, versions=serving).outcome == "accepted"
+        step = self.pack()
+        assert step is not None
+        self.commit(trainer, step)
+        return self.publish(trainer, step, attempt)
+
+
+LAYOUT = types.Layout(layout_id="layout", tensors=(), image_bytes=8)
+
+
+def make_version(version: int, step: int, attempt: int = 1, state_hash: str = "") -> types.WeightVersion:
+    """Return a dense version's manifest."""
+    return types.WeightVersion(
+        job="job",
+        version=types.VersionId(version),
+        step=step,
+        attempt=attempt,
+        parent=version - 1,
+        created_at=0.0,
+        layout_id="layout",
+        digests={},
+        state_hash=state_hash or f"hash-{version}",
+        artifacts=(types.Artifact(artifact_id=f"a{version}", encoding="raw", num_bytes=8),),
+    )
+
+
+@pytest.fixture
+def version_maker() -> Callable[..., types.WeightVersion]:
+    return make_version
+
+
+@pytest.fixture
+def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
+    """Return a maker of benches: B 2, G 2, eta 1 unless said."""
+
+    def make(
+        *,
+        group_size: int = 2,
+        prompts_per_step: int = 2,
+        max_off_policy_steps: int = 1,
+        num_prompts: int = 50,
+        epochs: int = 0,
+        lease_s: float = 60.0,
+        max_steps: int = 100,
+        max_infra_attempts: int = 5,
+        max_data_attempts: int = 2,
+        min_group_fraction: float = 1.0,
+        min_step_fraction: float = 1.0,
+        on_stale_wait: bool = False,
+        filter_config: roles.FilterConfig = NO_FILTER,
+        path: pathlib.Path | None = None,
+    ) -> Bench:
+        bounds = limits.Limits(
+            group_size=group_size,
+            prompts_per_step=prompts_per_step,
+            max_off_policy_steps=max_off_policy_steps,
+            max_inflight_groups=(max_off_policy_steps + 1) * prompts_per_step,
+            max_steps=max_steps,
+            lease_s=lease_s,
+            max_infra_attempts=max_infra_attempts,
+            max_data_attempts=max_data_attempts,
+            min_group_fraction=min_group_fraction,
+            min_step_fraction=min_step_fraction,
+            on_stale_wait=on_stale_wait,
+        )
+        index = tasks.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(num_prompts)))
+        order = tasks.TaskOrder([index], seed=7, epochs=epochs)
+        return Bench(path=path or tmp_path / "ledger.sqlite", bounds=bounds, order=order, filter_config=filter_config)
+
+    return make
+
+
+@pytest.fixture
+def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig]:
+    """Return a maker of coordinator configs over a small data file and a suite: B 2, G 2, eta 1."""
+    train, held_out = tmp_path / "train.jsonl", tmp_path / "held_out.jsonl"
+    train.write_text("".join(_record(f"p{i}") for i in range(20)), encoding="utf-8")
+    held_out.write_text("".join(_record(f"e{i}") for i in range(3)), encoding="utf-8")
+
+    def source(name: str, path: pathlib.Path) -> roles.DataSourceConfig:
+        return roles.DataSourceConfig(name=name, path=str(path), max_prompt_tokens=64)
+
+    def make(
+        *, suites: bool = False, max_steps: int = 10, world_size: int = 1, seed: int = 7, uid: str = "uid"
+    ) -> roles.CoordinatorConfig:
+        suite = roles.EvaluationSuite(source=source("held_out", held_out))
+        return roles.CoordinatorConfig(
+            job=roles.JobIdentity(name="job", namespace="default", uid=uid),
+            role=names.Role.COORDINATOR,
+            pod="coordinator-0",
+            health_port=1,
+            scratch_dir=str(tmp_path),
+            bind_host="127.0.0.1",
+            control_port=1,
+            store_port=2,
+            store_address="127.0.0.1:2",
+            state_dir=str(tmp_path / "state"),
+            max_steps=max_steps,
+            seed=seed,
+            data=roles.DataConfig(train=(source("train", train),)),
+            sampling=roles.SamplingConfig(max_tokens=8),
+            algorithm=roles.AlgorithmConfig(
+                group_size=2,
+                prompts_per_step=2,
+                normalize_reward=roles.NormalizeConfig(mean="group", std="group"),
+                filter=NO_FILTER,
+            ),
+            staleness=roles.AsyncConfig(max_off_policy_steps=1, max_inflight_groups=4),
+            evaluation=roles.EvaluationConfig(
+                every_steps=2,
+                before_training=True,
+                suites=(suite,) if suites else (),
+                sampling=roles.SamplingConfig(greedy=True),
+            ),
+            failure=roles.FailureConfig(),
+            world_size=world_size,
+            max_tokens_per_micro_batch=64,
+            checkpoint_every_steps=5,
+        )
+
+    return make
+
+
+def _record(prompt_id: str) -> str:
+    return json.dumps({"id": prompt_id, "prompt": f"{prompt_id}=", "answer": "1"}) + "\n"

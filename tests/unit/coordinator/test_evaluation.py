@@ -1,0 +1,107 @@
+import dataclasses
+
+import pytest
+
+from rljob_api import codec, roles, types
+from rljob_testing import makers
+from rljob_workers.coordinator import evaluation
+from rljob_workers.coordinator.transitions import evaluations
+from rljob_workers.data import records
+
+SUITE = roles.EvaluationSuite(source=roles.DataSourceConfig(name="s", path="/x.jsonl", max_prompt_tokens=9))
+
+
+def config(*, every: int = 20, before: bool = True, suites: bool = True) -> roles.EvaluationConfig:
+    return roles.EvaluationConfig(
+        every_steps=every, before_training=before, suites=(SUITE,) if suites else (), sampling=roles.SamplingConfig()
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "step", "expected"),
+    [
+        pytest.param(19, 20, True, id="every 20 steps"),
+        pytest.param(18, 19, False, id="not in between"),
+        pytest.param(18, 22, True, id="a publish that skips the step makes it due"),
+        pytest.param(99, 100, True, id="the last step"),
+        pytest.param(0, 0, False, id="step 0 is evaluated before training, not at a publish"),
+        pytest.param(35, 30, False, id="a trainer back at step 30 evaluates at 40 again"),
+        pytest.param(45, 40, True, id="a trainer back at step 40: the ledger knows whether it was done"),
+    ],
+)
+def test_a_publish_makes_an_evaluation_due(after: int, step: int, expected: bool) -> None:
+    assert evaluation.is_due(config(), after_step=after, step=step, last_step=100) is expected
+
+
+def test_every_0_evaluates_at_the_end_only() -> None:
+    due = [
+        step
+        for step in range(1, 101)
+        if evaluation.is_due(config(every=0), after_step=step - 1, step=step, last_step=100)
+    ]
+    assert due == [100]
+
+
+def test_nothing_is_due_without_suites() -> None:
+    assert not evaluation.is_due(config(suites=False), after_step=99, step=100, last_step=100)
+    assert not evaluation.due_before_training(config(suites=False))
+    assert evaluation.due_before_training(config())
+    assert not evaluation.due_before_training(config(before=False))
+
+
+def item(index: int, rewards: tuple[float, ...] | None) -> evaluations.Item:
+    payload = None if rewards is None else codec.encode_group(makers.make_group(rewards=rewards, versions=3))
+    return evaluations.Item(suite="s", index=index, prompt_id=f"e{index}", payload=payload)
+
+
+def test_accuracy_is_the_share_of_samples_with_a_score_of_exactly_1() -> None:
+    found = evaluation.suite_result([item(0, (1.0, 0.999)), item(1, (0.0, 0.0))], elapsed_s=2.0)
+    assert (found["accuracy"], found["pass_at_k"], found["n"], found["samples"]) == (0.25, 0.5, 2, 4)
+    assert found["score"] == pytest.approx(1.999 / 4)
+    assert found["rm_win_rate"] == 0.5
+    assert found["response_tokens"] == 2.0
+
+
+def test_a_suite_with_missing_items_has_no_metrics_never_a_zero() -> None:
+    found = evaluation.suite_result([item(0, (1.0,)), item(1, None)], elapsed_s=2.0)
+    assert (found["accuracy"], found["missing"]) == (None, 1)
+    assert "score" not in found
+
+
+def test_the_average_over_suites_is_unweighted() -> None:
+    def result(accuracy: float, n: int) -> dict[str, object]:
+        return {"accuracy": accuracy, "score": accuracy, "response_tokens": 1.0, "n": n}
+
+    assert evaluation.average({"a": result(0.2, 30), "b": result(0.4, 83)})["accuracy"] == pytest.approx(0.3)
+    published = {"aime": 20.0, "amc": 53.0, "math": 74.2, "minerva": 25.7, "olympiad_bench": 37.6}
+    found = evaluation.average({name: result(accuracy, 1) for name, accuracy in published.items()})
+    assert found["accuracy"] == pytest.approx(42.1)
+
+
+def test_responses_name_question_reference_and_version() -> None:
+    record = types.PromptRecord(
+        prompt_id="e0", source="s", columns={"prompt": "1+1=", "problem": "1+1=", "answer": "2", "id": "e0"}
+    )
+    source = records.LoadedSource(
+        name="s", weight=1.0, where="x", records=(record,), lines=(1,), prompt_column="problem"
+    )
+    suite = evaluation.Suite(source=source, samples_per_prompt=1)
+    (line,) = evaluation.responses(suite, [item(0, (1.0,))], version=3, generator="run")
+    assert line["problem"] == "1+1="
+    assert (line["reference"], line["scores"], line["version"], line["generator"]) == ("2", 1.0, 3, "run")
+    assert (line["format_problem_tokens"], line["output_tokens"]) == ([5, 6, 7], [8, 9])
+
+
+def test_the_prompts_of_an_evaluation_stand_in_file_order() -> None:
+    record = types.PromptRecord(prompt_id="x", source="s", columns={})
+    loaded = [
+        evaluation.Suite(
+            source=records.LoadedSource(
+                name=name, weight=1.0, where=name,
+                records=tuple(dataclasses.replace(record, prompt_id=f"{name}{i}") for i in range(2)), lines=(1, 2),
+            ),
+            samples_per_prompt=1,
+        )
+        for name in ("b", "a")
+    ]  # fmt: skip
+    assert [ref.prompt_id for ref in evaluation.refs(loaded, step=4)] == ["b0", "b1", "a0", "a1"]

@@ -1,0 +1,134 @@
+import dataclasses
+
+import pytest
+
+from rljob_api import names, roles, types
+from rljob_testing import makers
+from rljob_workers.coordinator import intake, limits
+
+BOUNDS = limits.Limits(
+    group_size=4, prompts_per_step=2, max_off_policy_steps=1, max_inflight_groups=4, max_steps=9, max_infra_attempts=3
+)
+OPEN = roles.FilterConfig(enabled=False, max_extra_groups=9)
+TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
+Outcome, Drop, Requeue = names.TrajectoryOutcome, names.DropReason, intake.Requeue
+
+
+def facts(
+    *, infra: int = 0, data: int = 0, batch_index: int = 0, kind: names.GroupKind = TRAIN, pinned: int | None = None
+) -> intake.Facts:
+    return intake.Facts(
+        kind=kind, group_size=4, infra_attempts=infra, data_attempts=data, batch_index=batch_index,
+        version_steps={0: 0, 1: 1, 2: 2, 7: 1}, pinned_version=pinned,
+    )  # fmt: skip
+
+
+def failure(index: int, *, infra: bool = True) -> types.MemberFailure:
+    return types.MemberFailure(sample_index=index, role="verifier", reason="timeout", infra=infra)
+
+
+def judge(
+    group: types.PromptGroup,
+    known: intake.Facts,
+    *,
+    filters: roles.FilterConfig = OPEN,
+    bounds: limits.Limits = BOUNDS,
+) -> intake.Judgement:
+    return intake.judge(group, known, bounds=bounds, filter_config=filters)
+
+
+def test_a_complete_group_is_accepted() -> None:
+    assert judge(makers.make_group(rewards=(1, 0, 0, 1)), facts()).outcome is Outcome.ACCEPTED
+
+
+def test_a_short_group_is_never_accepted_by_default_and_its_prompt_is_tried_again() -> None:
+    found = judge(makers.make_group(rewards=(1, 0, 0), failures=[failure(3)]), facts())
+    assert (found.outcome, found.requeue, found.infra, found.data) == (
+        Outcome.INFRA_FAILURE, Requeue.NEXT_ATTEMPT, 1, 0,
+    )  # fmt: skip
+
+
+def test_a_short_group_is_accepted_with_its_true_size_where_the_policy_allows_it() -> None:
+    half = dataclasses.replace(BOUNDS, min_group_fraction=0.5)
+    short = makers.make_group(rewards=(1, 0), failures=[failure(2), failure(3)])
+    assert judge(short, facts(), bounds=half).outcome is Outcome.ACCEPTED
+    lone = makers.make_group(rewards=(1,), failures=[failure(1), failure(2), failure(3)])
+    assert judge(lone, facts(), bounds=half).outcome is Outcome.INFRA_FAILURE
+
+
+def test_a_prompt_that_ran_out_of_infra_attempts_starts_afresh_at_the_tail() -> None:
+    found = judge(makers.make_group(rewards=(1, 0, 0), failures=[failure(3)]), facts(infra=2))
+    assert (found.drop, found.requeue) == (Drop.INFRA_EXHAUSTED, Requeue.TAIL)
+
+
+def test_a_prompt_that_ran_out_of_data_attempts_ends() -> None:
+    found = judge(makers.make_group(rewards=(1, 0, 0), failures=[failure(3, infra=False)]), facts(data=1))
+    assert (found.drop, found.requeue, found.data) == (Drop.DATA_EXHAUSTED, Requeue.NO, 1)
+
+
+def test_the_age_check_looks_at_the_steps_of_versions_not_at_their_ids() -> None:
+    # Version 7 was published after a rewind and is of step 1.
+    group = makers.make_group(rewards=(1, 0, 0, 1), versions=7)
+    assert judge(group, facts(batch_index=2)).outcome is Outcome.ACCEPTED
+    found = judge(group, facts(batch_index=3))
+    assert (found.outcome, found.drop, found.requeue) == (Outcome.STALE, Drop.STALE, Requeue.HEAD)
+
+
+def test_one_old_token_makes_the_whole_group_old() -> None:
+    group = makers.make_group(rewards=(1, 0, 0, 1), versions=(0, 2))
+    assert judge(group, facts(batch_index=2)).outcome is Outcome.STALE
+
+
+def test_tokens_of_a_step_that_was_undone_for_good_are_not_used() -> None:
+    found = judge(makers.make_group(rewards=(1, 0, 0, 1), versions=2), facts(batch_index=1))
+    assert (found.outcome, found.drop, found.requeue) == (Outcome.STALE, Drop.REWOUND, Requeue.HEAD)
+
+
+def test_a_filtered_group_is_replaced_by_another_prompt() -> None:
+    zero_spread = roles.FilterConfig(enabled=True, max_extra_groups=9)
+    found = judge(makers.make_group(rewards=(1, 1, 1, 1)), facts(), filters=zero_spread)
+    assert (found.outcome, found.drop, found.requeue) == (Outcome.FILTERED, Drop.ZERO_SPREAD, Requeue.NO)
+
+
+@pytest.mark.parametrize(
+    ("group", "sentence"),
+    [
+        pytest.param(makers.make_group(rewards=(1, 0, 0)), "members", id="a member is missing"),
+        pytest.param(
+            makers.make_group(rewards=(1, 0, 0, 1), failures=[failure(0)]), "members", id="a member counts twice"
+        ),
+        pytest.param(makers.make_group(rewards=(1, 0, 0, 1), versions=9), "unknown versions", id="an unknown version"),
+    ],
+)
+def test_a_malformed_group_is_invalid(group: types.PromptGroup, sentence: str) -> None:
+    found = judge(group, facts())
+    assert found.outcome is Outcome.INVALID
+    assert sentence in found.detail
+    assert found.data == 1
+
+
+def test_an_infrastructure_failure_passed_off_as_a_row_is_invalid() -> None:
+    group = makers.make_group(rewards=(1, 0, 0, 1))
+    rows = [dataclasses.replace(group.trajectories[0], verdict=makers.make_verdict(None)), *group.trajectories[1:]]
+    found = judge(dataclasses.replace(group, trajectories=rows), facts())
+    assert found.outcome is Outcome.INVALID
+
+
+def test_an_evaluation_is_wholly_on_its_pinned_version() -> None:
+    pinned = facts(kind=EVALUATION, pinned=2, batch_index=50)
+    assert judge(makers.make_group(rewards=(1, 0, 0, 1), versions=2), pinned).outcome is Outcome.RECORDED
+    assert judge(makers.make_group(rewards=(1, 0, 0, 1), versions=(1, 2)), pinned).outcome is Outcome.INVALID
+
+
+def test_a_failed_evaluation_item_is_retried_then_left_out_never_scored() -> None:
+    short = makers.make_group(rewards=(1, 0, 0), failures=[failure(3)], versions=2)
+    assert judge(short, facts(kind=EVALUATION, pinned=2)).requeue is Requeue.NEXT_ATTEMPT
+    found = judge(short, facts(kind=EVALUATION, pinned=2, infra=2))
+    assert (found.drop, found.requeue) == (Drop.INFRA_EXHAUSTED, Requeue.NO)
+
+
+def test_a_filter_may_look_at_one_named_reward() -> None:
+    row = makers.make_trajectory(reward=1.0)
+    verdict = dataclasses.replace(row.verdict, parts={"format": 0.25})
+    assert intake.metric(dataclasses.replace(row, verdict=verdict), "format") == 0.25
+    assert intake.metric(row, "sum") == 1.0

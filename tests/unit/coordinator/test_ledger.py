@@ -1,0 +1,570 @@
+"""The transitions one by one. Random orders of them: test_ledger_properties.py."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rljob_api import errors, names, roles, types
+from rljob_workers.coordinator import ledger as ledgers
+
+# A maker of the bench that conftest.py describes.
+Make = Callable[..., Any]
+WAIT = names.WaitReason
+
+
+def state_of(bench: Any, group_id: str) -> tuple[str, str | None, int]:
+    row = bench.ledger.require(
+        "SELECT state, drop_reason, attempt FROM groups WHERE group_id = ?", group_id, problem="no group"
+    )
+    return row["state"], row["drop_reason"], row["attempt"]
+
+
+def test_a_leased_group_is_submitted_packed_and_trained(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    states = []
+    leases = bench.lease(rollout, 2)
+    states.append(state_of(bench, leases[0].group_id)[0])
+    for lease in leases:
+        assert bench.submit(rollout, lease).outcome == "accepted"
+    states.append(state_of(bench, leases[0].group_id)[0])
+    assert bench.pack() == 1
+    states.append(state_of(bench, leases[0].group_id)[0])
+    assert bench.commit(trainer, 1) is False
+    states.append(state_of(bench, leases[0].group_id)[0])
+    assert states == ["leased", "submitted", "packed", "trained"]
+
+
+def test_a_repeated_submission_gets_the_recorded_answer(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    first, again = bench.submit(rollout, lease), bench.submit(rollout, lease, rewards=(0.0, 0.0))
+    assert (first.outcome, first.duplicate) == ("accepted", False)
+    assert (again.outcome, again.duplicate) == ("accepted", True)
+    assert bench.ledger.counts().submitted == 1
+
+
+def test_an_acknowledged_submission_survives_a_restart(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    bench.submit(rollout, lease)
+    bench.reopen()
+    assert bench.ledger.counts().submitted == 1
+    assert bench.submit(rollout, lease).duplicate
+
+
+def test_an_expired_lease_is_offered_again_as_the_next_attempt_and_the_late_answer_does_not_count(
+    make_bench: Make,
+) -> None:
+    bench = make_bench(lease_s=60)
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    bench.now += 61
+    assert bench.ledger.expire(now=bench.now) == 1
+    assert state_of(bench, lease.group_id) == ("queued", None, 1)
+    late = bench.submit(rollout, lease)
+    assert late.outcome is names.TrajectoryOutcome.DUPLICATE
+    (again,) = bench.lease(rollout)
+    assert (again.group_id, again.attempt) == (lease.group_id, 1)
+    assert bench.submit(rollout, again).outcome == "accepted"
+
+
+def test_a_heartbeat_renews_and_names_the_leases_to_cancel(make_bench: Make) -> None:
+    bench = make_bench(lease_s=60)
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    bench.now += 50
+    assert bench.ledger.renew(token=rollout, lease_ids=[lease.lease_id], now=bench.now) == []
+    bench.now += 50
+    assert bench.ledger.expire(now=bench.now) == 0
+    assert bench.ledger.renew(token=rollout, lease_ids=["unheard of"], now=bench.now) == ["unheard of"]
+
+
+def test_a_restart_gives_open_leases_one_more_period(make_bench: Make) -> None:
+    bench = make_bench(lease_s=60)
+    bench.lease(bench.rollout())
+    bench.now += 1000
+    bench.reopen()
+    assert bench.ledger.expire(now=bench.now) == 0
+
+
+def test_a_newer_process_of_a_pod_fences_the_older_and_its_leases_are_offered_at_once(make_bench: Make) -> None:
+    bench = make_bench()
+    old = bench.rollout("rollout-0")
+    (lease,) = bench.lease(old)
+    new = bench.rollout("rollout-0")
+    with pytest.raises(errors.FencedError, match="replaced"):
+        bench.submit(old, lease)
+    (again,) = bench.lease(new)
+    assert (again.group_id, again.attempt) == (lease.group_id, 1)
+
+
+def test_a_replaced_process_cannot_register_again(make_bench: Make) -> None:
+    bench = make_bench()
+    bench.rollout("rollout-0", "first")
+    bench.rollout("rollout-0", "second")
+    with pytest.raises(errors.FencedError, match="newer one"):
+        bench.rollout("rollout-0", "first")
+
+
+def test_registering_twice_is_registering_once(make_bench: Make) -> None:
+    bench = make_bench()
+    token = bench.rollout("rollout-0", "first")
+    (lease,) = bench.lease(token)
+    assert bench.rollout("rollout-0", "first") == token
+    assert bench.submit(token, lease).outcome == "accepted"
+
+
+def test_sessions_survive_a_restart(make_bench: Make) -> None:
+    bench = make_bench()
+    token = bench.rollout()
+    bench.reopen()
+    assert len(bench.lease(token)) == 1
+
+
+def test_a_lower_trainer_attempt_is_fenced(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, old = bench.rollout(), bench.trainer(attempt=1)
+    bench.step(rollout, old)
+    bench.trainer(attempt=2, resume_step=1)
+    with pytest.raises(errors.FencedError):
+        bench.ledger.decide(token=old, step=2, rank=0, world_size=1, stop=False)
+    with pytest.raises(errors.FencedError, match="attempt 1"):
+        bench.trainer(attempt=1)
+
+
+def test_no_lease_is_given_beyond_the_staleness_bound(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=2, max_off_policy_steps=1)
+    rollout = bench.rollout()
+    leases, reason = bench.ledger.lease(
+        token=rollout, capacity=99, serving_version=0, take=bench.order.take, now=bench.now
+    )
+    assert (len(leases), reason) == (4, WAIT.STALENESS)
+
+
+def test_a_worker_below_the_version_floor_gets_no_lease(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=2, max_off_policy_steps=0)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    version = bench.step(rollout, trainer)
+    leases, reason = bench.ledger.lease(
+        token=rollout, capacity=1, serving_version=0, take=bench.order.take, now=bench.now
+    )
+    assert (leases, reason) == ([], WAIT.WEIGHTS)
+    assert len(bench.lease(rollout, serving=version)) == 1
+
+
+def test_the_last_steps_are_not_over_generated(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=2, max_off_policy_steps=3, max_steps=1)
+    assert len(bench.lease(bench.rollout(), capacity=99)) == 2
+
+
+def test_a_batch_takes_the_oldest_groups_first_then_lease_order(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=2, max_off_policy_steps=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    first, second, third, fourth = bench.lease(rollout, 4)
+    for lease in (fourth, third):
+        bench.submit(rollout, lease)
+    assert bench.pack() == 1
+    bench.commit(trainer, 1)
+    one = bench.publish(trainer, 1)
+    # Sampled on version 1 although leased first: it goes after those of version 0.
+    (young,) = bench.lease(rollout, 1, serving=one)
+    bench.submit(rollout, young, versions=one)
+    bench.submit(rollout, first, versions=one)
+    bench.submit(rollout, second)
+    chosen = bench.ledger.choose(more_prompts=True).candidates
+    assert [candidate.group_id for candidate in chosen] == [second.group_id, first.group_id]
+
+
+def test_rows_are_ordered_by_lease_never_by_arrival(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=3)
+    rollout = bench.rollout()
+    leases = bench.lease(rollout, 3)
+    for lease in reversed(leases):
+        bench.submit(rollout, lease)
+    chosen = bench.ledger.choose(more_prompts=True).candidates
+    assert [candidate.group_id for candidate in chosen] == [lease.group_id for lease in leases]
+
+
+def test_a_straggler_is_cancelled_as_soon_as_no_batch_can_take_it(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    straggler, other = bench.lease(rollout, 2)
+    bench.submit(rollout, other)
+    bench.pack()
+    bench.commit(trainer, 1)
+    one = bench.publish(trainer, 1)
+    assert bench.ledger.renew(token=rollout, lease_ids=[straggler.lease_id], now=bench.now) == []
+    (third,) = bench.lease(rollout, 1, serving=one)
+    bench.submit(rollout, third, versions=one)
+    assert bench.pack() == 2  # the next batch has index 2; a token of step 0 would be of age 2
+    assert state_of(bench, straggler.group_id)[:2] == ("dropped", "stale")
+    assert bench.ledger.renew(token=rollout, lease_ids=[straggler.lease_id], now=bench.now) == [straggler.lease_id]
+
+
+def test_the_prompt_of_a_stale_group_returns_to_the_head_of_the_queue(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    straggler, other = bench.lease(rollout, 2)
+    bench.submit(rollout, other)
+    bench.pack()
+    bench.commit(trainer, 1)
+    one = bench.publish(trainer, 1)
+    (third,) = bench.lease(rollout, 1, serving=one)
+    bench.submit(rollout, third, versions=one)
+    bench.pack()
+    bench.commit(trainer, 2)
+    two = bench.publish(trainer, 2)
+    (again,) = bench.lease(rollout, 1, serving=two)
+    assert (again.ref.prompt_id, again.ref.position) == (straggler.ref.prompt_id, straggler.ref.position)
+    assert again.attempt == straggler.attempt + 1
+
+
+def test_a_submission_that_no_batch_can_take_is_answered_stale(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=0, lease_s=1e9)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    bench.step(rollout, trainer)
+    (lease,) = bench.lease(rollout, 1, serving=1)
+    # The engine asserts version 0 for its tokens, whatever the worker said that it serves.
+    assert bench.submit(rollout, lease, versions=0).outcome is names.TrajectoryOutcome.STALE
+
+
+def test_an_infra_failure_is_retried_then_starts_afresh_behind_the_queue(make_bench: Make) -> None:
+    bench = make_bench(max_infra_attempts=2, prompts_per_step=1, max_off_policy_steps=0)
+    rollout = bench.rollout()
+    failed = types.MemberFailure(sample_index=1, role="verifier", reason="timeout")
+    (lease,) = bench.lease(rollout)
+    assert bench.submit(rollout, lease, rewards=(1.0,), failures=[failed]).outcome == "infra_failure"
+    (again,) = bench.lease(rollout)
+    assert again.group_id == lease.group_id
+    bench.submit(rollout, again, rewards=(1.0,), failures=[failed])
+    assert state_of(bench, lease.group_id)[:2] == ("dropped", "infra_exhausted")
+    (fresh,) = bench.lease(rollout)
+    assert (fresh.ref.prompt_id, fresh.group_id != lease.group_id) == (lease.ref.prompt_id, True)
+
+
+def test_a_filtered_group_frees_its_slot_for_another_prompt(make_bench: Make) -> None:
+    zero_spread = roles.FilterConfig(enabled=True, max_extra_groups=5)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=0, filter_config=zero_spread)
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    assert bench.submit(rollout, lease, rewards=(1.0, 1.0)).outcome == "filtered"
+    (other,) = bench.lease(rollout)
+    assert other.ref.position == lease.ref.position + 1
+
+
+def test_a_drain_costs_the_prompt_no_attempt_of_its_budget(make_bench: Make) -> None:
+    bench = make_bench(max_infra_attempts=2)
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    for _ in range(3):
+        assert bench.ledger.release(token=rollout, lease_id=lease.lease_id, reason="drain", now=bench.now)
+        (lease,) = bench.lease(rollout)
+    assert lease.attempt == 3
+    assert not bench.ledger.release(token=rollout, lease_id="unheard of", reason="drain", now=bench.now)
+
+
+def test_the_same_bytes_are_served_until_a_checkpoint_covers_the_step(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    for lease in bench.lease(rollout, 2):
+        bench.submit(rollout, lease)
+    bench.pack()
+    header = bench.ledger.decide(token=trainer, step=1, rank=0, world_size=1, stop=False)
+    assert (header.kind, header.trainer_version, header.num_micro_batches) == (names.BatchKind.BATCH, 0, 1)
+    before = bench.ledger.parts(step=1, rank=0)
+    bench.commit(trainer, 1)
+    bench.reopen()
+    assert bench.ledger.decide(token=trainer, step=1, rank=0, world_size=1, stop=False) == header
+    assert bench.ledger.parts(step=1, rank=0) == before
+    checkpoint(bench, trainer, 1)
+    with pytest.raises(errors.LedgerError, match="pruned"):
+        bench.ledger.decide(token=trainer, step=1, rank=0, world_size=1, stop=False)
+
+
+def checkpoint(bench: Any, trainer: str, step: int, *, final: bool = False) -> bool:
+    found = bench.ledger.commit_checkpoint(
+        token=trainer, step=step, uri=f"c{step}", seconds=1.0, final=final, now=bench.now
+    )
+    assert isinstance(found, bool)
+    return found
+
+
+def test_the_next_step_waits_for_the_commit_of_the_one_before(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    for lease in bench.lease(rollout, 2):
+        bench.submit(rollout, lease)
+    assert bench.pack() == 1
+    assert bench.pack() is None
+    header = bench.ledger.decide(token=trainer, step=2, rank=0, world_size=1, stop=False)
+    assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, "step 1 to be committed")
+    bench.commit(trainer, 1)
+    assert bench.pack() == 2
+
+
+def test_a_commit_is_idempotent_and_in_order(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    with pytest.raises(errors.LedgerError, match="no batch"):
+        bench.commit(trainer, 1)
+    bench.step(rollout, trainer)
+    assert bench.commit(trainer, 1) is True
+    lines = [line for _, line in bench.ledger.history_after(0) if '"kind":"step"' in line]
+    assert len(lines) == 1
+
+
+def test_a_batch_packed_for_another_number_of_ranks_is_refused(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    bench.step(rollout, trainer)
+    with pytest.raises(errors.LedgerError, match="packed for 1 trainer ranks"):
+        bench.ledger.decide(token=trainer, step=1, rank=1, world_size=2, stop=False)
+
+
+def test_after_a_rewind_the_recorded_batches_are_served_again_and_nothing_is_generated(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=0)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    versions = [bench.step(rollout, trainer, serving=serving) for serving in range(3)]
+    before = {step: bench.ledger.parts(step=step, rank=0) for step in (1, 2, 3)}
+    again = bench.trainer(attempt=2, resume_step=1)
+    assert bench.ledger.committed() == 1
+    assert bench.lease(rollout, serving=versions[-1]) == []
+    for step in (2, 3):
+        header = bench.ledger.decide(token=again, step=step, rank=0, world_size=1, stop=False)
+        assert header.kind is names.BatchKind.BATCH
+        assert bench.ledger.parts(step=step, rank=0) == before[step]
+        assert bench.commit(again, step) is False
+        bench.publish(again, step, attempt=2)
+    assert len(bench.lease(rollout, serving=bench.ledger.head().version)) == 1
+
+
+def test_versions_of_undone_steps_are_superseded_and_ids_never_repeat(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    for serving in range(3):
+        bench.step(rollout, trainer, serving=serving)
+    again = bench.trainer(attempt=2, resume_step=1)
+    assert [v.superseded for v in bench.ledger.all_versions()] == [False, False, True, True]
+    assert bench.ledger.published_step() == 1
+    assert bench.publish(again, 1, attempt=2) == 4
+    assert bench.ledger.manifest(3).step == 3
+
+
+def test_where_the_checkpoint_is_older_than_what_was_pruned_the_prompts_are_drawn_again_in_order(
+    make_bench: Make,
+) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=0)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    versions = [bench.step(rollout, trainer, serving=serving) for serving in range(3)]
+    checkpoint(bench, trainer, 2)
+    drawn = [row["prompt_id"] for row in bench.ledger._db.all("SELECT prompt_id FROM groups ORDER BY queue_key")]
+    again = bench.trainer(attempt=2, resume_step=0)
+    assert (bench.ledger.committed(), bench.ledger.recorded()) == (0, 0)
+    # Weights of undone steps sample nothing more; the trainer publishes what it begins with.
+    assert bench.lease(rollout, serving=versions[-1]) == []
+    serving = bench.publish(again, 0, attempt=2)
+    redrawn = []
+    for _ in range(3):
+        (lease,) = bench.lease(rollout, serving=serving)
+        redrawn.append(lease.ref.prompt_id)
+        bench.submit(rollout, lease, versions=serving)
+        step = bench.pack()
+        bench.commit(again, step)
+        serving = bench.publish(again, step, attempt=2)
+    assert redrawn == drawn[:3]
+
+
+def test_a_checkpoint_ahead_of_the_ledger_means_that_a_ledger_was_lost(make_bench: Make) -> None:
+    bench = make_bench()
+    trainer = bench.trainer(attempt=3, resume_step=7)
+    assert (bench.ledger.committed(), bench.ledger.recorded()) == (7, 7)
+    assert bench.ledger.snapshot().degraded == "LedgerLost"
+    assert bench.publish(trainer, 7, attempt=3) == 1
+    assert bench.ledger.capacity(bench.ledger.counts()) == 4
+
+
+def test_all_ranks_learn_of_a_stop_at_the_first_step_that_nobody_has(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1)
+    rollout = bench.rollout()
+    first, second = bench.trainer(rank=0), bench.trainer(rank=1)
+    for lease in bench.lease(rollout, 2):
+        bench.submit(rollout, lease)
+    bench.pack()
+    bench.ledger._db.change("UPDATE steps SET world_size = 2")
+
+    def ask(token: str, rank: int, step: int, *, stop: bool = False) -> names.BatchKind:
+        kind = bench.ledger.decide(token=token, step=step, rank=rank, world_size=2, stop=stop).kind
+        assert isinstance(kind, names.BatchKind)
+        return kind
+
+    assert ask(first, 0, 1) is names.BatchKind.BATCH
+    assert ask(second, 1, 1, stop=True) is names.BatchKind.BATCH  # rank 0 has step 1 already
+    bench.reopen()
+    assert ask(first, 0, 2) is names.BatchKind.STOP
+    assert ask(second, 1, 2, stop=True) is names.BatchKind.STOP
+
+
+def test_a_new_trainer_attempt_clears_the_stop(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    bench.step(rollout, trainer)
+    assert bench.ledger.request_stop() == 0
+    again = bench.trainer(attempt=2, resume_step=0)
+    assert bench.ledger.decide(token=again, step=1, rank=0, world_size=1, stop=False).kind is names.BatchKind.BATCH
+
+
+def test_another_rank_of_the_same_attempt_does_not_forget_what_was_handed_out(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, early = bench.rollout(), bench.trainer(rank=1)
+    for lease in bench.lease(rollout, 2):
+        bench.submit(rollout, lease)
+    bench.pack()
+    bench.ledger._db.change("UPDATE steps SET world_size = 2")
+    assert bench.ledger.decide(token=early, step=1, rank=1, world_size=2, stop=False).kind is names.BatchKind.BATCH
+    late = bench.trainer(rank=0)
+    assert bench.ledger.request_stop() == 1
+    assert bench.ledger.decide(token=late, step=1, rank=0, world_size=2, stop=False).kind is names.BatchKind.BATCH
+
+
+def test_steps_beyond_the_last_are_finished(make_bench: Make) -> None:
+    bench = make_bench(max_steps=3)
+    trainer = bench.trainer()
+    assert bench.ledger.decide(token=trainer, step=4, rank=0, world_size=1, stop=False).kind is names.BatchKind.FINISHED
+
+
+def test_a_short_step_closes_where_only_failing_groups_are_outstanding(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=2, max_off_policy_steps=0, min_step_fraction=0.5)
+    rollout = bench.rollout()
+    good, bad = bench.lease(rollout, 2)
+    bench.submit(rollout, good)
+    assert bench.pack() is None
+    failed = types.MemberFailure(sample_index=1, role="verifier", reason="timeout")
+    bench.submit(rollout, bad, rewards=(1.0,), failures=[failed])
+    assert bench.pack() == 1
+    assert bench.ledger.counts().accepted == 2  # charged as a full step
+
+
+def test_where_the_data_end_the_run_ends(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=2, num_prompts=3, epochs=1, max_off_policy_steps=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    bench.step(rollout, trainer)
+    (lease,) = bench.lease(rollout, 2, serving=1)
+    bench.submit(rollout, lease, versions=1)
+    choice = bench.ledger.choose(more_prompts=False)
+    assert choice.no_more
+    bench.ledger.end_data(step=choice.step)
+    assert bench.ledger.decide(token=trainer, step=2, rank=0, world_size=1, stop=False).kind is names.BatchKind.FINISHED
+
+
+def test_a_publish_of_an_unknown_layout_is_missing_it(make_bench: Make, version_maker: Make) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    for lease in bench.lease(rollout, 2):
+        bench.submit(rollout, lease)
+    bench.pack()
+    bench.commit(trainer, 1)
+    answer = bench.ledger.publish(
+        token=trainer, proposal=version_maker(1, 1), layout=None, num_bytes=8, evaluate=False, now=bench.now
+    )
+    assert (answer.outcome, answer.detail) == ("missing", "layout layout is unknown")
+    assert bench.ledger.head().version == 0
+
+
+def test_a_version_is_live_once_and_counts_once(make_bench: Make) -> None:
+    bench = make_bench()
+    version = bench.step(bench.rollout(), bench.trainer())
+    assert bench.ledger.mark_live(version, now=bench.now)
+    assert not bench.ledger.mark_live(version, now=bench.now)
+    assert bench.ledger.version(version).state is names.VersionState.LIVE
+
+
+def test_a_sync_that_is_reported_twice_is_one_line_of_history(make_bench: Make) -> None:
+    bench = make_bench()
+    sync = types.WeightSync(
+        version=types.VersionId(1), step=1, fetch_s=1, verify_s=1, pause_s=0.2, apply_s=1, total_s=3, num_bytes=8,
+        requests_in_flight=2, finished_at=5.0,
+    )  # fmt: skip
+    assert [bench.ledger.note_sync(pod="r", sync=sync, now=1.0) for _ in range(2)] == [True, False]
+    assert len(bench.ledger.history_after(0)) == 1
+
+
+def test_evaluation_leases_come_first_and_only_to_workers_that_serve_the_version(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout = bench.rollout()
+    bench.ledger.begin_evaluation(step=0, version=0, now=bench.now)
+    refs = bench.order.order(0)[:2]
+    assert bench.ledger.open_evaluation(step=0, refs=refs, sizes={"train": 1}, now=bench.now)
+    assert not bench.ledger.open_evaluation(step=0, refs=refs, sizes={"train": 1}, now=bench.now)
+    leases = bench.lease(rollout, 3)
+    assert [lease.kind for lease in leases] == ["evaluation", "evaluation", "train"]
+    assert [lease.pinned_version for lease in leases] == [0, 0, None]
+    assert (leases[0].group_size, leases[2].group_size) == (1, 2)
+    counts = bench.ledger.counts()
+    assert (counts.running, counts.accepted) == (1, 0)
+
+
+def test_an_evaluation_is_finished_once_and_not_begun_again(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout = bench.rollout()
+    bench.ledger.begin_evaluation(step=0, version=0, now=bench.now)
+    bench.ledger.open_evaluation(step=0, refs=bench.order.order(0)[:1], sizes={"train": 1}, now=bench.now)
+    (lease,) = bench.lease(rollout)
+    assert bench.submit(rollout, lease, rewards=(1.0,)).outcome == "recorded"
+    bench.reopen()
+    running = bench.ledger.running_evaluation()
+    assert (running.finished, running.total) == (1, 1)
+    (item,) = bench.ledger.evaluation_items(0)
+    assert item.payload is not None
+    results = {"train": {"accuracy": 1.0, "score": 1.0, "n": 1}}
+    assert bench.ledger.finish_evaluation(step=0, results=results, now=bench.now)
+    assert not bench.ledger.finish_evaluation(step=0, results=results, now=bench.now)
+    assert not bench.ledger.begin_evaluation(step=0, version=0, now=bench.now)
+    assert bench.ledger.results()[0].accuracy == 1.0
+
+
+def test_a_state_directory_of_another_job_is_refused(make_bench: Make) -> None:
+    bench = make_bench()
+    bench.ledger.bind({"job uid": "a", "spec.seed": "1"}, remedy="use another")
+    bench.ledger.bind({"job uid": "a", "spec.seed": "1"}, remedy="use another")
+    with pytest.raises(errors.ManifestError) as refusal:
+        bench.ledger.bind({"job uid": "b", "spec.seed": "2"}, remedy="use another")
+    assert len(refusal.value.problems) == 2
+    assert "job uid = a, but this job has job uid = b; use another" in refusal.value.problems[0]
+
+
+def test_processes_that_build_another_version_0_are_refused(make_bench: Make) -> None:
+    bench = make_bench()
+    bench.ledger.agree_on_initial_state("")
+    bench.ledger.agree_on_initial_state("h1")
+    bench.ledger.agree_on_initial_state("h1")
+    with pytest.raises(errors.WeightsError, match="model files differ"):
+        bench.ledger.agree_on_initial_state("h2")
+
+
+def test_a_ledger_of_another_schema_is_refused(make_bench: Make, tmp_path: pathlib.Path) -> None:
+    bench = make_bench()
+    bench.ledger._db.change("PRAGMA user_version = 99")
+    bench.ledger.close()
+    with pytest.raises(errors.LedgerError, match="schema 99"):
+        ledgers.SqliteDatabase(bench.path)
+
+
+def test_under_wait_a_step_waits_for_its_oldest_groups(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2, on_stale_wait=True)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    first, second, third = bench.lease(rollout, 3)
+    bench.submit(rollout, third)
+    assert bench.pack() == 1
+    bench.commit(trainer, 1)
+    one = bench.publish(trainer, 1)
+    (young,) = bench.lease(rollout, 1, serving=one)
+    bench.submit(rollout, young, versions=one)
+    assert bench.pack() is None
+    bench.submit(rollout, first)
+    assert bench.pack() == 2
+    assert state_of(bench, second.group_id)[0] == "leased"

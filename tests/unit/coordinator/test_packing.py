@@ -1,0 +1,271 @@
+"""The micro-batch contract, against a slow reference that lays every row out alone."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rljob_api import types
+from rljob_workers.coordinator import blocks, packing
+
+
+def sample(
+    *,
+    row: int,
+    group: str = "g",
+    prompt: Sequence[int] = (1, 2, 3),
+    completion: Sequence[int] = (4, 5),
+    mask: Sequence[int] | None = None,
+    advantage: float = 1.0,
+    masked: bool = False,
+) -> types.TrainSample:
+    flags = [0] * len(prompt) + [1] * len(completion) if mask is None else list(mask)
+    count = sum(flags)
+    return types.TrainSample(
+        group_id=types.GroupId(group),
+        sample_index=row % 8,
+        row=row,
+        tokens=types.ints([*prompt, *completion]),
+        loss_mask=types.mask(flags),
+        logprobs=types.floats([-0.25 * (i + 1) * flag for i, flag in enumerate(flags)]),
+        version_steps=types.ints(range(row, row + count)),
+        advantages=types.floats([advantage * (i + 1) for i in range(count)]),
+        raw_reward=1.0,
+        shaped_reward=2.0,
+        masked=masked,
+    )
+
+
+def shape(*, minibatches: int = 1, epochs: int = 1, world_size: int = 1, max_tokens: int = 1000) -> packing.Shape:
+    return packing.Shape(seed=3, minibatches=minibatches, epochs=epochs, world_size=world_size, max_tokens=max_tokens)
+
+
+def test_rows_of_one_prompt_are_laid_out_once_with_their_completions_as_children() -> None:
+    rows = [sample(row=0, completion=(4, 5)), sample(row=1, completion=(6,))]
+    (batch,) = packing.pack(rows, step=1, shape=shape()).micro_batches[0]
+    assert list(batch.tokens) == [1, 2, 3, 4, 5, 6]
+    assert list(batch.position_ids) == [0, 1, 2, 3, 4, 3]
+    assert [(s.start, s.end, s.parent) for s in batch.segments] == [(0, 3, -1), (3, 5, 0), (5, 6, 0)]
+    assert list(batch.target_index) == [3, 4, 5]
+    assert list(batch.predictor_index) == [2, 3, 2]
+    assert list(batch.row_index) == [0, 0, 1]
+    assert list(batch.logprobs) == [-1.0, -1.25, -1.0]
+    assert list(batch.advantages) == [1.0, 2.0, 1.0]
+    assert list(batch.version_steps) == [0, 1, 1]
+    assert [(r.row, r.num_tokens) for r in batch.rows] == [(0, 2), (1, 1)]
+
+
+def test_a_row_with_inserted_tokens_stands_alone() -> None:
+    rows = [
+        sample(row=0, completion=(4, 9, 5), mask=(0, 0, 0, 1, 0, 1)),
+        sample(row=1, completion=(6,)),
+        sample(row=2, completion=(7,)),
+    ]
+    (batch,) = packing.pack(rows, step=1, shape=shape()).micro_batches[0]
+    alone = next(i for i, s in enumerate(batch.segments) if list(batch.tokens[s.start : s.end]) == [1, 2, 3, 4, 9, 5])
+    start = batch.segments[alone].start
+    targets = [t for t, r in zip(batch.target_index, batch.row_index, strict=True) if batch.rows[r].row == 0]
+    predictors = [p for p, r in zip(batch.predictor_index, batch.row_index, strict=True) if batch.rows[r].row == 0]
+    assert targets == [start + 3, start + 5]
+    assert predictors == [start + 2, start + 4]
+    assert sum(s.parent >= 0 for s in batch.segments) == 2
+
+
+def test_rows_of_different_groups_never_share_even_with_equal_prompts() -> None:
+    rows = [sample(row=0, group="a"), sample(row=1, group="b")]
+    (batch,) = packing.pack(rows, step=1, shape=shape()).micro_batches[0]
+    assert [s.parent for s in batch.segments] == [-1, -1]
+
+
+def test_a_shared_block_over_the_budget_is_split_with_its_prompt_repeated() -> None:
+    rows = [sample(row=i, completion=(10 + i,) * 3) for i in range(4)]
+    batches = packing.pack(rows, step=1, shape=shape(max_tokens=9)).micro_batches[0]
+    assert [len(batch.tokens) for batch in batches] == [9, 9]
+    assert all(list(batch.tokens[:3]) == [1, 2, 3] for batch in batches)
+
+
+def test_a_row_over_the_budget_is_not_split() -> None:
+    (batch,) = packing.pack([sample(row=0, completion=(4,) * 50)], step=1, shape=shape(max_tokens=10)).micro_batches[0]
+    assert len(batch.tokens) == 53
+
+
+def test_rows_without_anything_to_learn_are_left_out_but_counted() -> None:
+    rows = [sample(row=0, advantage=0.0), sample(row=1, masked=True), sample(row=2)]
+    packed = packing.pack(rows, step=1, shape=shape())
+    assert [header.row for batch in packed.micro_batches[0] for header in batch.rows] == [2]
+    assert packed.minibatches == (types.Minibatch(num_tokens=6, num_rows=3),)
+
+
+def test_an_update_may_have_no_micro_batch_at_all() -> None:
+    packed = packing.pack([sample(row=0, advantage=0.0)], step=1, shape=shape(world_size=2))
+    assert packed.micro_batches == ((), ())
+    assert packed.minibatches == (types.Minibatch(num_tokens=2, num_rows=1),)
+
+
+def test_one_group_is_divided_when_ranks_would_be_idle() -> None:
+    rows = [sample(row=i) for i in range(4)]
+    packed = packing.pack(rows, step=1, shape=shape(world_size=2))
+    assert [[header.row for batch in rank for header in batch.rows] for rank in packed.micro_batches] == [
+        [0, 1],
+        [2, 3],
+    ]
+
+
+def test_the_cut_depends_on_step_and_epoch() -> None:
+    rows = [sample(row=i) for i in range(32)]
+    cuts = {
+        tuple(row.row for row in packing.cut(rows, key=(3, step, epoch), parts=2)[0])
+        for step in (1, 2)
+        for epoch in (0, 1)
+    }
+    assert len(cuts) == 4
+
+
+def test_128_rows_in_minibatches_of_16_are_8_updates() -> None:
+    rows = [sample(row=i) for i in range(128)]
+    assert [len(part) for part in packing.cut(rows, key=(0, 1, 0), parts=8)] == [16] * 8
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[types.TrainSample]:
+    rows: list[types.TrainSample] = []
+    for group in range(draw(st.integers(1, 5))):
+        prompt = draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
+        for _ in range(draw(st.integers(1, 5))):
+            completion = draw(st.lists(st.integers(10, 99), min_size=1, max_size=8))
+            multi_turn = draw(st.integers(0, 4)) == 0 and len(completion) > 2
+            mask = [0] * len(prompt) + [1] * len(completion)
+            if multi_turn:
+                mask[len(prompt) + 1] = 0
+            rows.append(
+                sample(
+                    row=len(rows), group=f"g{group}", prompt=prompt, completion=completion, mask=mask,
+                    advantage=draw(st.sampled_from([0.0, 1.0, -0.5])), masked=draw(st.integers(0, 7)) == 0,
+                )
+            )  # fmt: skip
+    return rows
+
+
+shapes = st.builds(
+    shape,
+    minibatches=st.integers(1, 3),
+    epochs=st.integers(1, 2),
+    world_size=st.integers(1, 4),
+    max_tokens=st.integers(14, 60),
+)
+
+
+def token_facts(batch: types.MicroBatch) -> list[tuple[object, ...]]:
+    """Return, per sampled token, everything that a loss may depend on, read off the layout: its whole visible
+    context.
+    """
+    parents = list(batch.segments)
+
+    def context(position: int) -> tuple[int, ...]:
+        segment = next(s for s in parents if s.start <= position < s.end)
+        before = tuple(batch.tokens[segment.start : position + 1])
+        if segment.parent < 0:
+            return before
+        parent = parents[segment.parent]
+        return (*batch.tokens[parent.start : parent.end], *before)
+
+    facts: list[tuple[object, ...]] = []
+    for n, (target, predictor) in enumerate(zip(batch.target_index, batch.predictor_index, strict=True)):
+        seen = context(predictor)
+        assert batch.position_ids[predictor] == len(seen) - 1
+        assert batch.position_ids[target] == len(seen)
+        facts.append(
+            (batch.rows[batch.row_index[n]].row, batch.tokens[target], seen, batch.logprobs[n], batch.advantages[n],
+             batch.version_steps[n])
+        )  # fmt: skip
+    return facts
+
+
+def reference(rows: Sequence[types.TrainSample]) -> Counter[tuple[object, ...]]:
+    """The same facts from the rows themselves, one token at a time."""
+    facts: Counter[tuple[object, ...]] = Counter()
+    for row in rows:
+        if row.masked or not any(row.advantages):
+            continue
+        sampled = [i for i, flag in enumerate(row.loss_mask) if flag]
+        for n, i in enumerate(sampled):
+            facts[
+                (
+                    row.row,
+                    row.tokens[i],
+                    tuple(row.tokens[:i]),
+                    row.logprobs[i],
+                    row.advantages[n],
+                    row.version_steps[n],
+                )
+            ] += 1
+    return facts
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps(), shapes)
+def test_every_token_with_something_to_learn_appears_once_an_epoch_with_its_own_context(
+    rows: list[types.TrainSample], cut: packing.Shape
+) -> None:
+    packed = packing.pack(rows, step=4, shape=cut)
+    wanted = reference(rows)
+    for epoch in range(cut.epochs):
+        updates = range(epoch * cut.minibatches, (epoch + 1) * cut.minibatches)
+        batches = [batch for rank in packed.micro_batches for batch in rank if batch.update in updates]
+        assert Counter(fact for batch in batches for fact in token_facts(batch)) == wanted
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps(), shapes)
+def test_segments_tile_each_micro_batch_and_parents_come_first(
+    rows: list[types.TrainSample], cut: packing.Shape
+) -> None:
+    longest = max(len(row.tokens) for row in rows)
+    for rank in packing.pack(rows, step=4, shape=cut).micro_batches:
+        assert [batch.update for batch in rank] == sorted(batch.update for batch in rank)
+        for batch in rank:
+            assert [s.start for s in batch.segments] == [0, *(s.end for s in batch.segments[:-1])]
+            assert batch.segments[-1].end == len(batch.tokens)
+            for number, segment in enumerate(batch.segments):
+                assert segment.parent < number
+                assert segment.parent < 0 or batch.segments[segment.parent].parent < 0
+            assert len(batch.tokens) <= max(cut.max_tokens, longest)
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps(), shapes, shapes)
+def test_denominators_do_not_depend_on_ranks_or_budget(
+    rows: list[types.TrainSample], one: packing.Shape, other: packing.Shape
+) -> None:
+    same_cut = packing.Shape(
+        seed=one.seed, minibatches=one.minibatches, epochs=one.epochs, world_size=other.world_size,
+        max_tokens=other.max_tokens,
+    )  # fmt: skip
+    first, second = packing.pack(rows, step=4, shape=one), packing.pack(rows, step=4, shape=same_cut)
+    assert first.minibatches == second.minibatches
+    per_epoch = first.minibatches[: one.minibatches]
+    assert sum(part.num_rows for part in per_epoch) == len(rows)
+    assert sum(part.num_tokens for part in per_epoch) == sum(sum(row.loss_mask) for row in rows)
+    assert max(part.num_rows for part in per_epoch) - min(part.num_rows for part in per_epoch) <= 1
+
+
+@given(steps(), shapes)
+def test_packing_is_deterministic_whatever_the_order_of_rows(rows: list[types.TrainSample], cut: packing.Shape) -> None:
+    first, second = packing.pack(rows, step=4, shape=cut), packing.pack(rows[::-1], step=4, shape=cut)
+    assert [[list(b.tokens) for b in rank] for rank in first.micro_batches] == [
+        [list(b.tokens) for b in rank] for rank in second.micro_batches
+    ]
+
+
+def test_long_completions_share_micro_batches_first_fit_decreasing() -> None:
+    rows = [sample(row=i, group=f"g{i}", completion=(9,) * n) for i, n in enumerate((7, 3, 5, 5))]
+    batches = packing.pack(rows, step=1, shape=shape(max_tokens=16)).micro_batches[0]
+    assert sorted(len(batch.tokens) for batch in batches) == [16, 16]
+
+
+@pytest.mark.parametrize(("mask", "expected"), [((0, 1, 1), True), ((0, 1, 0), False), ((0, 1, 0, 1), False)])
+def test_only_a_prompt_followed_by_sampled_tokens_is_single_turn(mask: tuple[int, ...], expected: bool) -> None:
+    row = sample(row=0, prompt=(1,), completion=tuple(range(len(mask) - 1)), mask=mask)
+    assert (blocks.single_turn_prompt(row) is not None) is expected

@@ -1,0 +1,164 @@
+"""The real program on loopback: killed with SIGKILL it loses nothing that it acknowledged and leaves nobody behind."""
+
+import asyncio
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from rljob_api import errors, names, roles, types
+from rljob_testing import makers
+from rljob_workers.runtime import clock, retry
+from rljob_workers.transport import batches, status, weights, work
+
+_LIMIT_S = 30.0
+
+
+class Program:
+    """The coordinator as a child process."""
+
+    def __init__(self, config: roles.CoordinatorConfig, folder: pathlib.Path) -> None:
+        self.address, self.store = f"127.0.0.1:{config.control_port}", config.store_address
+        self._path = folder / "coordinator.json"
+        self._path.write_text(config.model_dump_json(), encoding="utf-8")
+        self._log = (folder / "log").open("ab")
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "rljob_workers.coordinator", "--config", str(self._path)]
+        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+
+    def children(self) -> list[int]:
+        listed = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="ascii")
+        return [int(pid) for pid in listed.split()]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(_LIMIT_S)
+
+    def close(self) -> int:
+        self.process.terminate()
+        code = self.process.wait(_LIMIT_S)
+        self._log.close()
+        return code
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind(("127.0.0.1", 0))
+    ports = [int(one.getsockname()[1]) for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+@pytest.fixture
+def program(make_config: Callable[..., roles.CoordinatorConfig], tmp_path: pathlib.Path) -> Iterator[Program]:
+    control, store, health = free_ports(3)
+    config = make_config().model_copy(
+        update={
+            "control_port": control, "store_port": store, "store_address": f"127.0.0.1:{store}", "health_port": health,
+            "health_host": "127.0.0.1",
+        }
+    )  # fmt: skip
+    found = Program(config, tmp_path)
+    yield found
+    if found.process.poll() is None:
+        found.close()
+
+
+@pytest.fixture
+async def rollout(program: Program) -> AsyncIterator[work.WorkClient]:
+    client = work.WorkClient(address=program.address, tls=None)
+    await patiently(lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash="h"))
+    yield client
+    await client.close()
+
+
+async def patiently(call: Callable[[], "asyncio.Future[types.Session] | object"]) -> object:
+    """Call until the coordinator answers."""
+    backoff = retry.Backoff(first_s=0.05, most_s=0.2)
+    return await retry.retry_async(call, clock=clock.SystemClock(), deadline_s=_LIMIT_S, backoff=backoff)  # type: ignore[arg-type]  # any awaitable
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").split(") ")[1][0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + _LIMIT_S
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        os.sched_yield()
+
+
+async def test_a_kill_loses_nothing_that_was_acknowledged_and_leaves_no_process(
+    program: Program, rollout: work.WorkClient
+) -> None:
+    grant = await rollout.lease(capacity=4, serving_version=types.VersionId(0), wait_s=1.0)
+    groups = [makers.make_group(lease_id=x.lease_id, group_id=x.group_id, attempt=x.attempt) for x in grant.leases]
+    answers = [await rollout.submit(group) for group in groups[:3]]
+    assert [answer.outcome for answer in answers] == ["accepted"] * 3
+    wait_until(lambda: bool(program.children()))
+    (store,) = program.children()
+    program.kill()
+    await asyncio.to_thread(wait_until, lambda: is_gone(store))
+    with pytest.raises(errors.UnavailableError):
+        await rollout.submit(groups[0])
+    program.start()
+    again = await patiently(lambda: rollout.submit(groups[0]))
+    assert again == types.SubmitAnswer(outcome=names.TrajectoryOutcome.ACCEPTED, duplicate=True)
+    # The session and the open lease survived: the fourth group needs no new lease.
+    assert (await rollout.submit(groups[3])).outcome == "accepted"
+    found = await asyncio.to_thread(status_of, program.address)
+    assert found.queue_depth["submitted"] == 4
+    assert program.close() == 0
+
+
+def status_of(address: str) -> types.RunStatus:
+    client = status.StatusClient(address=address, tls=None)
+    try:
+        return client.status()
+    finally:
+        client.close()
+
+
+async def test_a_store_that_dies_is_started_again(program: Program, rollout: work.WorkClient) -> None:
+    wait_until(lambda: bool(program.children()))
+    publisher = weights.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
+
+    def upload() -> types.Artifact:
+        return retry.retry_sync(
+            lambda: publisher.upload(memoryview(b"image")), deadline_s=_LIMIT_S,
+            backoff=retry.Backoff(first_s=0.05, most_s=0.2),
+        )  # fmt: skip
+
+    first = await asyncio.to_thread(upload)
+    (store,) = program.children()
+    os.kill(store, signal.SIGKILL)
+    await asyncio.to_thread(wait_until, lambda: is_gone(store))
+    assert await asyncio.to_thread(upload) == first
+    publisher.close()
+
+
+async def test_errors_keep_their_class_over_the_wire(program: Program, rollout: work.WorkClient) -> None:
+    with pytest.raises(errors.FencedError, match="register again"):
+        await asyncio.to_thread(fetch_without_session, program.address)
+
+
+def fetch_without_session(address: str) -> None:
+    client = batches.BatchClient(address=address, tls=None)
+    try:
+        client.fetch(step=1, rank=0, world_size=1, wait_s=0.0, stop=False)
+    finally:
+        client.close()

@@ -1,0 +1,51 @@
+import pytest
+
+from rljob_api import roles
+from rljob_workers.coordinator import shaping
+
+
+def overlong(maximum: int, tail: int, factor: float) -> roles.OverlongConfig:
+    return roles.OverlongConfig(max_tokens=maximum, tail_tokens=tail, factor=factor)
+
+
+@pytest.mark.parametrize(
+    ("config", "num_tokens", "expected"),
+    [
+        (overlong(4096, 512, 1.0), 3584, 0.0),
+        (overlong(4096, 512, 1.0), 4096, -1.0),
+        (overlong(1000, 200, 0.5), 850, -0.125),
+        (overlong(1000, 200, 0.5), 10, 0.0),
+    ],
+)
+def test_overlong_answers_are_penalised_in_their_tail(
+    config: roles.OverlongConfig, num_tokens: int, expected: float
+) -> None:
+    assert shaping.overlong_penalty(config, num_tokens=num_tokens) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "reward", "expected"),
+    [
+        (roles.RewardShapingConfig(bias=-0.5, scale=2), 1.0, 1.0),
+        (roles.RewardShapingConfig(bias=-0.5, scale=2), 0.0, -1.0),
+        (roles.RewardShapingConfig(scale=10, clip=20), 3.0, 20.0),
+        (roles.RewardShapingConfig(scale=10, clip=20), -3.0, -20.0),
+        # The subtracting form ((r - 0.5) * 2 - b) * k with b 0.2 and k 3, of a right answer: 2.4.
+        (roles.RewardShapingConfig(bias=-0.6, scale=6), 1.0, 2.4),
+    ],
+)
+def test_the_bias_is_added_then_scaled_then_clipped(
+    config: roles.RewardShapingConfig, reward: float, expected: float
+) -> None:
+    assert shaping.shape(config, reward=reward, truncated=False, num_tokens=1) == pytest.approx(expected)
+
+
+def test_a_zeroed_truncated_answer_counts_as_wrong_not_as_neutral() -> None:
+    config = roles.RewardShapingConfig(bias=-0.5, scale=2, zero_truncated=True)
+    assert shaping.shape(config, reward=1.0, truncated=True, num_tokens=1) == -1.0
+    assert shaping.shape(config, reward=1.0, truncated=False, num_tokens=1) == 1.0
+
+
+def test_the_scale_multiplies_the_overlong_penalty_too() -> None:
+    config = roles.RewardShapingConfig(bias=-0.5, scale=2, overlong=overlong(1000, 200, 0.5))
+    assert shaping.shape(config, reward=1.0, truncated=False, num_tokens=850) == 0.75

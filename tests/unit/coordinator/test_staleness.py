@@ -1,0 +1,78 @@
+import dataclasses
+
+import pytest
+
+from rljob_workers.coordinator import limits, staleness
+
+
+def bounds(*, eta: int, b: int, inflight: int | None = None, group_size: int = 4) -> limits.Limits:
+    return limits.Limits(
+        group_size=group_size,
+        prompts_per_step=b,
+        max_off_policy_steps=eta,
+        max_inflight_groups=(eta + 1) * b if inflight is None else inflight,
+        max_steps=100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("eta", "b", "inflight", "published", "accepted", "running", "expected"),
+    [
+        pytest.param(2, 4, 100, 5, 0, 0, 32, id="nothing was reset after a restart: far too much"),
+        pytest.param(2, 4, 100, 1, 4, 3, 9, id="the staleness bound decides"),
+        pytest.param(2, 4, 10, 50, 0, 3, 7, id="the cap on groups in flight decides"),
+        pytest.param(1, 4, 100, 0, 9, 2, -3, id="negative after eta was lowered"),
+        pytest.param(3, 8, 100, 10, 80, 0, 32, id="recovery at v 10 with nothing kept gives (eta + 1) B"),
+        pytest.param(0, 4, 100, 0, 0, 0, 4, id="synchronous: one step's groups"),
+        pytest.param(0, 4, 100, 0, 4, 0, 0, id="synchronous: nothing more before the next version"),
+    ],
+)
+def test_capacity_is_what_the_admission_rule_says(
+    eta: int, b: int, inflight: int, published: int, accepted: int, running: int, expected: int
+) -> None:
+    found = staleness.capacity(
+        bounds(eta=eta, b=b, inflight=inflight), published_step=published, accepted=accepted, running=running
+    )
+    assert found == expected
+
+
+def test_no_more_groups_are_queued_than_the_bound_could_use() -> None:
+    assert staleness.pending_limit(bounds(eta=3, b=8)) == 32
+
+
+@pytest.mark.parametrize(
+    ("eta", "accepted", "running", "floor"), [(1, 8, 5, 2), (1, 0, 0, 0), (1, 4, 3, 0), (0, 8, 0, 2)]
+)
+def test_a_lease_needs_a_worker_that_serves_its_version_floor(
+    eta: int, accepted: int, running: int, floor: int
+) -> None:
+    assert staleness.version_floor(bounds(eta=eta, b=4), accepted=accepted, running=running) == floor
+
+
+@pytest.mark.parametrize(("oldest", "age", "stale"), [(6, 1, False), (5, 2, True)])
+def test_age_is_counted_from_the_oldest_token(oldest: int, age: int, stale: bool) -> None:
+    assert staleness.age(batch_index=7, min_step=oldest) == age
+    assert staleness.is_stale(bounds(eta=1, b=1), batch_index=7, min_step=oldest) is stale
+
+
+def test_under_wait_a_batch_waits_for_those_that_later_steps_could_not_take() -> None:
+    # a and b, leased at version 0, are left out; d of version 1 is what would be taken: k = 1 allows one of them.
+    waiting = bounds(eta=2, b=1)
+    assert not staleness.may_close_waiting(waiting, batch_index=1, left_out=[0, 0])
+    assert staleness.may_close_waiting(waiting, batch_index=1, left_out=[0])
+    assert not staleness.may_close_waiting(waiting, batch_index=2, left_out=[0])
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(1.0, 8), (0.5, 4), (0.51, 5), (0.0, 2)])
+def test_a_short_group_has_at_least_two_members(fraction: float, expected: int) -> None:
+    short = dataclasses.replace(bounds(eta=1, b=1, group_size=8), min_group_fraction=fraction)
+    assert staleness.smallest_group(short) == expected
+
+
+def test_a_group_of_one_needs_that_one() -> None:
+    assert staleness.smallest_group(bounds(eta=1, b=1, group_size=1)) == 1
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(1.0, 4), (0.5, 2), (0.6, 3), (0.0, 1)])
+def test_a_short_step_has_at_least_its_fraction_of_groups(fraction: float, expected: int) -> None:
+    assert staleness.smallest_batch(dataclasses.replace(bounds(eta=1, b=4), min_step_fraction=fraction)) == expected

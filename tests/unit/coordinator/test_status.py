@@ -1,0 +1,103 @@
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rljob_api import names, roles, types
+from rljob_workers.coordinator import pods, status
+from rljob_workers.coordinator.transitions import facts
+
+Make = Callable[..., Any]
+MakeConfig = Callable[..., roles.CoordinatorConfig]
+
+
+@pytest.fixture
+def config(make_config: MakeConfig) -> roles.CoordinatorConfig:
+    return make_config(max_steps=100)
+
+
+def step(number: int, *, trained_at: float, wait_s: float = 0.0, reward: float = 0.5) -> facts.StepRecord:
+    return facts.StepRecord(
+        step=number, packed_at=0.0, trained_at=trained_at, summary={"reward_mean": reward},
+        stats={names.StepStat.WAIT_S: wait_s},
+    )  # fmt: skip
+
+
+def view(config: roles.CoordinatorConfig, known: facts.Facts, *some: pods.Pod) -> status.View:
+    return status.View(
+        config=config, facts=known, pods=some, results=(), now=100.0, started_at=1.0, last_progress_at=99.0
+    )
+
+
+def test_the_trainer_wait_share_is_waiting_over_wall_seconds() -> None:
+    # Simulated: steps end every 10 s, the trainer waited 2 s, then 4 s.
+    steps = [step(1, trained_at=10, wait_s=9), step(2, trained_at=20, wait_s=2), step(3, trained_at=30, wait_s=4)]
+    assert status.trainer_wait_share(steps) == pytest.approx(0.3)
+    assert status.trainer_wait_share(steps[:1]) == 0.0
+
+
+def test_a_fresh_run_is_starting(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+    found = status.status(view(config, make_bench().ledger.snapshot()))
+    assert (found.phase, found.step, found.max_steps, found.reward_mean) == (names.Phase.STARTING, 0, 100, None)
+
+
+def test_reward_lag_and_step_time_come_from_recent_steps(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    bench.step(rollout, trainer)
+    steps = (
+        step(1, trained_at=10, reward=0.2), step(2, trained_at=30, reward=0.4), step(3, trained_at=40, reward=0.6)
+    )  # fmt: skip
+    known = dataclasses.replace(bench.ledger.snapshot(), steps=steps)
+    late = pods.Pod(token="t", role=names.Role.ROLLOUT, pod="rollout-0", last_seen=99.0, serving_version=0)
+    found = status.status(view(config, known, late))
+    assert found.reward_mean == 0.6
+    assert found.reward_delta == pytest.approx(0.3)
+    assert found.step_s == 15.0
+    assert (found.published_version, found.oldest_serving_version, found.version_lag_steps) == (1, 0, 1)
+
+
+def test_a_silent_process_neither_counts_nor_waits(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+    gone = pods.Pod(
+        token="t", role=names.Role.ROLLOUT, pod="rollout-0", last_seen=10.0, serving_version=0,
+        receiver_state=names.ReceiverState.SERVING, waiting_for="verifier", waiting_since=5.0,
+    )  # fmt: skip
+    found = status.status(view(config, make_bench().ledger.snapshot(), gone))
+    assert [pod.ready for pod in found.pods] == [False]
+    assert found.waiting == ()
+
+
+def test_filter_starvation_is_named(make_bench: Make, make_config: MakeConfig) -> None:
+    config = make_config()
+    known = dataclasses.replace(make_bench().ledger.snapshot(), filtered_this_step=1001)
+    assert status.status(view(config, known)).reason == "FilterStarvation"
+
+
+def test_everything_that_moves_is_progress(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    seen = [status.progress(bench.ledger.counters())]
+
+    def note() -> None:
+        seen.append(status.progress(bench.ledger.counters()))
+
+    (first, second) = bench.lease(rollout, 2)
+    for lease in (first, second):
+        bench.submit(rollout, lease)
+        note()
+    bench.pack()
+    bench.ledger.decide(token=trainer, step=1, rank=0, world_size=1, stop=False)
+    note()
+    bench.commit(trainer, 1)
+    note()
+    version = bench.publish(trainer, 1)
+    note()
+    bench.ledger.mark_live(version, now=1.0)
+    note()
+    assert seen == sorted(set(seen))
+
+
+def test_a_ledger_that_does_not_answer_is_named_with_the_last_status_known() -> None:
+    last = types.RunStatus(job="j", phase=names.Phase.RUNNING, step=7)
+    assert status.stuck(last) == dataclasses.replace(last, reason="LedgerStuck")

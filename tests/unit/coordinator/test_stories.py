@@ -1,0 +1,331 @@
+"""The walk of one trajectory and of one weight version, and the waits between them, on a whole coordinator without
+sockets.
+
+Rollout and trainer are played by the test; the clock is faked, the ledger is a real file.
+"""
+
+import asyncio
+import json
+import pathlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from rljob_api import codec, names, roles, types
+from rljob_testing import clock as fake_clock
+from rljob_testing import makers
+from rljob_workers.coordinator import (
+    audit,
+    core,
+    dispatch,
+    loop,
+    process,
+    publishing,
+    resume,
+    training,
+)
+from rljob_workers.runtime import metrics as metrics_module
+
+MakeConfig = Callable[..., roles.CoordinatorConfig]
+SERVING = names.ReceiverState.SERVING
+STATS: dict[str, float] = {str(names.StepStat.WAIT_S): 1.0, str(names.StepStat.FORWARD_BACKWARD_S): 3.0}
+
+
+class Coordinator:
+    """A running coordinator; `events` is what its history file says, in order."""
+
+    def __init__(self, config: roles.CoordinatorConfig, clock: fake_clock.FakeClock) -> None:
+        self.config, self.clock = config, clock
+        data = resume.load_data(config)
+        self.state = resume.open_state(config, data_digest=data.digest, now=clock.now())
+        metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
+        self.metrics = metrics
+        self.core: core.Core = process.make_core(config, clock=clock, metrics=metrics, data=data, state=self.state)
+        self.weights, self.trainer = publishing.Publishing(self.core), training.Training(self.core)
+        self.work = dispatch.Dispatch(self.core)
+        self.housekeeper = loop.Housekeeper(self.core, self.weights, self.state.history)
+
+    async def register(self, role: names.Role, boot_id: str = "b", attempt: int = 0, resume_step: int = 0) -> str:
+        session = await self.work.register(
+            dispatch.Registration(
+                role=role, pod=f"{role}-0", boot_id=boot_id, attempt=attempt, rank=0, resume_step=resume_step,
+                initial_state_hash="h0",
+            )
+        )  # fmt: skip
+        return session.token
+
+    async def beat(self, token: str, serving: int, lease_ids: tuple[str, ...] = ()) -> types.HeartbeatOrder:
+        return await self.work.heartbeat(
+            token,
+            dispatch.Report(
+                lease_ids=lease_ids, serving_version=serving, receiver_state=SERVING, load=types.RolloutLoad(),
+                syncs=(),
+                draining=False,
+            ),
+        )  # fmt: skip
+
+    async def generate(self, token: str, serving: int, capacity: int = 9) -> list[types.GroupLease]:
+        grant = await self.work.lease(token=token, capacity=capacity, serving_version=serving, wait_s=0)
+        for lease in grant.leases:
+            rewards = [1.0, 0.0][: lease.group_size]
+            group = makers.make_group(
+                lease_id=lease.lease_id,
+                group_id=lease.group_id,
+                attempt=lease.attempt,
+                rewards=rewards,
+                versions=serving,
+            )
+            answer = await self.work.submit(token, group)
+            assert answer.outcome in ("accepted", "recorded"), answer
+        return list(grant.leases)
+
+    async def fetch(self, token: str, step: int, *, wait_s: float = 0.0, stop: bool = False) -> training.Reply:
+        return await self.trainer.fetch(token=token, step=step, rank=0, world_size=1, wait_s=wait_s, stop=stop)
+
+    async def commit(self, token: str, step: int) -> None:
+        now = self.clock.now()
+        await self.trainer.commit_step(token=token, step=step, stats=STATS, started_at=now, finished_at=now)
+
+    async def publish(self, token: str, step: int, attempt: int = 1) -> int:
+        head = await self.core.ledger.run(lambda ledger: ledger.head().version)
+        data = f"weights of step {step}, version {head + 1}".encode()
+        name = f"artifact{head + 1}"
+        self.core.artifacts.path(name).write_bytes(data)
+        proposal = types.WeightVersion(
+            job="job", version=types.VersionId(head + 1), step=step, attempt=attempt, parent=head, created_at=0.0,
+            layout_id="layout", digests={}, state_hash=f"hash{head + 1}",
+            artifacts=(types.Artifact(artifact_id=name, encoding="raw", num_bytes=len(data)),),
+        )  # fmt: skip
+        layout = types.Layout(layout_id="layout", tensors=(), image_bytes=1)
+        answer, version = await self.weights.publish(token=token, proposal=proposal, layout=layout)
+        assert answer.outcome == "accepted", answer
+        return version
+
+    def events(self) -> list[dict[str, Any]]:
+        path = pathlib.Path(self.config.state_dir) / resume.HISTORY
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def close(self) -> None:
+        self.core.ledger.close()
+        self.state.lock.close()
+
+
+@pytest.fixture
+async def start(make_config: MakeConfig) -> AsyncIterator[Callable[..., Coordinator]]:
+    """Return a starter: a second start on the same directory is a restart after the first was closed."""
+    clock = fake_clock.FakeClock()
+    running: list[Coordinator] = []
+
+    def go(**settings: Any) -> Coordinator:
+        for old in running:
+            old.close()
+        running[:] = [Coordinator(make_config(**settings), clock)]
+        return running[0]
+
+    yield go
+    for old in running:
+        old.close()
+
+
+Start = Callable[..., Coordinator]
+
+
+async def test_the_walk_of_a_trajectory_and_of_a_weight_version(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+
+    leases = await run.generate(rollout, serving=0)
+    assert [lease.version_floor_step for lease in leases] == [0, 0, 0, 0]
+    assert {lease.prompt.columns["answer"] for lease in leases} == {"1"}
+    header, parts = await run.fetch(trainer, 1)
+    assert (header.kind, header.trainer_version, header.minibatches[0]) == (
+        names.BatchKind.BATCH, 0, types.Minibatch(num_tokens=8, num_rows=4),
+    )  # fmt: skip
+    (batch,) = map(codec.decode_micro_batch, parts)
+    # grpo over the rewards (1, 0): +-0.5 / (0.7071 + 1e-6)
+    assert sorted({round(advantage, 4) for advantage in batch.advantages}) == [-0.7071, 0.7071]
+
+    assert (await run.work.lease(token=rollout, capacity=1, serving_version=0, wait_s=0)).wait_reason == "staleness"
+    await run.commit(trainer, 1)
+    assert (await run.beat(rollout, 0)).load_version == 0
+    version = await run.publish(trainer, 1)
+    assert (await run.beat(rollout, 0)).load_version == version
+    # The slot is there, but only for a worker that serves the new weights.
+    assert (await run.work.lease(token=rollout, capacity=1, serving_version=0, wait_s=0)).wait_reason == "weights"
+    plan = await run.weights.plan(token=rollout, want=version, with_layout=True)
+    assert (plan.chain[0].version, plan.sources[0].address) == (version, "127.0.0.1:2")
+    await run.beat(rollout, version)
+    await run.housekeeper.tick()
+
+    status = await run.housekeeper.current()
+    assert (status.step, status.published_version, status.live_version, status.phase) == (1, 1, 1, "Running")
+    assert [event["kind"] for event in run.events()] == ["step", "version"]
+    (step, _) = run.events()
+    assert (step["reward_mean"], step["staleness"], step["rows"], step["tokens"]) == (0.5, {"0": 2}, 4, 8)
+    assert step["stats"]["wait_s"] == 1.0
+
+
+async def test_a_fetch_waits_until_the_last_group_is_in(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0, capacity=1)
+    waiting = asyncio.ensure_future(run.fetch(trainer, 1, wait_s=30))
+    for _ in range(20):
+        await asyncio.to_thread(lambda: None)
+    assert not waiting.done()
+    status = await run.housekeeper.current()
+    assert [(w.role, w.what, w.on_role) for w in status.waiting] == [("trainer", "1 of 2 groups of step 1", "rollout")]
+    await run.generate(rollout, serving=0, capacity=1)
+    header, _ = await waiting
+    assert header.kind is names.BatchKind.BATCH
+    assert (await run.housekeeper.current()).waiting == ()
+
+
+async def test_a_fetch_that_waited_in_vain_is_told_what_is_missing(start: Start) -> None:
+    run = start()
+    trainer = await run.register(names.Role.TRAINER, attempt=1)
+    waiting = asyncio.ensure_future(run.fetch(trainer, 1, wait_s=5))
+    while not waiting.done():
+        await run.clock.advance(1.0)
+        await asyncio.to_thread(lambda: None)
+    header, parts = await waiting
+    assert (header.kind, header.wait_reason, parts) == (names.BatchKind.NOT_READY, "0 of 2 groups of step 1", [])
+
+
+async def test_the_evaluation_before_training_holds_rollouts_on_version_0_until_it_is_done(start: Start) -> None:
+    run = start(suites=True)
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.housekeeper.tick()
+    leases = (await run.work.lease(token=rollout, capacity=3, serving_version=0, wait_s=0)).leases
+    assert [(lease.kind, lease.pinned_version, lease.sampling.greedy) for lease in leases] == [
+        (names.GroupKind.EVALUATION, 0, True)
+    ] * 3
+    assert [lease.prompt.prompt_id for lease in leases] == ["e0", "e1", "e2"]
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    await run.publish(trainer, 1)
+    assert (await run.beat(rollout, 0)).load_version == 0
+    for lease in leases:
+        group = makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=0, rewards=(1.0,))
+        await run.work.submit(rollout, group)
+    await run.housekeeper.tick()
+    assert (await run.beat(rollout, 0)).load_version == 1
+    (result,) = (await run.housekeeper.current()).evaluations
+    assert (result.suite, result.step, result.version, result.accuracy, result.n) == ("held_out", 0, 0, 1.0, 3)
+    written = pathlib.Path(run.config.state_dir) / "eval_results" / "0_held_out.json"
+    assert [line["id"] for line in json.loads(written.read_text(encoding="utf-8"))] == ["e0", "e1", "e2"]
+    accepted = await run.core.ledger.run(lambda ledger: ledger.counts().accepted)
+    assert accepted == 4  # evaluation is in no staleness counter
+
+
+async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_evaluation(start: Start) -> None:
+    run = start(suites=True, max_steps=1)
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.housekeeper.tick()
+    await run.generate(rollout, serving=0)
+    await run.housekeeper.tick()
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    version = await run.publish(trainer, 1)
+    assert (await run.fetch(trainer, 2))[0].kind is names.BatchKind.FINISHED
+    await run.trainer.commit_checkpoint(token=trainer, step=1, uri="u", seconds=1.0, final=True)
+    await run.housekeeper.tick()
+    assert not (await run.beat(rollout, version)).finished
+    assert (await run.housekeeper.current()).phase is names.Phase.EVALUATING
+    await run.generate(rollout, serving=version)
+    await run.housekeeper.tick()
+    assert (await run.beat(rollout, version)).finished
+    assert (await run.work.lease(token=rollout, capacity=1, serving_version=version, wait_s=9)).finished
+    assert (await run.housekeeper.current()).phase is names.Phase.FINISHED
+    assert [event["kind"] for event in run.events()] == ["evaluation", "step", "version", "checkpoint", "evaluation"]
+    violations = await run.core.ledger.run(lambda ledger: audit.audit(ledger._db, max_off_policy_steps=1))
+    assert violations == []
+
+
+async def test_a_restarted_coordinator_serves_the_same_bytes_and_goes_on(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    before = await run.fetch(trainer, 1)
+    run = start()
+    assert await run.fetch(trainer, 1) == before
+    await run.commit(trainer, 1)
+    await run.housekeeper.tick()
+    assert [event["kind"] for event in run.events()] == ["restart", "step"]
+    assert [pod.role for pod in (await run.housekeeper.current()).pods] == ["rollout", "trainer"]
+
+
+async def test_a_stop_is_answered_at_the_next_step_and_the_run_is_stopped_after_the_checkpoint(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, 1)
+    assert await run.trainer.stop() == 1
+    assert (await run.fetch(trainer, 1))[0].kind is names.BatchKind.BATCH
+    await run.commit(trainer, 1)
+    assert (await run.fetch(trainer, 2, stop=True))[0].kind is names.BatchKind.STOP
+    assert (await run.housekeeper.current()).phase is names.Phase.STOPPING
+    await run.trainer.commit_checkpoint(token=trainer, step=1, uri="u", seconds=1.0, final=False)
+    assert (await run.housekeeper.current()).phase is names.Phase.STOPPED
+    await run.register(names.Role.TRAINER, boot_id="b2", attempt=2, resume_step=1)
+    assert (await run.housekeeper.current()).phase is names.Phase.RUNNING
+
+
+async def test_a_waiting_fetch_learns_of_a_stop_at_once(start: Start) -> None:
+    run = start()
+    trainer = await run.register(names.Role.TRAINER, attempt=1)
+    waiting = asyncio.ensure_future(run.fetch(trainer, 1, wait_s=60))
+    for _ in range(10):
+        await asyncio.to_thread(lambda: None)
+    assert await run.trainer.stop() == 0
+    assert (await waiting)[0].kind is names.BatchKind.STOP
+
+
+async def test_old_artifacts_go_once_nobody_needs_them(start: Start) -> None:
+    run = start(max_steps=20)
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    for step in range(1, 6):
+        await run.generate(rollout, serving=step - 1)
+        await run.beat(rollout, 1 if step > 1 else 0)
+        await run.fetch(trainer, step)
+        await run.commit(trainer, step)
+        await run.publish(trainer, step)
+    await run.weights.prune()
+    # Versions 3, 4, 5 are the newest three; 1 is what the rollout serves.
+    kept = sorted(path.name for path in run.core.artifacts.folder.iterdir())
+    assert kept == ["artifact1", "artifact3", "artifact4", "artifact5"]
+    await run.beat(rollout, 5)
+    await run.weights.prune()
+    assert sorted(path.name for path in run.core.artifacts.folder.iterdir()) == ["artifact3", "artifact4", "artifact5"]
+
+
+async def test_another_seed_or_job_on_the_same_directory_is_refused(start: Start) -> None:
+    start()
+    with pytest.raises(Exception, match=r"spec.seed = 7, but this job has spec.seed = 8"):
+        start(seed=8)
+
+
+async def test_a_second_coordinator_is_kept_out(start: Start, make_config: MakeConfig) -> None:
+    start()
+    with pytest.raises(Exception, match="another coordinator uses"):
+        resume.open_state(make_config(), data_digest="", now=0.0)
+
+
+async def test_metrics_count_from_the_start_of_the_process_not_of_the_run(start: Start) -> None:
+    run = start()
+    rollout = await run.register(names.Role.ROLLOUT)
+    await run.housekeeper.refresh()
+    await run.generate(rollout, serving=0, capacity=1)
+    await run.housekeeper.refresh()
+    assert _sample(run, "rljob_trajectories_total", outcome="accepted") == 2.0
+    assert _sample(run, "rljob_queue_depth", queue="submitted") == 1.0
+    run = start()
+    await run.housekeeper.refresh()
+    assert _sample(run, "rljob_trajectories_total", outcome="accepted") is None
+
+
+def _sample(run: Coordinator, metric: str, **labels: str) -> float | None:
+    identity = {"rljob_namespace": "default", "rljob": "job"}
+    return run.metrics.registry.get_sample_value(metric, {**identity, **labels})

@@ -1,0 +1,94 @@
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_api import errors
+from rljob_workers.coordinator import seeds, tasks
+
+
+def index(name: str = "a", size: int = 10, weight: float = 1.0) -> tasks.SourceIndex:
+    return tasks.SourceIndex(name=name, prompt_ids=tuple(f"{name}{i}" for i in range(size)), weight=weight)
+
+
+def ids(refs: list[tasks.PromptRef]) -> list[str]:
+    return [ref.prompt_id for ref in refs]
+
+
+@given(st.integers(0, 2**31), st.lists(st.integers(1, 7), min_size=1, max_size=8))
+def test_a_resumed_cursor_continues_the_same_sequence(seed: int, cuts: list[int]) -> None:
+    whole = tasks.TaskOrder([index()], seed=seed).take(tasks.Cursor(), sum(cuts))[0]
+    cursor, parts = tasks.Cursor(), []
+    for count in cuts:
+        # A new object each time: nothing but the cursor is carried over.
+        taken, cursor = tasks.TaskOrder([index()], seed=seed).take(cursor, count)
+        parts += taken
+    assert parts == whole
+
+
+def test_each_epoch_holds_every_prompt_once_in_another_order() -> None:
+    order = tasks.TaskOrder([index("a", 20), index("b", 10)], seed=3)
+    first, second = ids(order.order(0)), ids(order.order(1))
+    assert sorted(first) == sorted(second) == sorted([*index("a", 20).prompt_ids, *index("b", 10).prompt_ids])
+    assert first != second
+
+
+def test_another_seed_gives_another_order() -> None:
+    assert ids(tasks.TaskOrder([index()], seed=1).order(0)) != ids(tasks.TaskOrder([index()], seed=2).order(0))
+
+
+def test_without_shuffling_the_order_is_that_of_the_files() -> None:
+    order = tasks.TaskOrder([index("b", 2), index("a", 2)], seed=3, shuffle=False)
+    assert ids(order.order(5)) == ["b0", "b1", "a0", "a1"]
+
+
+def test_a_weight_says_how_often_an_epoch_holds_a_source() -> None:
+    order = tasks.TaskOrder([index("a", 10, 2.5), index("b", 10, 0.3)], seed=3)
+    drawn = ids(order.order(0))
+    assert sum(name.startswith("a") for name in drawn) == 25
+    assert sum(name.startswith("b") for name in drawn) == 3
+    assert {drawn.count(f"a{i}") for i in range(10)} == {2, 3}
+
+
+def test_the_share_of_a_source_is_drawn_anew_each_epoch() -> None:
+    order = tasks.TaskOrder([index("a", 100, 0.1)], seed=3)
+    assert set(ids(order.order(0))) != set(ids(order.order(1)))
+
+
+def test_the_sequence_ends_with_the_last_epoch() -> None:
+    order = tasks.TaskOrder([index("a", 3)], seed=3, epochs=2)
+    taken, cursor = order.take(tasks.Cursor(), 100)
+    assert len(taken) == 6
+    assert order.take(cursor, 1)[0] == []
+
+
+def test_sources_without_a_prompt_are_refused() -> None:
+    with pytest.raises(errors.DataError, match="hold no prompt"):
+        tasks.TaskOrder([index("a", 0)], seed=3)
+
+
+def test_seeds_differ_by_prompt_epoch_attempt_and_copy() -> None:
+    refs = [
+        tasks.PromptRef(source="a", index=0, prompt_id=p, epoch=e, copy=c) for p in "xy" for e in (0, 1) for c in (0, 1)
+    ]
+    found = {tasks.group_seed(seed=1, ref=ref, attempt=attempt) for ref in refs for attempt in (0, 1)}
+    assert len(found) == 16
+
+
+def test_a_hash_knows_where_its_parts_end() -> None:
+    assert seeds.derive("ab", "c") != seeds.derive("a", "bc")
+
+
+def test_a_hash_is_the_same_on_every_machine_and_in_every_process() -> None:
+    # BLAKE2b-64 of the parts, each after its length as u32; the upper bit is dropped.
+    parts = b"\x01\x00\x00\x001" + b"\x01\x00\x00\x00x"
+    whole = int.from_bytes(hashlib.blake2b(parts, digest_size=8).digest(), "little")
+    assert seeds.derive(1, "x") == whole % 2**63
+
+
+def test_the_digest_of_the_data_changes_with_any_id_and_with_the_weights() -> None:
+    same = tasks.digest([index()])
+    assert tasks.digest([index()]) == same
+    assert tasks.digest([index(size=11)]) != same
+    assert tasks.digest([index(weight=2.0)]) != same

@@ -1,0 +1,166 @@
+"""The files, and the bulk service on loopback with the real clients."""
+
+import asyncio
+import os
+import pathlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+
+import blake3
+import grpc
+import grpc.aio
+import pytest
+
+from rljob_api import codec, errors, types
+from rljob_workers.coordinator import weight_store
+from rljob_workers.transport import channel, frames, weights
+
+DATA = os.urandom(5 << 20)
+NAME = blake3.blake3(DATA).hexdigest()
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> weight_store.ArtifactStore:
+    return weight_store.ArtifactStore(tmp_path / "weights")
+
+
+def keep(store: weight_store.ArtifactStore, data: bytes = DATA) -> str:
+    upload = weight_store.Upload(store)
+    upload.add(0, memoryview(data))
+    name = blake3.blake3(data).hexdigest()
+    upload.commit(name)
+    upload.close()
+    return name
+
+
+def test_an_artifact_is_named_by_its_bytes(store: weight_store.ArtifactStore) -> None:
+    assert keep(store) == NAME
+    assert store.num_bytes(NAME) == len(DATA)
+    assert store.path(NAME).read_bytes() == DATA
+
+
+def test_an_upload_that_does_not_hash_to_its_name_leaves_nothing(store: weight_store.ArtifactStore) -> None:
+    upload = weight_store.Upload(store)
+    upload.add(0, memoryview(b"other"))
+    with pytest.raises(errors.DigestError, match="not"):
+        upload.commit(NAME)
+    upload.close()
+    assert list(store.folder.iterdir()) == []
+
+
+def test_chunks_out_of_order_are_refused(store: weight_store.ArtifactStore) -> None:
+    upload = weight_store.Upload(store)
+    upload.add(0, memoryview(b"abc"))
+    with pytest.raises(errors.WireError, match="3 was expected"):
+        upload.add(4, memoryview(b"e"))
+    upload.close()
+
+
+def test_what_no_version_names_is_removed_at_start(store: weight_store.ArtifactStore) -> None:
+    kept, orphan = keep(store, b"kept"), keep(store, b"orphan")
+    (store.folder / "x.part").write_bytes(b"half")
+    assert sorted(store.remove_orphans({kept})) == sorted([orphan, "x.part"])
+    assert [path.name for path in store.folder.iterdir()] == [kept]
+
+
+def test_a_name_that_is_a_path_is_refused(store: weight_store.ArtifactStore) -> None:
+    with pytest.raises(errors.WeightsError, match="no artifact id"):
+        store.path("../ledger.sqlite")
+
+
+def test_damage_is_found_and_the_artifact_goes(store: weight_store.ArtifactStore) -> None:
+    name = keep(store)
+    assert store.matches(name)
+    with store.path(name).open("r+b") as file:
+        file.write(b"\x00\x01")
+    assert not store.matches(name)
+    assert store.num_bytes(name) is None
+
+
+@pytest.fixture
+async def address(store: weight_store.ArtifactStore) -> AsyncIterator[str]:
+    server = channel.aio_server()
+    server.add_generic_rpc_handlers((weight_store.StoreServicer(store).handler(),))
+    port = channel.bind(server, "127.0.0.1:0", None)
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+@pytest.fixture
+def puller() -> Iterator[weights.WeightPuller]:
+    found = weights.WeightPuller(control_address="127.0.0.1:1", tls=None)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def publisher(address: str) -> Iterator[weights.WeightPublisher]:
+    found = weights.WeightPublisher(control_address="127.0.0.1:1", store_address=address, tls=None)
+    yield found
+    found.close()
+
+
+async def test_what_is_uploaded_can_be_pulled(
+    address: str, publisher: weights.WeightPublisher, puller: weights.WeightPuller
+) -> None:
+    artifact = await asyncio.to_thread(publisher.upload, memoryview(DATA))
+    assert artifact == types.Artifact(artifact_id=NAME, encoding="raw", num_bytes=len(DATA))
+    into = bytearray(len(DATA))
+    source = types.WeightSource(address=address, kind="store")
+    await asyncio.to_thread(puller.pull, artifact, [source], memoryview(into))
+    assert bytes(into) == DATA
+
+
+async def test_uploading_the_same_bytes_again_is_harmless(publisher: weights.WeightPublisher) -> None:
+    first = await asyncio.to_thread(publisher.upload, memoryview(DATA))
+    assert await asyncio.to_thread(publisher.upload, memoryview(DATA)) == first
+
+
+async def test_a_pull_goes_on_in_the_middle(address: str, store: weight_store.ArtifactStore) -> None:
+    keep(store)
+    assert await pull(address, offset=len(DATA) - 3, length=3) == DATA[-3:]
+    assert await pull(address, offset=1, length=0) == DATA[1:]
+
+
+async def test_an_artifact_that_is_not_there_is_a_weights_error(address: str) -> None:
+    with pytest.raises(errors.WeightsError, match="ask for a new plan"):
+        await pull(address, offset=0, length=0)
+
+
+async def test_an_artifact_damaged_before_the_start_is_never_served(
+    address: str, store: weight_store.ArtifactStore
+) -> None:
+    keep(store)
+    store.path(NAME).write_bytes(DATA[:-1] + b"?")
+    with pytest.raises(errors.DigestError, match="damaged"):
+        await pull(address, offset=0, length=0)
+    assert store.num_bytes(NAME) is None
+
+
+async def pull(address: str, *, offset: int, length: int) -> bytes:
+    async with channel.aio_channel(address, None) as opened:
+        call = opened.unary_stream(weights.PULL, request_serializer=bytes, response_deserializer=bytes)
+        request = codec.pull_to(session="", artifact_id=NAME, offset=offset, length=length)
+        found, position = bytearray(), offset
+        try:
+            async for frame in call(request):
+                _, start, payload = frames.unpack(frame)
+                assert start == position
+                found += payload
+                position += len(payload)
+        except grpc.aio.AioRpcError as error:
+            raise channel.translate(error, address) from error
+        return bytes(found)
+
+
+async def test_a_source_that_is_busy_says_so(store: weight_store.ArtifactStore) -> None:
+    servicer = weight_store.StoreServicer(store, max_streams=1)
+    keep(store)
+    request = codec.pull_to(session="", artifact_id=NAME, offset=0, length=0)
+    first = servicer.pull(request, None)  # type: ignore[arg-type]  # the context is not looked at
+    await anext(first)
+    with pytest.raises(errors.UnavailableError, match="in use"):
+        await anext(servicer.pull(request, None))  # type: ignore[arg-type]  # the same
+    assert isinstance(first, AsyncGenerator)
+    await first.aclose()
+    assert frames.unpack(await anext(servicer.pull(request, None)))[1] == 0  # type: ignore[arg-type]  # the same

@@ -1,0 +1,29 @@
+import pytest
+
+from rljob_api import errors
+from rljob_testing import rollout as fakes
+from rljob_workers.rollout.episodes import catalog, protocols, rlvr
+
+
+def make(workflow: str, config: dict[str, object]) -> protocols.RolloutCollector:
+    return catalog.make_collector(
+        workflow=workflow, config=config, tokens=fakes.FakeTokens(), template="no", max_model_len=64
+    )
+
+
+def test_rlvr_is_the_single_turn_collector() -> None:
+    assert isinstance(make("rlvr", {}), rlvr.RlvrCollector)
+
+
+def test_an_unknown_workflow_names_field_value_and_choice() -> None:
+    with pytest.raises(errors.ManifestError, match="spec.workflow.type is 'tree_search', but must be one of rlvr"):
+        make("tree_search", {})
+
+
+def test_every_unknown_option_is_named() -> None:
+    with pytest.raises(errors.ManifestError) as refused:
+        make("rlvr", {"numTurns": 3, "layout": "concat"})
+    assert [problem.split(" ", 1)[0].removesuffix(",") for problem in refused.value.problems] == [
+        "spec.workflow.config.numTurns",
+        "spec.workflow.config.layout",
+    ]

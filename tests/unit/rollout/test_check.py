@@ -1,0 +1,166 @@
+"""--check on a tiny model's tokenizer: one byte is one token."""
+
+import json
+import pathlib
+
+import pytest
+
+from rljob_api import errors, roles, types
+from rljob_testing import models
+from rljob_workers.rollout import __main__ as program
+from rljob_workers.rollout import tokenizer
+
+JOB = {"name": "job", "namespace": "default", "uid": "u"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("model")
+    models.make_tiny_tokenizer(folder)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def rollout_config(model: str, tmp_path: pathlib.Path, **changes: object) -> pathlib.Path:
+    fields: dict[str, object] = {
+        "job": JOB,
+        "role": "rollout",
+        "pod": "rollout-0",
+        "health_port": 1,
+        "scratch_dir": str(tmp_path),
+        "coordinator_address": "127.0.0.1:1",
+        "verifier_addresses": ["127.0.0.1:2"],
+        "model": {"name": model, "cache_dir": str(tmp_path)},
+        "engine": {"max_model_len": 32, "max_num_seqs": 4},
+        "template": "no",
+        "workflow": "rlvr",
+        "group_size": 2,
+        "max_groups_in_flight": 2,
+        "in_flight_weight_updates": True,
+        "max_off_policy_steps": 1,
+        "drain_s": 1.0,
+        "verify_timeout_s": 1.0,
+        "max_infra_attempts": 2,
+        "seed": 1,
+    }
+    path = tmp_path / "rollout.json"
+    path.write_text(roles.RolloutConfig.model_validate(fields | changes).model_dump_json())
+    return path
+
+
+def coordinator_config(tmp_path: pathlib.Path, *, prompts: list[str], max_prompt_tokens: int = 30) -> pathlib.Path:
+    data = tmp_path / "train.jsonl"
+    lines = [json.dumps({"id": f"r{i}", "prompt": prompt, "answer": "1"}) for i, prompt in enumerate(prompts)]
+    data.write_text("\n".join(lines) + "\n")
+    source = {"name": "train", "path": str(data), "max_prompt_tokens": max_prompt_tokens, "columns": {"id": "id"}}
+    fields = {
+        "job": JOB,
+        "role": "coordinator",
+        "pod": "coordinator-0",
+        "health_port": 1,
+        "scratch_dir": str(tmp_path),
+        "bind_host": "127.0.0.1",
+        "control_port": 1,
+        "store_port": 2,
+        "store_address": "127.0.0.1:2",
+        "state_dir": str(tmp_path),
+        "max_steps": 1,
+        "seed": 1,
+        "data": {"train": [source]},
+        "sampling": {"max_tokens": 8},
+        "algorithm": {
+            "group_size": 2,
+            "prompts_per_step": 2,
+            "normalize_reward": {"mean": "group", "std": "group"},
+            "filter": {"max_extra_groups": 1},
+        },
+        "staleness": {"max_off_policy_steps": 1, "max_inflight_groups": 4},
+        "evaluation": {"every_steps": 0, "before_training": False, "suites": [], "sampling": {}},
+        "failure": {},
+        "world_size": 1,
+        "max_tokens_per_micro_batch": 64,
+        "checkpoint_every_steps": 1,
+    }
+    path = tmp_path / "coordinator.json"
+    path.write_text(roles.CoordinatorConfig.model_validate(fields).model_dump_json())
+    return path
+
+
+def check(
+    rollout: pathlib.Path, coordinator: pathlib.Path | None, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, list[str]]:
+    sources = ["--sources", str(coordinator)] if coordinator else []
+    code = program.main(["--config", str(rollout), "--check", *sources])
+    return code, capsys.readouterr().err.splitlines()
+
+
+def test_prompts_that_fit_pass(model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = coordinator_config(tmp_path, prompts=["x" * 24])
+    assert check(rollout_config(str(model), tmp_path), sources, capsys) == (0, [])
+
+
+def test_a_prompt_that_leaves_too_little_context_names_file_line_and_numbers(
+    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = coordinator_config(tmp_path, prompts=["x", "x" * 25])
+    code, problems = check(rollout_config(str(model), tmp_path), sources, capsys)
+    assert code == 2
+    assert problems == [
+        f"error: {tmp_path}/train.jsonl:2: record 'r1' has 25 prompt tokens, which with maxTokens 8 is more than"
+        " spec.rollout.engine.maxModelLen 32; shorten it, lower maxTokens or raise maxModelLen"
+    ]
+
+
+def test_a_prompt_above_max_prompt_tokens_names_the_bound(
+    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = coordinator_config(tmp_path, prompts=["x" * 11], max_prompt_tokens=10)
+    code, problems = check(rollout_config(str(model), tmp_path), sources, capsys)
+    assert code == 2
+    assert "train.jsonl:1: record 'r0' has 11 prompt tokens, but maxPromptTokens of source 'train' is 10" in problems[0]
+
+
+def test_a_missing_model_is_one_sentence(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, problems = check(rollout_config("/nowhere", tmp_path), None, capsys)
+    assert code == 2
+    assert problems[0].startswith("error: spec.model.name is '/nowhere', but there is no folder /nowhere;")
+
+
+def test_an_unknown_workflow_is_refused(
+    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, problems = check(rollout_config(str(model), tmp_path, workflow="nope"), None, capsys)
+    assert (code, problems) == (2, ["error: spec.workflow.type is 'nope', but must be one of rlvr"])
+
+
+def test_tokenizer_round_trips_ids_and_skips_special_tokens_in_text(model: pathlib.Path) -> None:
+    tokens = tokenizer.PromptTokenizer(model, template="no")
+
+    record = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "<|im_start|> a  b ."})
+    ids = tokens.prompt_ids(record)
+    assert ids[0] == 1
+    assert tokens.decode_exact(ids) == "<|im_start|> a  b ."
+    assert tokens.decode(ids) == " a  b ."
+    assert tokens.eos_ids == (2,)
+
+
+def test_chat_template_opens_the_answer(model: pathlib.Path) -> None:
+
+    tokens = tokenizer.PromptTokenizer(model, template="chat")
+    ids = tokens.prompt_ids(types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi"}))
+    assert tokens.decode_exact(ids) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_ids_of_the_record_are_used_as_they_are(model: pathlib.Path) -> None:
+
+    tokens = tokenizer.PromptTokenizer(model, template="chat")
+    record = types.PromptRecord(prompt_id="p", source="s", columns={"input_ids": [5, 6], "prompt": "hi"})
+    assert tokens.prompt_ids(record) == (5, 6)
+
+
+def test_a_record_without_any_prompt_names_record_and_keys(model: pathlib.Path) -> None:
+
+    tokens = tokenizer.PromptTokenizer(model, template="no")
+    with pytest.raises(errors.DataError, match="record p of s has no 'prompt', 'messages' or 'input_ids'"):
+        tokens.prompt_ids(types.PromptRecord(prompt_id="p", source="s", columns={}))

@@ -1,0 +1,82 @@
+"""The parts of the vLLM adapter that need no engine."""
+
+import dataclasses
+import json
+import pathlib
+from types import SimpleNamespace
+
+import pytest
+
+from rljob_api import errors, roles
+from rljob_workers.rollout import engine
+
+
+@dataclasses.dataclass
+class Args:
+    seed: int = 0
+
+
+def test_kv_cache_holds_all_sequences_at_full_length_and_a_quarter_more(tmp_path: pathlib.Path) -> None:
+    shape = {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 576, "num_hidden_layers": 30}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    config = roles.EngineConfig(max_model_len=250, max_num_seqs=64)
+    # 30 layers x (k, v) x 3 heads x 64 x 2 bytes = 23,040 bytes a token; 250 rounds up to 256.
+    assert engine.cpu_kv_bytes(tmp_path, config) == 64 * 256 * 23_040 * 5 // 4
+    assert engine.cpu_kv_bytes(tmp_path, roles.EngineConfig(max_model_len=8192, max_num_seqs=64)) == 4 << 30
+
+
+def test_an_extra_argument_is_set() -> None:
+    assert engine._with_extra(Args(), {"seed": 3}).seed == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [("sede", "vLLM has no such engine argument"), ("logprobs_mode", "it is set from other fields")],
+)
+def test_extra_arguments_that_are_unknown_or_ours_are_refused(key: str, message: str) -> None:
+    with pytest.raises(errors.ManifestError, match=f"spec.rollout.engine.extraArgs.{key} is 1, but {message}"):
+        engine._with_extra(Args(), {key: 1})  # type: ignore[arg-type]
+
+
+def output(**changes: object) -> SimpleNamespace:
+    def span(start: int, end: int, version: str) -> SimpleNamespace:
+        return SimpleNamespace(start=start, end=end, version=version)
+
+    fields: dict[str, object] = {
+        "token_ids": [7, 8, 9],
+        "logprobs": [{token: SimpleNamespace(logprob=-0.5)} for token in (7, 8, 9)],
+        "weight_versions": [span(0, 1, "4"), span(1, 3, "5")],
+        "finish_reason": "stop",
+        "stop_reason": "\n",
+    }
+    return SimpleNamespace(**(fields | changes))
+
+
+def test_spans_become_one_version_per_token() -> None:
+    result = engine._result(output(), 1.0)  # type: ignore[arg-type]
+    assert (result.output_ids, result.versions, result.matched_stop) == ((7, 8, 9), (4, 5, 5), "\n")
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        (None, "cover 0 of 3 tokens"),
+        ([(0, 2, "4")], "cover 2 of 3 tokens"),
+        ([(1, 3, "4")], "does not follow token 0"),
+        ([(0, 3, "default")], "has no id"),
+    ],
+)
+def test_spans_that_do_not_cover_the_tokens_with_ids_are_refused(
+    spans: list[tuple[int, int, str]] | None, message: str
+) -> None:
+    given = [SimpleNamespace(start=start, end=end, version=version) for start, end, version in spans or ()]
+    with pytest.raises(errors.EngineError, match=message):
+        engine._result(output(weight_versions=given), 1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "message"), [(None, "3 tokens came with 0 logprobs"), ([{1: None}] * 3, "token 7 is missing")]
+)
+def test_missing_logprobs_are_refused(logprobs: list[dict[int, None]], message: str) -> None:
+    with pytest.raises(errors.EngineError, match=message):
+        engine._result(output(logprobs=logprobs), 1.0)  # type: ignore[arg-type]

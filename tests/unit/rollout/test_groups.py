@@ -1,0 +1,252 @@
+import asyncio
+from collections.abc import Callable
+
+from rljob_api import errors, names, roles, types
+from rljob_testing import makers
+from rljob_testing import rollout as fakes
+from rljob_testing.clock import FakeClock
+from rljob_workers.rollout import admission, fake_engine, generation, groups, waits, weights
+from rljob_workers.rollout.episodes import protocols, rlvr
+from rljob_workers.runtime import metrics
+
+JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
+INFRA = makers.make_verdict(None)
+
+
+class Rig:
+    """A group runner on the fake engine."""
+
+    def __init__(self, *, token_s: float = 0.0, max_attempts: int = 3) -> None:
+        self.clock = FakeClock()
+        self.events: list[str] = []
+        self.engine = fake_engine.FakeEngine(
+            clock=self.clock, behaviour=fake_engine.Behaviour(token_s=token_s), events=self.events
+        )
+        self.door = admission.Admission(self.engine)
+        self.receiver = weights.WeightReceiver(
+            engine=self.engine,
+            admission=self.door,
+            stager=fakes.FakeStager(self.events),
+            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0),
+            clock=self.clock,
+            on_pause=lambda paused: None,
+            to_thread=fakes.at_once,
+        )
+        self.grading = fakes.FakeGrading(self.events)
+        self.generator: generation.Generator = self.door
+        self.slots = waits.SlotWaits(num_slots=2, clock=self.clock)
+        self.max_attempts = max_attempts
+        self.collector: protocols.RolloutCollector = rlvr.RlvrCollector(
+            tokens=fakes.FakeTokens(), template="no", max_model_len=64
+        )
+
+    async def start(self) -> None:
+        token = types.SessionToken("s")
+        session = types.Session(token=token, head_version=types.VersionId(0), head_step=0, heartbeat_s=1.0)
+        await self.receiver.start(session)
+        self.updates = asyncio.ensure_future(self.receiver.run())
+        self.events.clear()
+
+    def begin(self, lease: types.GroupLease) -> "asyncio.Future[types.PromptGroup]":
+        runner = groups.GroupRunner(
+            generator=self.generator,
+            collector=self.collector,
+            tokens=fakes.FakeTokens(),
+            verifiers=self.grading,
+            receiver=self.receiver,
+            max_attempts=self.max_attempts,
+            clock=self.clock,
+            metrics=metrics.Metrics(role=names.Role.ROLLOUT, job=JOB),
+        )
+        return asyncio.ensure_future(runner.run(lease, self.slots.open_slot()))
+
+    async def run(self, lease: types.GroupLease, seconds: float = 60.0) -> types.PromptGroup:
+        running = self.begin(lease)
+        await self.clock.advance(seconds)
+        return await running
+
+
+class Failing:
+    """Fails the first generations for which `when` holds."""
+
+    def __init__(self, inner: generation.Generator, when: Callable[[int], bool]) -> None:
+        self.inner, self.when, self.calls = inner, when, 0
+
+    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+        self.calls += 1
+        if self.when(self.calls):
+            raise errors.EngineError("lost")
+        return await self.inner.generate(request)
+
+
+async def test_a_group_generates_all_members_then_grades_them_in_one_call() -> None:
+    rig = Rig()
+    await rig.start()
+    group = await rig.run(fakes.make_lease())
+    assert rig.events == ["generate salt 0", "generate salt 0", "verify 2"]
+    assert [row.sample_index for row in group.trajectories] == [0, 1]
+    assert (group.lease_id, group.group_id, group.attempt, group.failures) == ("lease", "group-lease", 1, [])
+
+
+async def test_rows_hold_prompt_ids_then_sampled_ids_with_masks_versions_and_logprobs() -> None:
+    rig = Rig()
+    await rig.start()
+    group = await rig.run(fakes.make_lease())
+    row = group.trajectories[0]
+    assert list(row.tokens[:3]) == [ord("2"), ord("+"), ord("2")]
+    assert list(row.loss_mask) == [0, 0, 0, 1, 1, 1, 1]
+    assert list(row.versions) == [-1, -1, -1, 0, 0, 0, 0]
+    assert list(row.turn_ids) == [-1, -1, -1, 0, 0, 0, 0]
+    assert all(value == 0.0 for value in row.logprobs[:3])
+    assert all(value < 0.0 for value in row.logprobs[3:])
+    assert (row.truncated, row.stop_reason) == (True, "length")
+
+
+async def test_members_have_their_own_seeds_and_equal_leases_give_equal_rows() -> None:
+    rig = Rig()
+    await rig.start()
+    first, second = await rig.run(fakes.make_lease()), await rig.run(fakes.make_lease())
+    tokens = [[list(row.tokens) for row in group.trajectories] for group in (first, second)]
+    assert tokens[0] == tokens[1]
+    assert tokens[0][0] != tokens[0][1]
+
+
+async def test_the_verifier_gets_prompt_completion_columns_and_truncation() -> None:
+    rig = Rig()
+    await rig.start()
+    group = await rig.run(fakes.make_lease())
+    item = rig.grading.items[0]
+    assert (item.prompt, item.columns["answer"], item.truncated) == ("2+2", "4", True)
+    assert item.completion == "".join(map(chr, list(group.trajectories[0].tokens)[3:]))
+    assert len({item.sample_id for item in rig.grading.items}) == 2
+
+
+async def test_a_failed_member_is_tried_again_while_the_other_keeps_its_result() -> None:
+    rig = Rig()
+    await rig.start()
+    rig.generator = Failing(rig.door, lambda call: call == 2)
+    group = await rig.run(fakes.make_lease())
+    assert rig.generator.calls == 3
+    assert len(group.trajectories) == 2
+    # The first member was graded alone: the second had left.
+    assert rig.events.count("verify 1") == 2
+
+
+async def test_a_member_out_of_attempts_is_an_infra_failure_and_no_row() -> None:
+    rig = Rig(max_attempts=3)
+    await rig.start()
+    rig.generator = Failing(rig.door, lambda call: call > 1)
+    group = await rig.run(fakes.make_lease())
+    assert len(group.trajectories) == 1
+    (failure,) = group.failures
+    assert (failure.role, failure.reason, failure.infra) == ("rollout", "EngineError", True)
+
+
+async def test_an_infra_verdict_becomes_a_member_failure_never_a_row() -> None:
+    rig = Rig()
+    await rig.start()
+    rig.grading.answer = lambda item: INFRA if item.sample_id.split(".")[2] == "1" else makers.make_verdict(0.0)
+    group = await rig.run(fakes.make_lease())
+    assert [row.reward for row in group.trajectories] == [0.0]
+    (failure,) = group.failures
+    assert (failure.sample_index, failure.role, failure.infra) == (1, "verifier", True)
+
+
+async def test_a_record_that_no_grader_can_judge_fails_every_member_as_data() -> None:
+    rig = Rig()
+    await rig.start()
+    rig.grading.fault = errors.GraderError("sample has no 'answer'")
+    group = await rig.run(fakes.make_lease())
+    assert group.trajectories == []
+    assert [(failure.reason, failure.infra) for failure in group.failures] == [("GraderError", False)] * 2
+    assert rig.events.count("verify 2") == 1
+
+
+async def test_a_record_without_a_prompt_fails_as_data_without_generation() -> None:
+    rig = Rig()
+    await rig.start()
+    record = types.PromptRecord(prompt_id="p", source="s", columns={"question": "?"})
+    group = await rig.run(fakes.make_lease(prompt=record))
+    assert rig.events == []
+    assert [(failure.reason, failure.infra) for failure in group.failures] == [("DataError", False)] * 2
+
+
+async def test_a_rejected_episode_is_counted_as_rejected() -> None:
+    class Rejecting:
+        async def arun_episode(
+            self,
+            *,
+            llm_client: generation.Generator,
+            gconfig: types.Sampling,
+            task: protocols.Task,
+            grader: protocols.Grader,
+            seed: int,
+        ) -> protocols.Episode | None:
+            return None
+
+    rig = Rig()
+    await rig.start()
+    rig.collector = Rejecting()
+    group = await rig.run(fakes.make_lease())
+    assert [(failure.reason, failure.infra) for failure in group.failures] == [("rejected", False)] * 2
+
+
+async def test_an_evaluation_row_of_another_version_is_not_accepted() -> None:
+    rig = Rig(token_s=1.0, max_attempts=1)
+    await rig.start()
+    running = rig.begin(fakes.make_lease(pinned_version=types.VersionId(0)))
+    await rig.clock.advance(1.5)
+    rig.receiver.want(types.VersionId(1))
+    await rig.clock.advance(10.0)
+    group = await running
+    assert group.trajectories == []
+    assert "pinned" in group.failures[0].detail
+
+
+async def test_a_lease_above_the_served_step_waits_for_the_update() -> None:
+    rig = Rig()
+    await rig.start()
+    running = rig.begin(fakes.make_lease(version_floor_step=1))
+    await rig.clock.advance(5.0)
+    assert rig.events == []
+    rig.receiver.want(types.VersionId(1))
+    await rig.clock.advance(5.0)
+    assert set((await running).trajectories[0].versions) == {-1, 1}
+
+
+async def test_cancelling_a_group_ends_its_generations_and_grades_nothing() -> None:
+    rig = Rig(token_s=1.0)
+    await rig.start()
+    running = rig.begin(fakes.make_lease())
+    await rig.clock.advance(1.5)
+    assert rig.engine.num_running() == 2
+    running.cancel()
+    await rig.clock.advance(0.0)
+    assert (running.cancelled(), rig.engine.num_running()) == (True, 0)
+    assert "verify 2" not in rig.events
+
+
+async def test_times_cover_generation_and_verification_apart() -> None:
+    rig = Rig(token_s=1.0)
+    await rig.start()
+    rig.grading.gate = lambda: rig.clock.sleep(3.0)
+    group = await rig.run(fakes.make_lease(), seconds=7.0)
+    assert group.generate_finished_at - group.generate_started_at == 4.0
+    assert group.verify_s == 3.0
+    assert rig.slots.totals()[names.WaitReason.VERIFIER] == 3.0 / 2
+
+
+async def test_a_matched_stop_string_is_cut_from_the_text_and_kept_in_the_ids() -> None:
+    class Stopping:
+        async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+            ids = tuple(map(ord, "4\n5"))
+            return generation.GenerationResult(
+                output_ids=ids, logprobs=(-0.1,) * 3, versions=(0,) * 3, stop_reason="stop", matched_stop="\n"
+            )
+
+    rig = Rig()
+    await rig.start()
+    rig.generator = Stopping()
+    group = await rig.run(fakes.make_lease(sampling=types.Sampling(stop=("\n",))))
+    assert rig.grading.items[0].completion == "4"
+    assert list(group.trajectories[0].tokens)[3:] == list(map(ord, "4\n5"))

@@ -1,0 +1,59 @@
+import hashlib
+
+import pytest
+
+from rljob_api import errors, types
+from rljob_workers.rollout import templates
+
+QUESTION = "What is 6 times 7?"
+
+
+@pytest.mark.parametrize(
+    ("template", "characters", "digest"),
+    [
+        ("qwen_math", 168, "aacbea9498bdce2ec530bd23c0f595aa430e2b402b77dec20f1e939364edd2ec"),
+        ("r1", 457, "c68c1a4570c01733c96718b81472bd250a96272ea8eef56bb841989b91f626cd"),
+        ("no", 18, "388ba6637d7cc48d0b13a6fc92f5e4b38e183ef36f9290313c4245354fb2d7e6"),
+    ],
+)
+def test_rendered_prompt_has_the_published_length_and_digest(template: str, characters: int, digest: str) -> None:
+    prompt = templates.render(template, QUESTION)
+    assert (len(prompt), hashlib.sha256(prompt.encode()).hexdigest()) == (characters, digest)
+
+
+def test_a_question_with_capital_q_braces_and_blanks_is_inserted_unchanged() -> None:
+    question = "  Q {x} Q \n"
+    assert templates.render("no", question) == question
+    assert f"\nUser: {question}\nAssistant: <think>" in templates.render("r1", question)
+
+
+def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(errors.ManifestError, match="spec.data.template is 'alpaca'.*chat, no, qwen_math, r1"):
+        templates.check("alpaca")
+
+
+CONFIGURED = types.Sampling(stop=("\n",), stop_token_ids=(9,), include_stop=False)
+
+
+@pytest.mark.parametrize(
+    ("template", "stop", "ids", "include"),
+    [
+        ("qwen_math", (), (), False),
+        ("r1", ("</answer>",), (), True),
+        ("no", ("\n",), (9,), False),
+        ("chat", ("\n",), (9, 2, 0), False),
+    ],
+)
+def test_stop_rules_of_each_template(template: str, stop: tuple[str], ids: tuple[int], include: bool) -> None:
+    ruled = templates.with_stop_rules(template, CONFIGURED, eos_ids=(2, 0))
+    assert (ruled.stop, ruled.stop_token_ids, ruled.include_stop) == (stop, ids, include)
+
+
+def test_adding_stop_ids_makes_a_new_object() -> None:
+    templates.with_stop_rules("chat", CONFIGURED, eos_ids=(2,))
+    assert CONFIGURED.stop_token_ids == (9,)
+
+
+def test_ignoring_eos_adds_no_stop_ids() -> None:
+    sampling = types.Sampling(ignore_eos=True)
+    assert templates.with_stop_rules("chat", sampling, eos_ids=(2,)) == sampling

@@ -1,0 +1,368 @@
+"""The worker's story with FakeEngine, fake transport and FakeClock: the assertions are lists of events, in order."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from rljob_api import errors, names, roles, types
+from rljob_testing import makers
+from rljob_testing import rollout as fakes
+from rljob_testing.clock import FakeClock
+from rljob_workers.rollout import (
+    admission,
+    dumps,
+    fake_engine,
+    groups,
+    readiness,
+    reporting,
+    waits,
+    weights,
+    worker,
+)
+from rljob_workers.rollout.episodes import rlvr
+from rljob_workers.runtime import metrics as metrics_module
+
+JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
+
+
+class Rig:
+    """A whole worker, everything outside it faked, one list of events."""
+
+    def __init__(self, *, token_s: float = 0.0, drain_s: float = 30.0, max_groups: int = 2) -> None:
+        self.clock = FakeClock()
+        self.events: list[str] = []
+        behaviour = fake_engine.Behaviour(token_s=token_s)
+        self.engine = fake_engine.FakeEngine(clock=self.clock, behaviour=behaviour, events=self.events)
+        self.work = fakes.FakeWork(self.events, self.clock.sleep)
+        self.grading = fakes.FakeGrading(self.events)
+        self.stager = fakes.FakeStager(self.events)
+        self.slots = waits.SlotWaits(num_slots=max_groups, clock=self.clock)
+        self.metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=JOB)
+        self.probes = readiness.Readiness(max_lag_steps=1)
+        self.sessions: list[str] = []
+        self.options = worker.Options(
+            pod="pod", boot_id="boot", initial_state_hash="hash", max_groups=max_groups, drain_s=drain_s
+        )
+        self.worker = worker.RolloutWorker(self.options, self._parts())
+        self.running: asyncio.Future[None] | None = None
+
+    def _parts(self) -> worker.Parts:
+        door, tokens = admission.Admission(self.engine), fakes.FakeTokens()
+        self.receiver = weights.WeightReceiver(
+            engine=self.engine,
+            admission=door,
+            stager=self.stager,
+            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0),
+            clock=self.clock,
+            on_pause=self.slots.paused,
+            to_thread=fakes.at_once,
+        )
+        runner = groups.GroupRunner(
+            generator=door,
+            collector=rlvr.RlvrCollector(tokens=tokens, template="no", max_model_len=64),
+            tokens=tokens,
+            verifiers=self.grading,
+            receiver=self.receiver,
+            max_attempts=2,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+        report = reporting.Reporting(
+            engine=self.engine,
+            receiver=self.receiver,
+            slots=self.slots,
+            probes=self.probes,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+        return worker.Parts(
+            transport=self.work,
+            runner=runner,
+            receiver=self.receiver,
+            waits=self.slots,
+            report=report,
+            dumper=dumps.Dumper("", tokens),
+            clock=self.clock,
+            on_session=self.sessions.append,
+        )
+
+    async def go(self, seconds: float) -> None:
+        if self.running is None:
+            self.running = asyncio.ensure_future(self.worker.run())
+        await self.clock.advance(seconds)
+
+    async def end(self) -> None:
+        self.worker.drain()
+        await self.go(self.options.drain_s + 10.0)
+        assert self.running is not None
+        await self.running
+
+    def order(self, *, load: int = 0, cancel: Sequence[str] = (), drain: bool = False, finished: bool = False) -> None:
+        self.work.orders.append(
+            types.HeartbeatOrder(
+                drain=drain,
+                cancel=[types.LeaseId(lease_id) for lease_id in cancel],
+                load_version=types.VersionId(load),
+                finished=finished,
+            )
+        )
+
+
+async def test_the_story_of_one_group_from_register_to_submit() -> None:
+    rig = Rig()
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(1.0)
+    assert rig.events == [
+        "register pod boot hash",
+        "commit 0",
+        "leased a",
+        "generate salt 0",
+        "generate salt 0",
+        "verify 2",
+        "submit group-a",
+    ]
+    assert rig.sessions == ["session-1"]
+    await rig.end()
+
+
+async def test_the_story_of_one_weight_version() -> None:
+    rig = Rig(token_s=0.75)
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(0.5)
+    rig.events.clear()
+    rig.order(load=1)
+    await rig.go(5.0)
+    assert rig.events == [
+        "stage 1",
+        "pause",
+        "load 1 tensors",
+        "verify",
+        "commit 1",
+        "resume",
+        "verify 2",
+        "submit group-a",
+    ]
+    row = rig.work.submitted[0].trajectories[0]
+    assert list(row.versions)[3:] == [0, 1, 1, 1]
+    (delivered,) = [sync for beat in rig.work.beats for sync in beat["syncs"]]  # type: ignore[attr-defined]
+    assert (delivered.version, delivered.failure) == (1, "")
+    assert rig.work.beats[-1]["version"] == 1
+    await rig.end()
+
+
+async def test_hopeless_groups_are_cancelled_before_the_new_version_is_taken() -> None:
+    rig = Rig(token_s=1.0)
+    rig.work.queue = [fakes.make_lease("a"), fakes.make_lease("b")]
+    await rig.go(0.5)
+    running_when_paused: list[int] = []
+    original = rig.engine.pause
+
+    async def pause(*, clear_cache: bool) -> None:
+        running_when_paused.append(rig.engine.num_running())
+        await original(clear_cache=clear_cache)
+
+    rig.engine.pause = pause  # type: ignore[method-assign]  # the fake is observed, nothing of ours is patched
+    rig.order(load=1, cancel=["a"])
+    await rig.go(6.0)
+    assert running_when_paused == [2]
+    assert [group.group_id for group in rig.work.submitted] == ["group-b"]
+    await rig.end()
+
+
+async def test_the_head_is_loaded_before_the_first_lease_and_before_ready() -> None:
+    rig = Rig()
+    rig.work.head, rig.work.head_step = types.VersionId(3), 3
+    rig.stager.faults = [errors.UnavailableError("store is down")]
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(0.1)
+    assert rig.probes.ready == (False, "loading the newest version")
+    assert "leased a" not in rig.events
+    await rig.go(3.0)
+    assert rig.events.index("commit 3") < rig.events.index("leased a")
+    assert rig.probes.ready[0]
+    await rig.end()
+
+
+async def test_no_more_groups_are_leased_than_there_are_slots() -> None:
+    rig = Rig(token_s=1.0, max_groups=2)
+    rig.work.queue = [fakes.make_lease(name) for name in "abc"]
+    await rig.go(3.0)
+    assert [event for event in rig.events if event.startswith("leased")] == ["leased a", "leased b"]
+    await rig.go(3.0)
+    assert "leased c" in rig.events
+    assert max(rig.work.capacities) == 2
+    await rig.end()
+
+
+async def test_heartbeats_renew_all_held_leases_every_second() -> None:
+    rig = Rig(token_s=1.0)
+    rig.work.queue = [fakes.make_lease("a"), fakes.make_lease("b")]
+    await rig.go(3.5)
+    assert [beat["leases"] for beat in rig.work.beats] == [(), ("a", "b"), ("a", "b"), ("a", "b")]
+    await rig.end()
+
+
+async def test_load_reports_tokens_groups_and_waits() -> None:
+    rig = Rig(token_s=1.0)
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(2.5)
+    load = rig.work.beats[-1]["load"]
+    assert isinstance(load, types.RolloutLoad)
+    assert (load.running_sequences, load.groups_in_flight, load.generated_tokens) == (2, 1, 2)
+    assert load.wait_s["no_prompts"] == 1.0
+    assert load.waiting_for == ""
+    await rig.end()
+
+
+async def test_a_submit_without_an_answer_is_repeated_until_it_comes() -> None:
+    rig = Rig()
+    rig.work.faults["submit"] = [errors.UnavailableError("down")] * 3
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(20.0)
+    assert rig.events.count("submit group-a") == 4
+    assert len(rig.work.submitted) == 1
+    await rig.end()
+
+
+async def test_generation_goes_on_while_the_coordinator_cannot_be_reached() -> None:
+    rig = Rig(token_s=1.0)
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(0.5)
+    rig.work.faults = {name: [errors.UnavailableError("down")] * 6 for name in ("heartbeat", "lease")}
+    await rig.go(10.0)
+    assert len(rig.work.submitted) == 1
+    assert rig.slots.totals()[names.WaitReason.COORDINATOR] > 0.0
+    await rig.end()
+
+
+@pytest.mark.parametrize("call", ["heartbeat", "lease", "submit"])
+async def test_a_fenced_call_registers_again_once_and_keeps_the_work(call: str) -> None:
+    rig = Rig(token_s=0.1)
+    rig.work.faults[call] = [errors.FencedError("session was replaced")]
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(10.0)
+    assert rig.events.count("register pod boot hash") == 2
+    assert rig.sessions == ["session-1", "session-2"]
+    assert len(rig.work.submitted) == 1
+    await rig.end()
+
+
+async def test_a_process_whose_place_was_taken_for_good_ends() -> None:
+    rig = Rig()
+    rig.work.faults = {
+        "heartbeat": [None, errors.FencedError("replaced")],
+        "register": [None, errors.FencedError("a newer process runs here")],
+    }
+    await rig.go(3.0)
+    assert rig.running is not None
+    with pytest.raises(ExceptionGroup) as ended:
+        await rig.running
+    assert ended.group_contains(errors.FencedError)
+
+
+async def test_a_group_that_the_coordinator_refuses_is_handed_back() -> None:
+    rig = Rig()
+    rig.work.faults["submit"] = [errors.WireError("malformed")]
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(1.0)
+    assert rig.events[-2:] == ["submit group-a", "release a: refused: WireError"]
+    await rig.end()
+
+
+async def test_an_infra_verdict_is_submitted_as_a_member_failure() -> None:
+    rig = Rig()
+    rig.grading.answer = lambda item: makers.make_verdict(None)
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(1.0)
+    (group,) = rig.work.submitted
+    assert (list(group.trajectories), [failure.infra for failure in group.failures]) == ([], [True, True])
+    await rig.end()
+
+
+async def test_drain_finishes_what_is_held_and_leases_nothing_more() -> None:
+    rig = Rig(token_s=1.0, max_groups=1)
+    rig.work.queue = [fakes.make_lease("a"), fakes.make_lease("b")]
+    await rig.go(1.5)
+    rig.worker.drain()
+    await rig.go(10.0)
+    assert rig.running is not None
+    await rig.running
+    assert [group.group_id for group in rig.work.submitted] == ["group-a"]
+    assert "leased b" not in rig.events
+    assert rig.work.released == []
+    assert rig.work.beats[-1]["draining"] is True
+
+
+async def test_drain_hands_back_what_does_not_finish_in_time() -> None:
+    rig = Rig(token_s=100.0, drain_s=5.0)
+    rig.work.queue = [fakes.make_lease("a"), fakes.make_lease("b")]
+    await rig.go(1.0)
+    rig.worker.drain()
+    await rig.go(4.0)
+    assert rig.running is not None
+    assert not rig.running.done()
+    await rig.go(2.0)
+    await rig.running
+    assert sorted(rig.work.released) == ["a", "b"]
+    assert rig.engine.num_running() == 0
+    assert rig.work.submitted == []
+
+
+async def test_a_lease_that_comes_during_the_drain_is_handed_back() -> None:
+    rig = Rig(token_s=1.0)
+
+    async def slow_poll(*, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
+        await rig.clock.sleep(wait_s)
+        return types.LeaseGrant(leases=[fakes.make_lease("late")])
+
+    rig.work.lease = slow_poll  # type: ignore[method-assign]  # the fake answers late
+    await rig.go(0.5)
+    rig.worker.drain()
+    await rig.go(5.0)
+    assert rig.running is not None
+    await rig.running
+    assert rig.work.released == ["late"]
+    assert "generate salt 0" not in rig.events
+
+
+@pytest.mark.parametrize("what", ["drain", "finished"])
+async def test_the_coordinators_word_ends_the_worker(what: str) -> None:
+    rig = Rig()
+    rig.order(load=0, drain=what == "drain", finished=what == "finished")
+    await rig.go(5.0)
+    assert rig.running is not None
+    assert rig.running.done()
+    await rig.running
+
+
+async def test_an_engine_that_is_lost_for_good_ends_the_process() -> None:
+    rig = Rig()
+    await rig.go(0.5)
+
+    async def restart() -> None:
+        raise errors.EngineError("no memory")
+
+    rig.engine.restart = restart  # type: ignore[method-assign]  # the fake misbehaves
+    rig.engine.die()
+    await rig.go(5.0)
+    assert rig.running is not None
+    with pytest.raises(ExceptionGroup) as ended:
+        await rig.running
+    assert ended.group_contains(errors.EngineError, match="no memory")
+
+
+async def test_metrics_tell_tokens_waits_versions_and_syncs() -> None:
+    rig = Rig()
+    rig.work.queue = [fakes.make_lease("a")]
+    rig.order(load=0)
+    rig.order(load=2)
+    await rig.go(3.5)
+    text = rig.metrics.exposition().decode()
+    labels = 'rljob="job",rljob_namespace="default"'
+    assert f'rljob_tokens_total{{kind="generated",{labels}}} 8.0' in text
+    assert f'rljob_tokens_total{{kind="prompt",{labels}}} 6.0' in text
+    assert f"rljob_rollout_serving_version{{{labels}}} 2.0" in text
+    assert f'rljob_weight_sync_bytes_total{{kind="anchor",{labels}}} 64.0' in text
+    assert f'rljob_weight_sync_seconds_count{{phase="pause",{labels}}} 1.0' in text
+    await rig.end()

@@ -1,0 +1,62 @@
+import dataclasses
+
+import pytest
+import torch
+
+from rljob_api import errors, types
+from rljob_testing.trainer_makers import make_rows, pack
+from rljob_workers.trainer import batch
+
+CPU = torch.device("cpu")
+
+
+def test_tensors_hold_the_wire_arrays() -> None:
+    groups = make_rows(groups=2, size=2)
+    wire = pack(groups, shared=True)
+    tensors = batch.to_tensors(wire, CPU)
+    assert tensors.tokens.shape == tensors.position_ids.shape == (1, len(wire.tokens))
+    assert tensors.targets.tolist() == [token for group in groups for row in group for token in row.sampled]
+    assert tensors.predictors.tolist() == list(wire.predictor_index)
+    assert tensors.row_tokens.tolist() == [float(len(row.sampled)) for group in groups for row in group]
+
+
+def test_arrays_of_a_message_may_be_read_only() -> None:
+    wire = pack(make_rows(groups=1, size=1), shared=False)
+    frozen = dataclasses.replace(wire, tokens=memoryview(wire.tokens.tobytes()).cast("i"))
+    assert batch.to_tensors(frozen, CPU).tokens.tolist()[0] == list(wire.tokens)
+
+
+def test_the_idle_batch_passes_its_own_checks() -> None:
+    tensors = batch.to_tensors(batch.idle_batch(3), CPU)
+    assert tensors.update == 3
+    assert len(tensors.targets) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"advantages": types.floats([1.0])}, "advantages has 1 entries"),
+        ({"predictor_index": types.ints([99] * 40)}, "predictor_index"),
+        ({"segments": [types.Segment(start=0, end=3)]}, "segments end at 3"),
+        ({"segments": [types.Segment(start=1, end=9)]}, "where 0 was expected"),
+        ({"position_ids": types.ints([0])}, "1 positions"),
+    ],
+)
+def test_contradicting_arrays_are_refused(change: dict[str, object], sentence: str) -> None:
+    wire = pack(make_rows(groups=1, size=2), shared=False)
+    fields = {field.name: getattr(wire, field.name) for field in dataclasses.fields(wire)} | change
+    with pytest.raises(errors.WireError, match=sentence):
+        batch.to_tensors(types.MicroBatch(**fields), CPU)
+
+
+def test_a_child_must_follow_its_own_root() -> None:
+    segments = [
+        types.Segment(start=0, end=2),
+        types.Segment(start=2, end=4),
+        types.Segment(start=4, end=6, parent=0),
+    ]
+    wire = dataclasses.replace(
+        batch.idle_batch(0), tokens=types.ints([0] * 6), position_ids=types.ints([0] * 6), segments=segments
+    )
+    with pytest.raises(errors.WireError, match="does not follow its parent 0"):
+        batch.to_tensors(wire, CPU)

@@ -1,0 +1,126 @@
+import json
+import pathlib
+
+import pytest
+
+from rljob_api import errors, roles
+from rljob_testing.trainer_makers import make_trainer_config
+from rljob_workers.trainer import checkpoint
+
+
+def write(store: checkpoint.CheckpointStore, step: int) -> checkpoint.Checkpoint:
+    work = store.begin(step)
+    (work / "state").mkdir()
+    (work / "state" / "weights.bin").write_bytes(bytes([step]) * 100)
+    return store.commit(
+        checkpoint.Progress(
+            step=step, updates_applied=2 * step, skipped_in_a_row=1, optimizer=True, sections={"seed": "s"}
+        )
+    )
+
+
+def steps_of(store: checkpoint.CheckpointStore) -> list[int]:
+    return sorted(found.progress.step for found in store.all())
+
+
+def test_the_newest_valid_checkpoint_is_found_with_its_progress(tmp_path: pathlib.Path) -> None:
+    store = checkpoint.CheckpointStore(tmp_path)
+    assert store.newest() is None
+    write(store, 2)
+    write(store, 10)
+    found = store.newest()
+    assert found is not None
+    assert (found.progress.step, found.progress.updates_applied, found.progress.skipped_in_a_row) == (10, 20, 1)
+    assert (found.path / "state" / "weights.bin").read_bytes() == bytes([10]) * 100
+
+
+@pytest.mark.parametrize("harm", ["no marker", "cut marker", "cut file", "lost file"])
+def test_an_incomplete_checkpoint_is_passed_over(tmp_path: pathlib.Path, harm: str) -> None:
+    store = checkpoint.CheckpointStore(tmp_path)
+    write(store, 1)
+    broken = write(store, 2).path
+    marker, file = broken / "COMPLETE.json", broken / "state" / "weights.bin"
+    if harm == "no marker":
+        marker.unlink()
+    elif harm == "cut marker":
+        marker.write_text(marker.read_text()[:20])
+    elif harm == "cut file":
+        file.write_bytes(b"x")
+    else:
+        file.unlink()
+    found = store.newest()
+    assert found is not None
+    assert found.progress.step == 1
+
+
+def test_what_was_begun_and_never_committed_is_not_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    store = checkpoint.CheckpointStore(tmp_path)
+    (store.begin(3) / "half").write_bytes(b"x")
+    assert store.newest() is None
+    assert list(store.begin(3).iterdir()) == []
+
+
+def test_writing_a_step_again_replaces_it(tmp_path: pathlib.Path) -> None:
+    store = checkpoint.CheckpointStore(tmp_path)
+    write(store, 1)
+    write(store, 1)
+    assert steps_of(store) == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
+
+
+def test_pruning_keeps_the_newest_and_every_so_many(tmp_path: pathlib.Path) -> None:
+    store = checkpoint.CheckpointStore(tmp_path)
+    for step in (2, 4, 6, 8, 10):
+        write(store, step)
+    assert store.prune(keep_last=2, keep_every=4) == [6, 2]
+    assert steps_of(store) == [4, 8, 10]
+
+
+def test_pruning_never_removes_the_newest(tmp_path: pathlib.Path) -> None:
+    store = checkpoint.CheckpointStore(tmp_path)
+    write(store, 1)
+    assert store.prune(keep_last=0, keep_every=0) == []
+
+
+def found_of(config: roles.TrainerConfig, path: pathlib.Path) -> checkpoint.Checkpoint:
+    progress = checkpoint.Progress(
+        step=4, updates_applied=4, skipped_in_a_row=0, optimizer=True, sections=checkpoint.sections(config)
+    )
+    return checkpoint.Checkpoint(progress=progress, path=path)
+
+
+def test_the_same_config_may_go_on(tmp_path: pathlib.Path) -> None:
+    config = make_trainer_config(tmp_path)
+    checkpoint.check_same_run(found_of(config, tmp_path), config.model_copy(update={"attempt": 7, "max_steps": 99}))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"seed": 5}, "spec.seed"),
+        ({"processes_per_node": 2}, "trainer processes"),
+        ({"deepspeed": roles.DeepSpeedConfig(zero_stage=3)}, "zeroStage"),
+    ],
+)
+def test_a_changed_seed_model_or_shape_is_refused_by_name(
+    tmp_path: pathlib.Path, change: dict[str, object], field: str
+) -> None:
+    config = make_trainer_config(tmp_path)
+    with pytest.raises(errors.ManifestError, match=field):
+        checkpoint.check_same_run(found_of(config, tmp_path), config.model_copy(update=change))
+
+
+def test_a_changed_learning_rate_is_logged_and_accepted(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_trainer_config(tmp_path)
+    other = config.model_copy(update={"optimizer": roles.OptimizerConfig(learning_rate=0.5)})
+    checkpoint.check_same_run(found_of(config, tmp_path), other)
+    assert "section optimizer differs" in caplog.text
+
+
+def test_the_marker_can_be_read_by_people(tmp_path: pathlib.Path) -> None:
+    path = write(checkpoint.CheckpointStore(tmp_path), 3).path
+    marker = json.loads((path / "COMPLETE.json").read_text())
+    assert marker["step"] == 3
+    assert marker["files"] == {"state/weights.bin": 100}

@@ -1,0 +1,130 @@
+"""Section 6.3 of the algorithms reference: statistics, weights, rejections, bounds."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_api import roles
+from rljob_workers.trainer import correction
+
+
+def rows_of(index: Sequence[int]) -> correction.Rows:
+    where = torch.tensor(index)
+    return correction.Rows(where, torch.bincount(where).float())
+
+
+def corrected(
+    rho: Sequence[float], config: roles.CorrectionConfig | None, index: Sequence[int] | None = None
+) -> correction.Correction:
+    """Behave at probability 1, so that prox is log rho."""
+    proximal = torch.tensor([math.log(value) for value in rho])
+    return correction.correct(proximal, torch.zeros(len(rho)), rows_of(index or [0] * len(rho)), config)
+
+
+RHO = [0.4, 1.0, 3.0]
+
+
+def test_tis_clamps_weights_above_and_drops_nothing() -> None:
+    found = corrected(RHO, roles.CorrectionConfig(mode="truncate", high=2.0))
+    assert found.weights.tolist() == pytest.approx([0.4, 1.0, 2.0])
+    assert found.kept.all()
+
+
+def test_icepop_rejects_out_of_bounds_tokens() -> None:
+    found = corrected(RHO, roles.CorrectionConfig(mode="mask", low=0.5, high=2.0))
+    assert found.weights.tolist() == pytest.approx([0.0, 1.0, 0.0])
+    assert found.kept.tolist() == [False, True, False]
+
+
+def test_truncate_has_zero_as_lower_bound_unless_one_is_given() -> None:
+    assert corrected(RHO, roles.CorrectionConfig(mode="truncate", low=0.5, high=2.0)).weights.tolist() == pytest.approx(
+        [0.5, 1.0, 2.0]
+    )
+
+
+def test_a_statistic_equal_to_its_bound_is_kept() -> None:
+    found = corrected([1.0, 1.0], roles.CorrectionConfig(mode="mask", low=1.0, high=1.0))
+    assert found.kept.all()
+
+
+def test_mode_none_keeps_the_full_ratio() -> None:
+    assert corrected(RHO, None).weights.tolist() == pytest.approx(RHO)
+
+
+def test_weighting_none_gives_weight_one_to_what_is_kept() -> None:
+    found = corrected(RHO, roles.CorrectionConfig(mode="mask", high=2.0, weighting="none"))
+    assert found.weights.tolist() == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(("agg", "expected"), [("mean", 1.0627), ("sum", 1.2), ("max", 3.0)])
+def test_sequence_weight_is_the_geometric_mean_product_or_largest_ratio(agg: str, expected: float) -> None:
+    config = roles.CorrectionConfig.model_validate({"level": "sequence", "mode": "none", "agg": agg, "high": None})
+    assert corrected(RHO, config).weights.tolist() == pytest.approx([expected] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize(("length", "product"), [(10, 2.5937), (100, 13780.6)])
+def test_products_punish_length_and_geometric_means_do_not(length: int, product: float) -> None:
+    rho = [1.1] * length
+    total = roles.CorrectionConfig(level="sequence", mode="none", agg="sum", high=None)
+    mean = roles.CorrectionConfig(level="sequence", mode="none", agg="mean", high=None)
+    assert float(corrected(rho, total).weights[0]) == pytest.approx(product, rel=1e-4)
+    assert float(corrected(rho, mean).weights[0]) == pytest.approx(1.1, rel=1e-4)
+
+
+def test_sequence_masking_drops_whole_rows_and_leaves_others() -> None:
+    config = roles.CorrectionConfig(level="sequence", mode="mask", agg="sum", high=2.0)
+    found = corrected([1.5, 1.5, 1.1, 1.1], config, [0, 0, 1, 1])
+    assert found.kept.tolist() == [False, False, True, True]
+    assert found.weights.tolist() == pytest.approx([0.0, 0.0, 1.21, 1.21])
+
+
+def test_k_statistics_at_sequence_level_weigh_each_token_by_its_own_ratio() -> None:
+    config = roles.CorrectionConfig(level="sequence", mode="mask", metric="k3", agg="mean", high=1.0)
+    assert corrected([0.9, 1.2], config).weights.tolist() == pytest.approx([0.9, 1.2])
+
+
+def test_k_estimators_of_ratio_three() -> None:
+    log_rho = torch.tensor([math.log(3.0)])
+    assert float(correction.k1(log_rho)) == pytest.approx(-1.0986, abs=1e-4)
+    assert float(correction.k2(log_rho)) == pytest.approx(0.6035, abs=1e-4)
+    assert float(correction.k3(log_rho)) == pytest.approx(0.9014, abs=1e-4)
+
+
+def test_binary_kl_is_the_larger_direction() -> None:
+    p, q = torch.tensor([math.log(0.6)]), torch.tensor([math.log(0.2)])
+    assert float(correction.binary_kl(p, q)) == pytest.approx(0.3819, abs=1e-4)
+    assert float(correction.binary_kl(q, p)) == pytest.approx(0.3819, abs=1e-4)
+
+
+def test_binary_kl_of_certain_tokens_is_finite() -> None:
+    assert math.isfinite(float(correction.binary_kl(torch.tensor([0.0]), torch.tensor([-30.0]))))
+
+
+def test_kpop_masks_by_binary_kl() -> None:
+    config = roles.CorrectionConfig(mode="mask", metric="binaryKl", high=0.38)
+    proximal, behave = torch.tensor([math.log(0.6), math.log(0.5)]), torch.tensor([math.log(0.2), math.log(0.5)])
+    assert correction.correct(proximal, behave, rows_of([0, 0]), config).kept.tolist() == [False, True]
+
+
+def test_mean_weight_is_over_tokens_or_over_rows() -> None:
+    rows = rows_of([0, 0, 0, 1])
+    found = correction.Correction(torch.tensor([1.0, 1.0, 1.0, 3.0]), torch.ones(4, dtype=torch.bool))
+    assert correction.mean_weight_terms(found, rows, roles.CorrectionConfig()) == (6.0, 4.0)
+    assert correction.mean_weight_terms(found, rows, roles.CorrectionConfig(level="sequence")) == (4.0, 2.0)
+
+
+@given(st.lists(st.floats(-25.0, 25.0), min_size=1, max_size=20), st.floats(0.1, 0.9), st.floats(1.1, 9.0))
+def test_truncated_weights_never_leave_their_bounds(log_rho: list[float], low: float, high: float) -> None:
+    config = roles.CorrectionConfig(mode="truncate", low=low, high=high)
+    found = correction.correct(torch.tensor(log_rho), torch.zeros(len(log_rho)), rows_of([0] * len(log_rho)), config)
+    assert float(found.weights.min()) >= low * (1 - 1e-6)
+    assert float(found.weights.max()) <= high * (1 + 1e-6)
+
+
+@given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=12))
+def test_k3_is_never_negative(log_rho: list[float]) -> None:
+    assert float(correction.k3(torch.tensor(log_rho, dtype=torch.float64)).min()) >= -1e-12

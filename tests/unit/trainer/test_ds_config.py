@@ -1,0 +1,55 @@
+import pathlib
+
+import pytest
+
+from rljob_api import errors, roles
+from rljob_testing.trainer_makers import make_trainer_config
+from rljob_workers.trainer import ds_config
+
+HERE = pathlib.Path("/nowhere")
+
+
+def made(*, stage: int = 2, dtype: str = "bfloat16", extra: dict[str, object] | None = None) -> ds_config.Config:
+    deepspeed = roles.DeepSpeedConfig.model_validate({"zero_stage": stage, "extra": extra or {}})
+    return ds_config.make(make_trainer_config(HERE, deepspeed=deepspeed, dtype=dtype))
+
+
+def test_bf16_gradients_add_up_in_fp32_where_deepspeed_offers_it() -> None:
+    assert made(stage=2)["data_types"] == {"grad_accum_dtype": "fp32"}
+    assert "data_types" not in made(stage=0)
+    assert "bf16" not in made(dtype="float32")
+
+
+def test_the_loop_owns_accumulation_and_nothing_is_divided_by_it() -> None:
+    assert made()["gradient_accumulation_steps"] == 1
+    assert made()["managed_gradient_accumulation"] is False
+
+
+def test_pytorch_adam_is_used_because_deepspeeds_needs_a_compiler() -> None:
+    optimizer = made()["optimizer"]
+    assert isinstance(optimizer, dict)
+    assert optimizer["params"]["torch_adam"] is True
+
+
+def test_stage_zero_in_fp32_is_clipped_by_us() -> None:
+    assert made(stage=0, dtype="float32")["gradient_clipping"] == 0.0
+    assert made(stage=2, dtype="float32")["gradient_clipping"] == 1.0
+
+
+def test_an_extra_key_is_added_at_any_depth() -> None:
+    settings = made(extra={"prescale_gradients": True, "zero_optimization": {"reduce_bucket_size": 1000}})
+    assert settings["prescale_gradients"] is True
+    assert settings["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 1000}
+
+
+@pytest.mark.parametrize(
+    ("extra", "path"),
+    [
+        ({"gradient_clipping": 5.0}, "spec.trainer.deepspeed.extra.gradient_clipping"),
+        ({"zero_optimization": {"stage": 3}}, "spec.trainer.deepspeed.extra.zero_optimization.stage"),
+        ({"bf16": False}, "spec.trainer.deepspeed.extra.bf16"),
+    ],
+)
+def test_an_extra_key_that_we_set_ourselves_is_refused_by_path(extra: dict[str, object], path: str) -> None:
+    with pytest.raises(errors.ManifestError, match=path):
+        made(extra=extra)

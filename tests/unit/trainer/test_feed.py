@@ -1,0 +1,70 @@
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from rljob_api import errors, names, types
+from rljob_workers.trainer import feed
+from rljob_workers.transport import batches
+
+
+class FakeTransport:
+    def __init__(self, *kinds: names.BatchKind) -> None:
+        self.kinds = list(kinds)
+        self.asked: list[tuple[int, int, int, bool]] = []
+
+    def register(
+        self, *, pod: str, boot_id: str, attempt: int, rank: int, resume_step: int, initial_state_hash: str
+    ) -> types.Session:
+        raise AssertionError("the feed does not register")
+
+    def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> batches.Batch:
+        self.asked.append((step, rank, world_size, stop))
+        if not self.kinds:
+            raise errors.UnavailableError("coordinator is gone")
+        return types.BatchHeader(kind=self.kinds.pop(0), step=step), []
+
+    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+        raise errors.FencedError("attempt 1 was replaced by attempt 2")
+
+    def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
+        raise errors.UnavailableError("coordinator is gone")
+
+
+def feed_of(transport: FakeTransport, stop: threading.Event | None = None) -> feed.Feed:
+    return feed.Feed(transport=transport, rank=1, world_size=2, stop=stop or threading.Event(), patience_s=0.0)
+
+
+def test_asks_again_until_the_batch_is_ready() -> None:
+    transport = FakeTransport(names.BatchKind.NOT_READY, names.BatchKind.NOT_READY, names.BatchKind.BATCH)
+    header, _ = feed_of(transport).fetch(4)
+    assert header.kind is names.BatchKind.BATCH
+    assert transport.asked == [(4, 1, 2, False)] * 3
+
+
+def test_a_stop_is_told_with_the_next_question() -> None:
+    stop = threading.Event()
+
+    class Stopping(FakeTransport):
+        def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> batches.Batch:
+            answer = super().fetch(step=step, rank=rank, world_size=world_size, wait_s=wait_s, stop=stop)
+            asked_to_stop.set()
+            return answer
+
+    asked_to_stop = stop
+    transport = Stopping(names.BatchKind.NOT_READY, names.BatchKind.STOP)
+    header, _ = feed_of(transport, stop).fetch(4)
+    assert header.kind is names.BatchKind.STOP
+    assert [asked[3] for asked in transport.asked] == [False, True]
+
+
+def test_an_unreachable_coordinator_is_given_up_when_patience_ends() -> None:
+    with pytest.raises(errors.UnavailableError, match="coordinator is gone"):
+        feed_of(FakeTransport()).fetch(1)
+    with pytest.raises(errors.UnavailableError):
+        feed_of(FakeTransport()).commit_checkpoint(step=1, uri="", seconds=0.0, final=False)
+
+
+def test_a_fenced_trainer_does_not_ask_again() -> None:
+    with pytest.raises(errors.FencedError, match="replaced"):
+        feed_of(FakeTransport()).commit_step(step=1, stats={}, started_at=0.0, finished_at=1.0)

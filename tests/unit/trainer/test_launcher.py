@@ -1,0 +1,95 @@
+"""The program's edges: exit codes, what ranks find in their environment, whose cores are whose."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from rljob_api import names, roles
+from rljob_testing.trainer_makers import make_trainer_config
+from rljob_workers.trainer import __main__ as program
+from rljob_workers.trainer import launch, rank
+
+PLACES = [rank.Place(rank=index, local_rank=index, local_world_size=2) for index in range(2)]
+
+
+def config_of(**changes: object) -> roles.TrainerConfig:
+    return make_trainer_config(pathlib.Path("/nowhere")).model_copy(update=changes)
+
+
+def test_help_does_not_load_torch() -> None:
+    code = (
+        "import sys\n"
+        "from rljob_workers.trainer.__main__ import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as ended:\n    assert ended.code == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_an_extra_key_that_we_set_ends_with_the_configuration_code(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = roles.DeepSpeedConfig.model_validate({"extra": {"gradient_clipping": 3.0}})
+    path = tmp_path / "role.json"
+    path.write_text(config_of(deepspeed=extra).model_dump_json())
+    assert program.main(["--config", str(path)]) == names.ExitCode.CONFIGURATION
+    assert "spec.trainer.deepspeed.extra.gradient_clipping" in capsys.readouterr().err
+    assert program.main(["--config", str(path), "--check"]) == names.ExitCode.BAD_INPUT
+
+
+def test_check_of_a_good_config_starts_nothing(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "role.json"
+    path.write_text(config_of().model_dump_json())
+    assert program.main(["--config", str(path), "--check"]) == names.ExitCode.OK
+
+
+def test_ranks_on_a_cpu_are_told_so_and_how_many_threads_they_have() -> None:
+    variables = program.rank_environment(config_of(device="cpu", num_threads=2))
+    assert variables["DS_ACCELERATOR"] == "cpu"
+    assert variables["OMP_NUM_THREADS"] == "2"
+
+
+def test_one_rank_without_a_thread_count_takes_what_the_machine_gives() -> None:
+    assert "OMP_NUM_THREADS" not in program.rank_environment(config_of(num_threads=0))
+    assert program.rank_environment(config_of(num_threads=0, processes_per_node=2))["OMP_NUM_THREADS"] == "1"
+
+
+def test_each_rank_gets_its_own_cores_where_there_are_enough() -> None:
+    shares = [rank.cores_of(config_of(cpu_affinity=(4, 5, 6, 7), num_threads=2), place) for place in PLACES]
+    assert shares == [(4, 5), (6, 7)]
+
+
+def test_ranks_share_the_cores_where_there_are_too_few() -> None:
+    shares = [rank.cores_of(config_of(cpu_affinity=(0, 1), num_threads=2), place) for place in PLACES]
+    assert shares == [(0, 1), (0, 1)]
+
+
+@pytest.mark.parametrize(("code", "expected"), [("3", 3), ("80", 80)])
+def test_the_code_of_a_failed_rank_survives_torchrun(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, code: str, expected: int, free_port: int
+) -> None:
+    (tmp_path / "ends_with.py").write_text(f"raise SystemExit({code})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert launch.run_ranks(config_of(rendezvous_port=free_port), ["ends_with"]) == expected
+
+
+def test_a_killed_rank_gives_128_and_the_signal(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
+    (tmp_path / "is_killed.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert launch.run_ranks(config_of(rendezvous_port=free_port), ["is_killed"]) == 137
+
+
+def test_children_are_found_by_their_parent() -> None:
+    import os
+
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert child.pid in launch.children(os.getpid())
+    finally:
+        child.communicate(b"\n")

@@ -1,0 +1,192 @@
+"""The updates of a step, over an engine that only records. Numbers of the loss are tested elsewhere."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from rljob_api import errors, names, roles, types
+from rljob_testing.clock import FakeClock
+from rljob_testing.trainer_makers import make_header, make_rows, make_trainer_config, minibatch_of, pack
+from rljob_workers.trainer import batch, learner
+
+Stat = names.StepStat
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    grad_norm: float
+    applied: bool
+
+
+class FakeEngine:
+    """Log-probabilities are one number; `others` is what the busiest rank reports for each reduction."""
+
+    def __init__(
+        self, *, norms: Sequence[float] = (), world_size: int = 1, most: Callable[[float], float] = lambda own: own
+    ) -> None:
+        self.world_size, self.device = world_size, torch.device("cpu")
+        self.events: list[str] = []
+        self.losses: list[float] = []
+        self.rates: list[float] = []
+        self.theta = torch.tensor(-1.0, requires_grad=True)
+        self._norms, self._most = list(norms), most
+
+    def forward(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        self.events.append(f"forward {tensors.update}")
+        logprobs = self.theta.expand(len(tensors.targets)) * 1.0
+        return logprobs, torch.full_like(logprobs, 0.5)
+
+    def score(self, tensors: batch.BatchTensors) -> torch.Tensor:
+        self.events.append("score")
+        return torch.full((len(tensors.targets),), -1.0)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.events.append("backward")
+        self.losses.append(float(loss.detach()))
+        loss.backward()
+
+    def step(self, learning_rate: float) -> Outcome:
+        self.events.append("step")
+        self.rates.append(learning_rate)
+        norm = self._norms.pop(0) if self._norms else 1.0
+        return Outcome(norm, math.isfinite(norm))
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        return [self._most(value) for value in values]
+
+
+def learner_of(
+    engine: FakeEngine,
+    *,
+    minibatches: int = 1,
+    epochs: int = 1,
+    loss: roles.LossConfig | None = None,
+    warmup_steps: int = 0,
+) -> learner.Learner:
+    config = make_trainer_config(
+        pathlib.Path("/nowhere"),
+        minibatches=minibatches,
+        epochs=epochs,
+        loss=loss,
+        optimizer=roles.OptimizerConfig(learning_rate=1.0, warmup_steps=warmup_steps),
+    )
+    return learner.Learner(engine=engine, config=config, clock=FakeClock())
+
+
+def step_of(updates: int, *, step: int = 1) -> tuple[types.BatchHeader, list[types.MicroBatch]]:
+    groups = [make_rows(groups=1, size=2, seed=update, step=step - 1) for update in range(updates)]
+    header = make_header(step=step, minibatches=[minibatch_of(group) for group in groups])
+    return header, [pack(group, shared=True, update=update) for update, group in enumerate(groups)]
+
+
+def test_one_update_needs_no_forward_for_prox() -> None:
+    engine = FakeEngine()
+    learned = learner_of(engine).learn(*step_of(1))
+    assert engine.events == ["forward 0", "backward", "step"]
+    assert learned.stats[Stat.RATIO_MEAN] == 1.0
+
+
+def test_prox_is_scored_for_the_whole_step_before_the_first_of_several_updates() -> None:
+    engine = FakeEngine()
+    learner_of(engine, minibatches=2).learn(*step_of(2))
+    assert engine.events == ["score", "score", "forward 0", "backward", "step", "forward 1", "backward", "step"]
+
+
+@pytest.mark.parametrize("proximal", ["behaviour", "loglinear"])
+def test_prox_from_the_engine_costs_no_forward(proximal: str) -> None:
+    engine = FakeEngine()
+    loss = roles.LossConfig.model_validate({"constant_denominator": 8.0, "proximal": proximal, "correction": None})
+    learner_of(engine, minibatches=2, loss=loss).learn(*step_of(2))
+    assert "score" not in engine.events
+
+
+def test_losses_are_multiplied_by_the_ranks_that_gradients_are_averaged_over() -> None:
+    alone, four = FakeEngine(), FakeEngine(world_size=4)
+    for engine in (alone, four):
+        learner_of(engine).learn(*step_of(1))
+    assert four.losses == pytest.approx([4 * alone.losses[0]])
+
+
+def test_a_rank_with_less_work_runs_idle_micro_batches_that_count_nowhere() -> None:
+    header, micro_batches = step_of(1)
+    alone, lagging = FakeEngine(), FakeEngine(most=lambda own: max(own, 3.0))
+    expected = learner_of(alone).learn(header, micro_batches)
+    found = learner_of(lagging).learn(header, micro_batches)
+    assert lagging.events == ["forward 0", "backward"] * 3 + ["step"]
+    assert lagging.losses[1:] == [0.0, 0.0]
+    for stat in (Stat.TOKENS_COMPUTED, Stat.MISMATCH_TOKENS, Stat.LOSS, Stat.BEHAVE_KL):
+        assert found.stats[stat] == expected.stats[stat]
+
+
+def test_an_update_without_any_micro_batch_still_steps() -> None:
+    engine = FakeEngine()
+    header = make_header(step=1, minibatches=[types.Minibatch(num_tokens=12, num_rows=3)])
+    learned = learner_of(engine).learn(header, [])
+    assert engine.events == ["forward 0", "backward", "step"]
+    assert learned.stats[Stat.TOKENS_TRAINED] == 12.0
+    assert learned.stats[Stat.TOKENS_COMPUTED] == 0.0
+    assert Stat.RATIO_MEAN not in learned.stats
+
+
+def test_a_skipped_update_leaves_the_schedule_where_it_was() -> None:
+    engine = FakeEngine(norms=[1.0, math.inf, 1.0])
+    steps = learner_of(engine, warmup_steps=10)
+    reports = [steps.learn(*step_of(1, step=step)) for step in (1, 2, 3)]
+    assert engine.rates == pytest.approx([0.1, 0.2, 0.2])
+    assert [report.stats[Stat.SKIPPED] for report in reports] == [0.0, 1.0, 0.0]
+    assert Stat.GRAD_NORM not in reports[1].stats
+    assert steps.updates_applied == 2
+
+
+def test_five_skipped_updates_in_a_row_fail_the_job() -> None:
+    steps = learner_of(FakeEngine(norms=[math.nan] * 5))
+    for step in range(1, 5):
+        steps.learn(*step_of(1, step=step))
+    with pytest.raises(errors.RLJobError, match="5 updates in a row") as raised:
+        steps.learn(*step_of(1, step=5))
+    assert type(raised.value) is errors.RLJobError
+
+
+def test_an_applied_update_forgets_skipped_ones() -> None:
+    steps = learner_of(FakeEngine(norms=[math.nan] * 4 + [1.0] + [math.nan] * 4))
+    for step in range(1, 10):
+        steps.learn(*step_of(1, step=step))
+    assert steps.skipped_in_a_row == 4
+
+
+def test_later_epochs_count_neither_tokens_nor_mismatch_again() -> None:
+    header, micro_batches = step_of(1)
+    once = learner_of(FakeEngine()).learn(header, micro_batches)
+    again = [micro_batches[0], dataclasses.replace(micro_batches[0], update=1)]
+    twice_header = make_header(step=1, minibatches=list(header.minibatches) * 2)
+    twice = learner_of(FakeEngine(), epochs=2).learn(twice_header, again)
+    for stat in (Stat.MISMATCH_TOKENS, Stat.TOKENS_TRAINED, Stat.ROWS, Stat.BEHAVE_KL):
+        assert twice.stats[stat] == pytest.approx(once.stats[stat])
+
+
+def test_batch_normalised_weights_have_mean_one_over_the_step() -> None:
+    normalised = roles.LossConfig(
+        constant_denominator=8.0, correction=roles.CorrectionConfig(high=1.5, batch_normalize=True)
+    )
+    engine = FakeEngine()
+    learned = learner_of(engine, minibatches=2, loss=normalised).learn(*step_of(2))
+    assert learned.stats[Stat.WEIGHT_MEAN] == pytest.approx(1.0)
+    assert engine.events[:2] == ["score", "score"]
+
+
+def test_a_batch_with_another_number_of_updates_is_refused() -> None:
+    with pytest.raises(errors.WireError, match="2 updates where the config has 1"):
+        learner_of(FakeEngine()).learn(*step_of(2))
+
+
+def test_a_micro_batch_of_an_unknown_update_is_refused() -> None:
+    header, micro_batches = step_of(1)
+    with pytest.raises(errors.WireError, match="update 3 of 1"):
+        learner_of(FakeEngine()).learn(header, [dataclasses.replace(micro_batches[0], update=3)])

@@ -1,0 +1,234 @@
+"""Worked numbers of the algorithms reference, sections 6.1, 6.2, 6.3 (whole token) and 6.5, and invariants."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from rljob_api import roles, types
+from rljob_workers.trainer import loss, stats
+
+UNWEIGHTED = roles.CorrectionConfig(mode="none", high=None, weighting="none")
+
+
+def config(
+    *,
+    proximal: str = "recompute",
+    aggregation: str = "tokenMean",
+    clip_high: float = 0.2,
+    dual_clip: float | None = None,
+    correction: roles.CorrectionConfig | None = UNWEIGHTED,
+    entropy_coef: float = 0.0,
+    constant: float = 8.0,
+) -> roles.LossConfig:
+    return roles.LossConfig.model_validate(
+        {
+            "proximal": proximal,
+            "aggregation": aggregation,
+            "clip_high": clip_high,
+            "dual_clip": dual_clip,
+            "correction": correction,
+            "entropy_coef": entropy_coef,
+            "constant_denominator": constant,
+        }
+    )
+
+
+def inputs(
+    *,
+    theta: Sequence[float],
+    behave: Sequence[float] | None = None,
+    advantages: Sequence[float],
+    proximal: Sequence[float] | None = None,
+    versions: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
+    masked: Sequence[bool] | None = None,
+    entropies: Sequence[float] | None = None,
+    trainer_version: int = 0,
+    minibatch: types.Minibatch | None = None,
+) -> loss.LossInputs:
+    """`rows` lists the row of each token; sum(m) of each row is counted from it."""
+    index = torch.tensor(rows or [0] * len(theta))
+    num_rows = int(index.max()) + 1
+    tokens = torch.bincount(index, minlength=num_rows).float()
+    return loss.LossInputs(
+        logprobs=torch.tensor(theta, requires_grad=True),
+        entropies=torch.tensor(entropies or [0.0] * len(theta), requires_grad=True),
+        behave=torch.tensor(behave if behave is not None else theta),
+        advantages=torch.tensor(advantages),
+        version_steps=torch.tensor(versions or [0] * len(theta), dtype=torch.int32),
+        row_index=index,
+        row_tokens=tokens,
+        row_masked=torch.tensor(masked or [False] * num_rows),
+        minibatch=minibatch or types.Minibatch(num_tokens=len(theta), num_rows=num_rows),
+        trainer_version=trainer_version,
+        proximal=None if proximal is None else torch.tensor(proximal),
+    )
+
+
+def single(advantage: float, ratio: float, chosen: roles.LossConfig) -> float:
+    made = inputs(theta=[-1.0 + math.log(ratio)], behave=[-1.0], proximal=[-1.0], advantages=[advantage])
+    return float(loss.policy_loss(made, chosen).loss.detach())
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "clip_high", "expected"),
+    [(1.0, 1.25, 0.2, -1.2), (-1.0, 0.7, 0.2, 0.8), (-1.0, 5.0, 0.2, 5.0), (1.0, 1.24, 0.28, -1.24)],
+)
+def test_clipped_surrogate_gives_the_worked_numbers(
+    advantage: float, ratio: float, clip_high: float, expected: float
+) -> None:
+    assert single(advantage, ratio, config(clip_high=clip_high)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("advantage", "expected"), [(-1.0, 3.0), (1.0, -1.2)])
+def test_dual_clip_caps_negative_advantages_only(advantage: float, expected: float) -> None:
+    assert single(advantage, 5.0, config(dual_clip=3.0)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_whole_token_carries_the_uncapped_weight_under_mode_none() -> None:
+    made = inputs(theta=[math.log(0.5)], proximal=[math.log(0.4)], behave=[math.log(0.2)], advantages=[1.0])
+    uncapped = roles.CorrectionConfig(mode="none", high=None)
+    assert float(loss.policy_loss(made, config(correction=uncapped)).loss.detach()) == pytest.approx(-2.4, rel=1e-5)
+
+
+def test_a_clipped_token_has_no_gradient_and_an_unclipped_one_has_minus_a_r() -> None:
+    made = inputs(theta=[math.log(1.25), math.log(1.1)], proximal=[0.0, 0.0], behave=[0.0, 0.0], advantages=[1.0, 1.0])
+    loss.policy_loss(made, config()).loss.backward()
+    assert made.logprobs.grad is not None
+    assert made.logprobs.grad.tolist() == pytest.approx([0.0, -1.1 / 2], rel=1e-5)
+
+
+@pytest.mark.parametrize(("version", "expected"), [(1, -1.7), (4, -2.0)])
+def test_loglinear_places_prox_between_behave_and_theta_by_age(version: int, expected: float) -> None:
+    made = inputs(theta=[-1.6], behave=[-2.0], advantages=[1.0], versions=[version], trainer_version=4)
+    prox = loss.proximal_logprobs(made, config(proximal="loglinear"))
+    assert float(prox) == pytest.approx(expected, rel=1e-5)
+
+
+def test_loglinear_keeps_behave_for_tokens_without_a_version_or_from_the_future() -> None:
+    made = inputs(theta=[-1.0, -1.0], behave=[-2.0, -2.0], advantages=[1.0, 1.0], versions=[-1, 9], trainer_version=4)
+    assert loss.proximal_logprobs(made, config(proximal="loglinear")).tolist() == [-2.0, -2.0]
+
+
+def test_behaviour_takes_the_engine_as_prox_so_that_weights_are_one() -> None:
+    made = inputs(theta=[-1.0], behave=[-1.0 - math.log(1.1)], advantages=[1.0])
+    outputs = loss.policy_loss(made, config(proximal="behaviour", correction=None))
+    assert float(outputs.loss.detach()) == pytest.approx(-1.1, rel=1e-5)
+    assert float(outputs.tally.sums[stats.Sum.WEIGHT]) == 1.0
+
+
+def test_stop_gradient_prox_equals_a_recomputed_one_in_value_and_gradient() -> None:
+    theta, behave, advantages = [-1.0, -2.5, -0.3], [-1.2, -2.0, -0.3], [1.0, -2.0, 0.5]
+    found = []
+    for proximal in (None, theta):
+        made = inputs(theta=theta, behave=behave, advantages=advantages, proximal=proximal)
+        outputs = loss.policy_loss(made, config(correction=roles.CorrectionConfig()))
+        outputs.loss.backward()
+        assert made.logprobs.grad is not None
+        found.append((float(outputs.loss.detach()), made.logprobs.grad.tolist()))
+    assert found[0] == found[1]
+
+
+# Rows: 2 tokens with x = 1, 6 tokens with x = 0.5; A = -x and r = 1 make l = x.
+TWO_ROWS = ([-1.0] * 8, [-1.0, -1.0] + [-0.5] * 6, [0, 0] + [1] * 6)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"), [("tokenMean", 0.625), ("sequenceMean", 0.75), ("constant", 0.3125)]
+)
+def test_aggregations_give_the_worked_numbers(aggregation: str, expected: float) -> None:
+    theta, advantages, rows = TWO_ROWS
+    made = inputs(theta=theta, advantages=advantages, rows=rows)
+    assert float(loss.policy_loss(made, config(aggregation=aggregation)).loss.detach()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"), [("tokenMean", 0.4375), ("sequenceMean", 0.625), ("constant", 0.21875)]
+)
+def test_rejected_tokens_stay_in_every_denominator(aggregation: str, expected: float) -> None:
+    theta, advantages, rows = TWO_ROWS
+    # The last three tokens have rho = e^2 and leave; the others have rho = 1.
+    made = inputs(theta=theta, behave=[-1.0] * 5 + [-3.0] * 3, advantages=advantages, rows=rows)
+    reject = roles.CorrectionConfig(mode="mask", high=5.0)
+    outputs = loss.policy_loss(made, config(aggregation=aggregation, correction=reject))
+    assert float(outputs.loss.detach()) == pytest.approx(expected)
+    assert float(outputs.tally.sums[stats.Sum.CORRECTION_MASKED]) == 3.0
+
+
+def test_drgrpo_scale_does_not_depend_on_the_answer_length_of_others() -> None:
+    made = inputs(theta=[-1.0] * 150, advantages=[-0.6] * 150, minibatch=types.Minibatch(num_tokens=10_000, num_rows=1))
+    outputs = loss.policy_loss(made, config(aggregation="constant", constant=3000.0))
+    assert float(outputs.loss.detach()) == pytest.approx(0.03, rel=1e-5)
+
+
+@pytest.mark.parametrize("aggregation", ["tokenMean", "sequenceMean", "constant"])
+def test_a_truncated_row_is_masked_and_still_counts_in_denominators(aggregation: str) -> None:
+    theta, advantages, rows = TWO_ROWS
+    kept = inputs(theta=theta, advantages=advantages[:2] + [0.0] * 6, rows=rows)
+    masked = inputs(theta=theta, advantages=advantages, rows=rows, masked=[False, True])
+    chosen = config(aggregation=aggregation)
+    expected = float(loss.policy_loss(kept, chosen).loss.detach())
+    assert float(loss.policy_loss(masked, chosen).loss.detach()) == pytest.approx(expected)
+    assert float(loss.policy_loss(masked, chosen).tally.sums[stats.Sum.TRUNCATED_MASKED]) == 6.0
+
+
+def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> None:
+    made = inputs(
+        theta=[-1.0] * 4, advantages=[0.0] * 4, rows=[0, 0, 1, 1], entropies=[1.0, 2.0, 5.0, 5.0], masked=[False, True]
+    )
+    outputs = loss.policy_loss(made, config(entropy_coef=0.1))
+    assert float(outputs.loss.detach()) == pytest.approx(-0.1 * 3.0 / 4)
+    outputs.loss.backward()
+    assert made.entropies.grad is not None
+    assert made.entropies.grad.tolist() == pytest.approx([-0.025, -0.025, 0.0, 0.0])
+
+
+def test_a_non_finite_log_ratio_counts_as_zero_and_is_reported() -> None:
+    made = inputs(theta=[-1.0, -1.0], behave=[float("-inf"), -1.0], advantages=[1.0, 1.0])
+    outputs = loss.policy_loss(made, config(correction=roles.CorrectionConfig(mode="none", high=None)))
+    assert float(outputs.loss.detach()) == pytest.approx(-1.0)
+    assert float(outputs.tally.sums[stats.Sum.NONFINITE]) == 1.0
+
+
+def test_an_enormous_log_ratio_is_clamped_to_twenty() -> None:
+    made = inputs(theta=[0.0], proximal=[-100.0], behave=[-100.0], advantages=[-1.0])
+    assert float(loss.policy_loss(made, config()).loss.detach()) == pytest.approx(math.exp(20.0), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "low", "high", "dual"),
+    [(1.0, 1.3, 0, 1, 0), (-1.0, 0.7, 1, 0, 0), (-1.0, 1.3, 0, 0, 0), (1.0, 0.7, 0, 0, 0), (-1.0, 4.0, 0, 0, 1)],
+)
+def test_clip_shares_count_where_the_bound_changed_the_loss(
+    advantage: float, ratio: float, low: int, high: int, dual: int
+) -> None:
+    made = inputs(theta=[math.log(ratio)], proximal=[0.0], behave=[0.0], advantages=[advantage])
+    sums = loss.policy_loss(made, config(dual_clip=3.0)).tally.sums
+    assert [int(sums[index]) for index in (stats.Sum.CLIP_LOW, stats.Sum.CLIP_HIGH, stats.Sum.CLIP_DUAL)] == [
+        low,
+        high,
+        dual,
+    ]
+
+
+def test_mismatch_is_taken_on_tokens_of_the_current_version_only() -> None:
+    made = inputs(
+        theta=[-1.0, -1.0, -1.0],
+        behave=[-1.5, -9.0, -0.75],
+        advantages=[0.0] * 3,
+        versions=[4, 3, 4],
+        trainer_version=4,
+    )
+    sums = loss.policy_loss(made, config()).tally.sums
+    assert int(sums[stats.Sum.MISMATCH_TOKENS]) == 2
+    assert float(sums[stats.Sum.MISMATCH_ABS]) == pytest.approx(0.75)
+    assert float(sums[stats.Sum.MISMATCH_EXP_ABS]) == pytest.approx(math.exp(0.5) + math.exp(0.25))
+
+
+def test_mismatch_under_behaviour_compares_the_engine_with_theta() -> None:
+    made = inputs(theta=[-1.0], behave=[-1.5], advantages=[0.0])
+    sums = loss.policy_loss(made, config(proximal="behaviour", correction=None)).tally.sums
+    assert float(sums[stats.Sum.MISMATCH_ABS]) == pytest.approx(0.5)
+    assert float(sums[stats.Sum.BEHAVE_K3]) == 0.0

@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from rljob_api import names, types
+from rljob_workers.trainer import stats
+from rljob_workers.trainer.stats import Peak, Sum
+
+Stat = names.StepStat
+
+
+def tally(**values: float) -> stats.Tally:
+    made = stats.Tally(torch.device("cpu"))
+    made.put({Sum[name.upper()]: torch.tensor(value) for name, value in values.items()}, {})
+    return made
+
+
+def report(made: stats.Tally, updates: int = 1) -> dict[Stat, float]:
+    minibatches = [types.Minibatch(num_tokens=3, num_rows=1)] * updates
+    return stats.report(made.sums.tolist(), made.peaks.tolist(), minibatches)
+
+
+def test_behave_statistics_of_the_worked_ratios() -> None:
+    # rho .4, 1, 3: section 11's row of the table.
+    found = report(tally(tokens=3, rho=4.4, rho_squared=10.16, behave_k3=0.3163 + 0.0 + 0.9014))
+    assert found[Stat.BEHAVE_KL] == pytest.approx(0.4059, abs=1e-4)
+    assert found[Stat.BEHAVE_CHI2_TOKEN] == pytest.approx(2.3867, abs=1e-4)
+    assert found[Stat.BEHAVE_ESS] == pytest.approx(0.6352, abs=1e-4)
+
+
+def test_means_over_nothing_are_left_out() -> None:
+    found = report(stats.Tally(torch.device("cpu")))
+    assert Stat.MISMATCH_KL not in found
+    assert Stat.RATIO_MEAN not in found
+    assert found[Stat.MISMATCH_TOKENS] == 0.0
+
+
+def test_facts_of_the_batch_count_in_the_first_epoch_only() -> None:
+    total = stats.Tally(torch.device("cpu"))
+    part = tally(tokens=3, mismatch_tokens=2, update_tokens=3, loss=0.5)
+    total.add(part, batch_facts=True, mismatch=True)
+    total.add(part, batch_facts=False, mismatch=False)
+    assert float(total.sums[Sum.TOKENS]) == 3.0
+    assert float(total.sums[Sum.MISMATCH_TOKENS]) == 2.0
+    assert float(total.sums[Sum.UPDATE_TOKENS]) == 6.0
+    assert report(total, updates=2)[Stat.LOSS] == 0.5
+
+
+def test_mismatch_alone_can_be_left_out() -> None:
+    total = stats.Tally(torch.device("cpu"))
+    total.add(tally(tokens=3, mismatch_tokens=2), batch_facts=True, mismatch=False)
+    assert [float(total.sums[index]) for index in (Sum.TOKENS, Sum.MISMATCH_TOKENS)] == [3.0, 0.0]
+
+
+def test_maxima_do_not_add_up() -> None:
+    total = stats.Tally(torch.device("cpu"))
+    for ratio in (1.5, 1.2):
+        part = stats.Tally(torch.device("cpu"))
+        part.put({}, {Peak.RATIO: torch.tensor(ratio)})
+        total.add(part, batch_facts=True, mismatch=True)
+    assert report(total)[Stat.RATIO_MAX] == 1.5
+
+
+def test_masked_share_holds_both_reasons() -> None:
+    assert report(tally(tokens=10, correction_masked=2, truncated_masked=3))[Stat.MASKED_RATIO] == 0.5

@@ -1,0 +1,180 @@
+"""The order of a step's events, at the end, on a stop, and after a restart."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from rljob_api import names, types
+from rljob_testing.clock import FakeClock
+from rljob_testing.trainer_makers import make_header
+from rljob_workers.trainer import learner, publish, train
+
+Stat = names.StepStat
+Answer = tuple[types.BatchHeader, list[types.MicroBatch]]
+
+
+class Script:
+    """Every collaborator of the loop at once; each call is an event, and takes time where a real one would."""
+
+    def __init__(self, *, last: int, stop_at: int | None = None) -> None:
+        self.events: list[str] = []
+        self.clock = FakeClock()
+        self.stats: dict[int, Mapping[str, float]] = {}
+        self.waits: dict[str, float] = {}
+        self._last, self._stop_at = last, stop_at
+
+    def fetch(self, step: int) -> Answer:
+        self.clock.tick(2.0)
+        if step == self._stop_at:
+            return types.BatchHeader(kind=names.BatchKind.STOP, step=step), []
+        if step > self._last:
+            return types.BatchHeader(kind=names.BatchKind.FINISHED, step=step), []
+        self.events.append(f"fetch {step}")
+        return make_header(step=step, minibatches=[types.Minibatch(num_tokens=1, num_rows=1)]), []
+
+    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+        self.events.append(f"commit {step}")
+        self.stats[step] = stats
+        assert finished_at - started_at == 5.0
+
+    def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
+        self.events.append(f"committed {uri}{' final' if final else ''} after {seconds:.0f}")
+
+    def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> learner.Learned:
+        self.events.append(f"learn {header.step}")
+        self.clock.tick(5.0)
+        return learner.Learned(stats={Stat.LOSS: 0.5}, nonfinite_values=0.0, nonfinite_norms=0, masked={})
+
+    def publish(self, step: int) -> publish.Blocked:
+        self.events.append(f"publish {step}")
+        return publish.Blocked(wait_s=3.0, export_s=1.0)
+
+    def flush(self) -> None:
+        self.events.append("flush")
+
+    def save(self, step: int) -> None:
+        self.events.append(f"save {step}")
+        self.clock.tick(7.0)
+
+    def uri(self, step: int) -> str:
+        return f"c{step}"
+
+    def export(self) -> None:
+        self.events.append("export")
+
+    def prune(self) -> None:
+        self.events.append("prune")
+
+    def step(self, step: int, learned: learner.Learned, stats: Mapping[Stat, float]) -> None:
+        self.events.append(f"meter {step}")
+
+    def waited(self, reason: str, seconds: float) -> None:
+        self.waits[reason] = self.waits.get(reason, 0.0) + seconds
+
+    def checkpointed(self, seconds: float, now: float) -> None:
+        self.events.append("metered checkpoint")
+
+
+def run(
+    script: Script, *, publish_every: int = 1, checkpoint_every: int = 0, completed: int = 0, reports: bool = True
+) -> names.ExitCode:
+    loop = train.StepLoop(
+        config=train.LoopConfig(publish_every=publish_every, checkpoint_every=checkpoint_every, export=True),
+        feed=script,
+        learner=script,
+        publisher=script,
+        checkpoints=script,
+        meter=script if reports else None,
+        clock=script.clock,
+        completed=completed,
+    )
+    return loop.run()
+
+
+def test_a_step_is_committed_before_its_version_exists_and_saved_after_it() -> None:
+    script = Script(last=1)
+    assert run(script, checkpoint_every=1) is names.ExitCode.OK
+    assert script.events[:8] == [
+        "fetch 1",
+        "learn 1",
+        "commit 1",
+        "meter 1",
+        "publish 1",
+        "save 1",
+        "committed c1 after 7",
+        "metered checkpoint",
+    ]
+
+
+def test_the_end_is_published_exported_and_committed_last() -> None:
+    script = Script(last=1)
+    assert run(script) is names.ExitCode.OK
+    assert script.events[4:] == [
+        "publish 1",
+        "flush",
+        "export",
+        "save 1",
+        "committed c1 final after 7",
+        "metered checkpoint",
+        "prune",
+    ]
+
+
+def test_a_checkpoint_of_the_last_step_is_not_written_twice() -> None:
+    script = Script(last=2)
+    run(script, checkpoint_every=2)
+    assert script.events.count("save 2") == 1
+    assert [event for event in script.events if event.startswith("committed")] == [
+        "committed c2 after 7",
+        "committed c2 final after 0",
+    ]
+
+
+def test_a_last_step_between_publishes_is_published_at_the_end() -> None:
+    script = Script(last=3)
+    run(script, publish_every=2)
+    assert [event for event in script.events if event.startswith("publish")] == ["publish 2", "publish 3"]
+
+
+def test_a_stop_saves_the_completed_step_and_says_that_the_run_can_go_on() -> None:
+    script = Script(last=9, stop_at=3)
+    assert run(script) is names.ExitCode.STOPPED_ON_REQUEST
+    assert script.events[-5:] == ["flush", "save 2", "committed c2 after 7", "metered checkpoint", "prune"]
+    assert "export" not in script.events
+
+
+def test_a_stop_right_after_a_checkpoint_or_before_the_first_step_writes_nothing() -> None:
+    for script, completed in ((Script(last=9, stop_at=1), 0), (Script(last=9, stop_at=5), 4)):
+        assert run(script, completed=completed) is names.ExitCode.STOPPED_ON_REQUEST
+        assert script.events == ["flush"]
+
+
+def test_a_restart_goes_on_after_the_loaded_step() -> None:
+    script = Script(last=6)
+    run(script, completed=4)
+    assert [event for event in script.events if event.startswith("fetch")] == ["fetch 5", "fetch 6"]
+
+
+def test_waiting_and_what_happens_behind_a_step_are_reported_with_the_next_one() -> None:
+    script = Script(last=2)
+    run(script, checkpoint_every=1)
+    assert script.stats[1] == {"policy/loss": 0.5, "wait_s": 2.0}
+    assert script.stats[2] == {"policy/loss": 0.5, "wait_s": 2.0, "publish_s": 4.0, "checkpoint_s": 7.0}
+    assert script.waits == {"batch": 4.0, "publish": 6.0}
+
+
+def test_other_ranks_do_the_same_work_and_tell_the_coordinator_nothing() -> None:
+    script = Script(last=1)
+    run(script, checkpoint_every=1, reports=False)
+    assert script.events == ["fetch 1", "learn 1", "publish 1", "save 1", "prune", "flush", "export", "prune"]
+
+
+def test_the_first_failure_ends_the_loop() -> None:
+    class Broken(Script):
+        def publish(self, step: int) -> publish.Blocked:
+            raise OSError("store is gone")
+
+    script = Broken(last=3)
+    with pytest.raises(OSError, match="store is gone"):
+        run(script)
+    assert script.events == ["fetch 1", "learn 1", "commit 1", "meter 1"]

@@ -1,0 +1,47 @@
+"""`rljob-coordinator --config role.json`: the run's ledger, batches and weight registry. `--check` validates the data
+only.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from rljob_api import names, roles
+from rljob_workers.runtime import boot
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the coordinator and return its exit code: 0 stopped in order, 2 the check found problems, 75, 78 as
+    elsewhere.
+    """
+    invocation = boot.parse(
+        roles.CoordinatorConfig,
+        program="rljob-coordinator",
+        about="Leases prompts, keeps the ledger, packs batches and serves weight versions of one RL run.",
+        argv=argv,
+    )
+    if invocation.check:
+        return check(invocation.config)
+    boot.configure_process(invocation.config)
+    if invocation.config.cpu_affinity:
+        os.sched_setaffinity(0, invocation.config.cpu_affinity)
+    # After parsing: --help and --check need none of it.
+    from rljob_workers.coordinator import process
+
+    return boot.run_main(lambda: asyncio.run(process.serve(invocation.config, invocation.config_path)))
+
+
+def check(config: roles.CoordinatorConfig) -> int:
+    """Print one line per problem of the data sources and return 2, or 0 if there is none."""
+    from rljob_workers.data import records
+
+    suites = [suite.source for suite in config.evaluation.suites]
+    problems = records.check_sources(config.data.train) + records.check_sources(suites)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

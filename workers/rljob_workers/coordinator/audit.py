@@ -1,0 +1,186 @@
+"""Checks a ledger against the promises that the design makes: `python -m rljob_workers.coordinator.audit STATE_DIR`.
+
+Reads only. Prints one violation a line and exits 1 if there is any. What is checked:
+- every accepted submission is in exactly one step of the surviving history, waits for one, or was dropped with a
+reason;
+- steps are without gaps, hold each group once, and no group of another kind or state;
+- no consumed group is older than the bound, by the recorded token versions;
+- payloads agree with their groups: true sizes, no infrastructure failure as a row, ages recomputed from tokens;
+- prompts were first drawn in the order of (epoch, position), each place once, and groups were leased in queue order;
+- version ids are without gaps, steps of versions that were not superseded never fall, a version is served after it
+exists.
+"""
+
+import argparse
+import itertools
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+
+from rljob_api import codec, names, types
+from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator.transitions import base
+
+_STATES_OF_ACCEPTED = (names.GroupState.SUBMITTED, names.GroupState.PACKED, names.GroupState.TRAINED)
+
+
+def audit(database: base.Database, *, max_off_policy_steps: int) -> list[str]:
+    """Return all violations of a ledger, as sentences."""
+    checks = (
+        _accepted_once(database),
+        _steps(database),
+        _ages(database, max_off_policy_steps),
+        _payloads(database),
+        _order(database),
+        _versions(database),
+        _leases(database),
+    )
+    return list(itertools.chain.from_iterable(checks))
+
+
+def _accepted_once(database: base.Database) -> Iterator[str]:
+    """Promise 1: acknowledged is not lost."""
+    accepted = database.all(
+        "SELECT a.group_id, a.attempt, g.state, g.attempt AS now, g.step, g.drop_reason FROM answers a"
+        " LEFT JOIN groups g ON g.group_id = a.group_id WHERE a.outcome = ?",
+        names.TrajectoryOutcome.ACCEPTED,
+    )
+    for row in accepted:
+        name = f"group {row['group_id']}, accepted at attempt {row['attempt']},"
+        if row["state"] is None:
+            yield f"{name} is not in the ledger"
+        elif row["state"] == names.GroupState.DROPPED:
+            if not row["drop_reason"]:
+                yield f"{name} was dropped without a reason"
+        elif row["state"] not in _STATES_OF_ACCEPTED or row["now"] != row["attempt"]:
+            yield f"{name} is {row['state']} at attempt {row['now']}"
+    for row in database.all("SELECT group_id, COUNT(*) AS n FROM answers WHERE outcome = 'accepted' GROUP BY group_id"):
+        if row["n"] > 1:
+            yield f"group {row['group_id']} was accepted {row['n']} times"
+    sql = "SELECT group_id FROM groups WHERE kind = 'train' AND state IN ('submitted', 'packed', 'trained')"
+    known = {row["group_id"] for row in accepted}
+    for row in database.all(sql):
+        if row["group_id"] not in known:
+            yield f"group {row['group_id']} counts although no submission of it was accepted"
+
+
+def _steps(database: base.Database) -> Iterator[str]:
+    """Each step holds its groups once, in places 0, 1, 2, ...; a trained step never follows an untrained one."""
+    steps = database.all("SELECT * FROM steps ORDER BY step")
+    numbers = [row["step"] for row in steps]
+    if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        yield f"steps have gaps: {numbers}"
+    states = [row["state"] for row in steps]
+    if "packed" in states and "trained" in states[states.index("packed") :]:
+        yield "a trained step follows one that is not trained"
+    for step in steps:
+        groups = database.all("SELECT * FROM groups WHERE step = ? ORDER BY step_position", step["step"])
+        if [row["step_position"] for row in groups] != list(range(step["num_groups"])):
+            yield f"step {step['step']} holds {len(groups)} groups, {step['num_groups']} were packed"
+        for group in groups:
+            if group["state"] != step["state"] or group["kind"] != names.GroupKind.TRAIN:
+                where = f"in {step['state']} step {step['step']}"
+                yield f"group {group['group_id']} {where} is {group['kind']}, {group['state']}"
+    known = set(numbers)
+    for row in database.all("SELECT group_id, state, step FROM groups WHERE kind = 'train'"):
+        if (row["step"] is not None) != (row["state"] in ("packed", "trained")):
+            yield f"group {row['group_id']} is {row['state']} with step {row['step']}"
+        elif row["step"] is not None and row["step"] not in known:
+            yield f"group {row['group_id']} is in step {row['step']}, which is not recorded"
+
+
+def _ages(database: base.Database, bound: int) -> Iterator[str]:
+    """Promise 4."""
+    for row in database.all("SELECT group_id, step, min_step FROM groups WHERE step IS NOT NULL"):
+        age = row["step"] - 1 - row["min_step"]
+        if not 0 <= age <= bound:
+            yield f"group {row['group_id']} has age {age} in step {row['step']}, the bound is {bound}"
+
+
+def _payloads(database: base.Database) -> Iterator[str]:
+    """Promises 2 and 3, as far as payloads are still kept."""
+    steps = {row["version"]: row["step"] for row in database.all("SELECT version, step FROM versions")}
+    rows = database.all(
+        "SELECT p.group_id, p.attempt AS sent, p.data, g.* FROM payloads p JOIN groups g USING (group_id)"
+    )
+    for row in rows:
+        group = codec.decode_group(bytes(row["data"]))
+        name = f"group {row['group_id']}"
+        members = {member.sample_index for member in group.trajectories}
+        if len(members) != row["num_rows"] or len(group.trajectories) != row["num_rows"]:
+            yield f"{name} has {len(members)} members, {row['num_rows']} were recorded"
+        if any(member.verdict.reason is names.VerdictReason.INFRA_FAILURE for member in group.trajectories):
+            yield f"{name} holds an infrastructure failure as a scored row"
+        if members & {failure.sample_index for failure in group.failures}:
+            yield f"{name} has a member that is both scored and failed"
+        versions = {v for member in group.trajectories for v in member.versions if v != types.NO_VERSION}
+        if versions - steps.keys():
+            yield f"{name} has tokens of unknown versions {sorted(versions - steps.keys())}"
+        elif min(steps[v] for v in versions) != row["min_step"]:
+            yield f"{name} was recorded with oldest step {row['min_step']}, its tokens say otherwise"
+
+
+def _order(database: base.Database) -> Iterator[str]:
+    """Promise 6: the first use of each prompt follows the cursor without gaps, and first leases follow the queue."""
+    drawn = database.all(
+        "SELECT group_id, epoch, position FROM groups WHERE kind = 'train' AND parent IS NULL ORDER BY queue_key"
+    )
+    for before, after in itertools.pairwise(drawn):
+        follows = (before["epoch"], before["position"] + 1) == (after["epoch"], after["position"])
+        turns = (before["epoch"] + 1, 0) == (after["epoch"], after["position"])
+        if not (follows or turns):
+            yield f"group {after['group_id']} was not drawn right after {before['group_id']}"
+    leased = database.all(
+        "SELECT group_id, lease_order FROM groups"
+        " WHERE kind = 'train' AND parent IS NULL AND lease_order IS NOT NULL ORDER BY queue_key"
+    )
+    for before, after in itertools.pairwise(leased):
+        if before["lease_order"] > after["lease_order"]:
+            yield f"group {after['group_id']} was leased before {before['group_id']}, which stands before it"
+
+
+def _versions(database: base.Database) -> Iterator[str]:
+    rows = database.all("SELECT * FROM versions ORDER BY version")
+    if [row["version"] for row in rows] != list(range(len(rows))):
+        yield f"version ids have gaps: {[row['version'] for row in rows]}"
+    current = [row for row in rows if not row["superseded"]]
+    for before, after in itertools.pairwise(current):
+        if after["step"] < before["step"]:
+            later, earlier = (f"{row['version']} of step {row['step']}" for row in (after, before))
+            yield f"version {later} follows {earlier}"
+
+
+def _leases(database: base.Database) -> Iterator[str]:
+    for row in database.all(
+        "SELECT g.group_id, g.state, COUNT(l.lease_id) AS n FROM groups g"
+        " LEFT JOIN leases l ON l.group_id = g.group_id AND l.state = 'open' GROUP BY g.group_id"
+    ):
+        if row["n"] != (1 if row["state"] == names.GroupState.LEASED else 0):
+            yield f"group {row['group_id']} is {row['state']} and has {row['n']} open leases"
+    sql = "SELECT lease_id, floor_step, granted_step FROM leases WHERE granted_step < floor_step"
+    for row in database.all(sql):
+        yield f"lease {row['lease_id']} needs step {row['floor_step']}, its worker served {row['granted_step']}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the violations of a state directory's ledger; 0 if there is none, 1 otherwise."""
+    parser = argparse.ArgumentParser(
+        prog="rljob-audit", description="Check a coordinator's ledger against its promises."
+    )
+    parser.add_argument("state_dir", type=pathlib.Path)
+    parser.add_argument("--max-off-policy-steps", type=int, help="the bound; default: the one that the ledger recorded")
+    arguments = parser.parse_args(argv)
+    database = ledgers.SqliteDatabase(arguments.state_dir / "ledger.sqlite", read_only=True)
+    bound = arguments.max_off_policy_steps
+    if bound is None:
+        row = database.one("SELECT value FROM meta WHERE key = 'max_off_policy_steps'")
+        bound = int(row["value"]) if row is not None else 0
+    violations = audit(database, max_off_policy_steps=bound)
+    database.close()
+    for violation in violations:
+        sys.stdout.write(f"{violation}\n")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

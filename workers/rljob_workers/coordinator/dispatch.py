@@ -1,0 +1,202 @@
+"""The rollouts' conversation: register, lease, heartbeat, submit, release. The ledger decides; this waits and
+reports.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from rljob_api import errors, names, roles, types
+from rljob_workers.coordinator import core, pods, seeds, status, tasks, versions
+from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator.transitions import queue
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A Register call."""
+
+    role: names.Role
+    pod: str
+    boot_id: str
+    attempt: int
+    rank: int
+    resume_step: int
+    initial_state_hash: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A Heartbeat call."""
+
+    lease_ids: Sequence[str]
+    serving_version: int
+    receiver_state: str
+    load: types.RolloutLoad
+    syncs: Sequence[types.WeightSync]
+    draining: bool
+
+
+class Dispatch:
+    """Answers the `Work` service."""
+
+    def __init__(self, parts: core.Core) -> None:
+        """Keep the shared parts."""
+        self._core = parts
+        self._live: set[int] = set()
+
+    async def register(self, call: Registration) -> types.Session:
+        """Open a session; a newer process or trainer attempt fences the older, whose leases are offered again at
+        once.
+        """
+        now = self._core.clock.now()
+
+        def open_session(ledger: ledgers.Ledger) -> tuple[types.SessionToken, list[str], versions.Known]:
+            ledger.agree_on_initial_state(call.initial_state_hash)
+            token, replaced = ledger.open_session(
+                role=call.role, pod=call.pod, boot_id=call.boot_id, attempt=call.attempt, rank=call.rank,
+                resume_step=call.resume_step, now=now,
+            )  # fmt: skip
+            for old in replaced:
+                ledger.lose_all_of(old, now=now)
+            if call.role is names.Role.TRAINER:
+                ledger.begin_attempt(
+                    attempt=call.attempt, rank=call.rank, resume_step=call.resume_step, replaced=bool(replaced), now=now
+                )
+            elif replaced:
+                ledger.note({"kind": "restart", "at": now, "role": call.role, "pod": call.pod})
+            return token, replaced, ledger.head()
+
+        token, replaced, head = await self._core.ledger.run(open_session)
+        known = pods.Pod(token=token, role=call.role, pod=call.pod, attempt=call.attempt, rank=call.rank, last_seen=now)
+        self._core.pods.add(known, replaced=replaced)
+        return types.Session(
+            token=token,
+            head_version=types.VersionId(head.version),
+            head_step=head.step,
+            heartbeat_s=self._core.config.heartbeat_s,
+        )
+
+    async def lease(self, *, token: str, capacity: int, serving_version: int, wait_s: float) -> types.LeaseGrant:
+        """Long poll for leases; answers at once when there are any, or when the run is finished."""
+        end = self._core.clock.monotonic() + wait_s
+        while True:
+            mark = self._core.changes.mark
+            self._core.pods.seen(token, now=self._core.clock.now())
+            leases, reason, finished = await self._core.ledger.run(
+                lambda ledger: self._lease(ledger, token, capacity, serving_version)
+            )
+            left_s = end - self._core.clock.monotonic()
+            if leases or finished or left_s <= 0:
+                return types.LeaseGrant(leases=leases, wait_reason="" if leases else reason, finished=finished)
+            await self._core.changes.wait(mark, left_s)
+
+    def _lease(
+        self, ledger: ledgers.Ledger, token: str, capacity: int, serving_version: int
+    ) -> tuple[list[types.GroupLease], str, bool]:
+        leases, reason = ledger.lease(
+            token=token,
+            capacity=capacity,
+            serving_version=serving_version,
+            take=self._core.order.take,
+            now=self._core.clock.now(),
+        )
+        finished = not leases and status.is_finished(self._core.config, ledger.completion())
+        return [self._group_lease(lease) for lease in leases], str(reason or ""), finished
+
+    def _group_lease(self, lease: queue.Lease) -> types.GroupLease:
+        evaluating = lease.kind is names.GroupKind.EVALUATION
+        config = self._core.config
+        return types.GroupLease(
+            lease_id=lease.lease_id,
+            group_id=lease.group_id,
+            kind=lease.kind,
+            attempt=lease.attempt,
+            deadline_s=config.lease_s,
+            prompt=self._core.record(lease.ref, evaluating=evaluating),
+            group_size=lease.group_size,
+            sampling=sampling(config.evaluation.sampling if evaluating else config.sampling),
+            seed=tasks.group_seed(seed=_seed(config, evaluating=evaluating), ref=lease.ref, attempt=lease.attempt),
+            version_floor_step=lease.floor_step,
+            pinned_version=None if lease.pinned_version is None else types.VersionId(lease.pinned_version),
+        )
+
+    async def heartbeat(self, token: str, report: Report) -> types.HeartbeatOrder:
+        """Renew leases, take the report, and say what to cancel and which version to serve."""
+        now = self._core.clock.now()
+        known = self._core.pods.report(
+            token, serving_version=report.serving_version, receiver_state=report.receiver_state, load=report.load,
+            draining=report.draining, now=now,
+        )  # fmt: skip
+
+        def beat(ledger: ledgers.Ledger) -> tuple[list[types.LeaseId], int, bool]:
+            cancel = ledger.renew(token=token, lease_ids=report.lease_ids, now=now)
+            name = ledger.check_session(token, names.Role.ROLLOUT)["pod"]
+            for sync in report.syncs:
+                ledger.note_sync(pod=name, sync=sync, now=now)
+            if known is not None:
+                self._note_live(ledger, known, now)
+            head, running = ledger.head(), ledger.running_evaluation()
+            load = versions.version_to_load(head=head.version, evaluating=None if running is None else running.version)
+            return cancel, load, status.is_finished(self._core.config, ledger.completion())
+
+        cancel, load, finished = await self._core.ledger.run(beat)
+        return types.HeartbeatOrder(drain=False, cancel=cancel, load_version=types.VersionId(load), finished=finished)
+
+    def _note_live(self, ledger: ledgers.Ledger, pod: pods.Pod, now: float) -> None:
+        version = ledger.version(pod.serving_version)
+        if version is None or version.version in self._live:
+            return
+        config = self._core.config
+        ready = pods.is_ready(
+            pod, serving_step=version.step, head_step=ledger.head().step,
+            bound=config.staleness.max_off_policy_steps, now=now, silent_s=status.silent_s(config),
+        )  # fmt: skip
+        if ready:
+            ledger.mark_live(version.version, now=now)
+            self._live.add(version.version)
+
+    async def submit(self, token: str, group: types.PromptGroup) -> types.SubmitAnswer:
+        """Accept a group, or say why not; what is answered is durable."""
+        now = self._core.clock.now()
+        self._core.pods.seen(token, now=now)
+        return await self._core.ledger.run(
+            lambda ledger: ledger.accept(
+                token=token, group=group, filter_config=self._core.config.algorithm.filter, now=now
+            )
+        )
+
+    async def release(self, *, token: str, lease_id: str, reason: str) -> bool:
+        """Take a lease back."""
+        now = self._core.clock.now()
+        return await self._core.ledger.run(
+            lambda ledger: ledger.release(token=token, lease_id=lease_id, reason=reason, now=now)
+        )
+
+
+def _seed(config: roles.CoordinatorConfig, *, evaluating: bool) -> int:
+    return seeds.derive("evaluation", config.seed) if evaluating else config.seed
+
+
+def sampling(config: roles.SamplingConfig) -> types.Sampling:
+    """Return the wire type of a sampling config."""
+    return types.Sampling(
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        min_p=config.min_p,
+        max_tokens=config.max_tokens,
+        min_tokens=config.min_tokens,
+        stop=config.stop,
+        stop_token_ids=config.stop_token_ids,
+        ignore_eos=config.ignore_eos,
+        greedy=config.greedy,
+        include_stop=config.include_stop,
+    )
+
+
+def role_of(name: str) -> names.Role:
+    """Return a role by name. Raises WireError for an unknown one."""
+    try:
+        return names.Role(name)
+    except ValueError as error:
+        raise errors.WireError(f"{name!r} is no role; known: {', '.join(names.Role)}") from error

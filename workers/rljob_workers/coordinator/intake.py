@@ -1,0 +1,138 @@
+"""What becomes of a submitted group. Pure: facts in, one judgement out; the ledger carries it out in one
+transaction.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+
+from rljob_api import names, roles, types
+from rljob_workers.coordinator import filters, limits, staleness
+
+
+class Requeue(enum.Enum):
+    """What happens to the prompt. NEXT_ATTEMPT keeps the group; HEAD and TAIL make a new group for the prompt."""
+
+    NO = "no"
+    NEXT_ATTEMPT = "next_attempt"
+    HEAD = "head"
+    TAIL = "tail"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The answer, and what follows from it. `drop` is set where the group ends; `infra` and `data` are charged
+    attempts.
+    """
+
+    outcome: names.TrajectoryOutcome
+    detail: str = ""
+    drop: names.DropReason | None = None
+    requeue: Requeue = Requeue.NO
+    infra: int = 0
+    data: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the ledger knows of the group at submission. `batch_index` is V of the next batch that could take it."""
+
+    kind: names.GroupKind
+    group_size: int
+    infra_attempts: int
+    data_attempts: int
+    batch_index: int
+    version_steps: Mapping[int, int]
+    pinned_version: int | None = None
+
+
+def problem(group: types.PromptGroup, facts: Facts) -> str:
+    """Return what is wrong with a group's form, empty if nothing: members must be complete and versions known."""
+    members = sorted(
+        [row.sample_index for row in group.trajectories] + [failure.sample_index for failure in group.failures]
+    )
+    if members != list(range(facts.group_size)):
+        return f"members {members} are not 0..{facts.group_size - 1}, each once"
+    for row in group.trajectories:
+        if row.verdict.reward is None:
+            return f"member {row.sample_index} has a verdict without a reward but is no failure"
+        unknown = {v for v in row.versions if v != types.NO_VERSION and v not in facts.version_steps}
+        if unknown:
+            return f"member {row.sample_index} has tokens of unknown versions {sorted(unknown)}"
+        foreign = {v for v in row.versions if v not in (types.NO_VERSION, facts.pinned_version)}
+        if facts.pinned_version is not None and foreign:
+            return f"member {row.sample_index} has tokens of versions {sorted(foreign)}, not {facts.pinned_version}"
+    return ""
+
+
+def step_range(rows: Sequence[types.Trajectory], version_steps: Mapping[int, int]) -> tuple[int, int]:
+    """Return the smallest and the largest version step over all sampled tokens of all rows."""
+    versions = {version for row in rows for version in row.versions if version != types.NO_VERSION}
+    steps = {version_steps[version] for version in versions}
+    return min(steps), max(steps)
+
+
+def judge(
+    group: types.PromptGroup, facts: Facts, *, bounds: limits.Limits, filter_config: roles.FilterConfig
+) -> Judgement:
+    """Return what becomes of the group. An infrastructure failure is masked and retried, never scored."""
+    wrong = problem(group, facts)
+    if wrong:
+        return _failed(facts, bounds, infra=False, outcome=names.TrajectoryOutcome.INVALID, detail=wrong)
+    good, infra = len(group.trajectories), any(failure.infra for failure in group.failures)
+    evaluation = facts.kind is names.GroupKind.EVALUATION
+    needed = facts.group_size if evaluation else min(facts.group_size, staleness.smallest_group(bounds))
+    if good < needed:
+        detail = f"{good} of {facts.group_size} members, {needed} needed"
+        return _failed(facts, bounds, infra=infra, outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
+    if evaluation:
+        return Judgement(outcome=names.TrajectoryOutcome.RECORDED)
+    reason = filters.rejection(filter_config, [metric(row, filter_config.metric) for row in group.trajectories])
+    if reason is not None:
+        return Judgement(outcome=names.TrajectoryOutcome.FILTERED, detail=str(reason), drop=reason)
+    oldest, newest = step_range(group.trajectories, facts.version_steps)
+    if newest > facts.batch_index:
+        detail = f"a token of step {newest}, which was undone; the next batch is {facts.batch_index}"
+        return Judgement(
+            outcome=names.TrajectoryOutcome.STALE, detail=detail, drop=names.DropReason.REWOUND, requeue=Requeue.HEAD
+        )
+    if staleness.is_stale(bounds, batch_index=facts.batch_index, min_step=oldest):
+        detail = f"oldest token of step {oldest} for batch {facts.batch_index}"
+        return Judgement(
+            outcome=names.TrajectoryOutcome.STALE, detail=detail, drop=names.DropReason.STALE, requeue=Requeue.HEAD
+        )
+    return Judgement(outcome=names.TrajectoryOutcome.ACCEPTED)
+
+
+def metric(row: types.Trajectory, name: str) -> float:
+    """Return the raw reward that filters look at: the weighted sum, or one named reward (0 if the verdict lacks it)."""
+    return row.raw_reward if name == "sum" else float(row.verdict.parts.get(name, 0.0))
+
+
+def lost(facts: Facts, bounds: limits.Limits, detail: str) -> Judgement:
+    """Return what becomes of a group whose lease expired, was released or belonged to a process that is gone."""
+    return _failed(facts, bounds, infra=True, outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
+
+
+def _failed(
+    facts: Facts, bounds: limits.Limits, *, infra: bool, outcome: names.TrajectoryOutcome, detail: str
+) -> Judgement:
+    """Another attempt while the budget lasts. An infra-exhausted prompt starts afresh at the tail, a data-exhausted
+    one ends.
+    """
+    spent = (facts.infra_attempts if infra else facts.data_attempts) + 1
+    budget = bounds.max_infra_attempts if infra else bounds.max_data_attempts
+    charged = {"infra": int(infra), "data": int(not infra)}
+    if spent < budget:
+        return Judgement(
+            outcome=outcome, detail=detail, requeue=Requeue.NEXT_ATTEMPT, infra=charged["infra"], data=charged["data"]
+        )
+    again = infra and facts.kind is names.GroupKind.TRAIN
+    return Judgement(
+        outcome=outcome,
+        detail=detail,
+        drop=names.DropReason.INFRA_EXHAUSTED if infra else names.DropReason.DATA_EXHAUSTED,
+        requeue=Requeue.TAIL if again else Requeue.NO,
+        infra=charged["infra"],
+        data=charged["data"],
+    )

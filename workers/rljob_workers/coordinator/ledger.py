@@ -1,0 +1,220 @@
+"""The ledger: the only durable state besides checkpoints. SQLite in WAL mode, one connection, one thread, one writer.
+
+Group states: QUEUED > LEASED > SUBMITTED > PACKED > TRAINED, or DROPPED(reason). The transitions are the methods of
+`Ledger` (by subject in `transitions/`); each is one transaction whose UPDATE names the state it expects, and nobody
+else writes. Durability: synchronous=FULL, so a commit is on the disk before its answer leaves; an acknowledged
+trajectory survives kill -9 and the loss of power. NORMAL would survive the first only. The price is one fsync a
+commit, and `LedgerThread` commits whatever waits for it together. The file lies on a local or block volume: WAL does
+not work on a network file system.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import pathlib
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar, cast
+
+from rljob_api import errors
+from rljob_workers.coordinator import limits
+from rljob_workers.coordinator.transitions import base, facts
+
+T = TypeVar("T")
+SCHEMA_VERSION = 1
+_SCHEMA = pathlib.Path(__file__).with_name("ledger_schema.sql")
+_MAX_TOGETHER = 64
+
+
+class SqliteDatabase:
+    """One connection. Not for use by several threads at once."""
+
+    def __init__(self, path: pathlib.Path, *, read_only: bool = False) -> None:
+        """Open or create the file. Raises LedgerError if it is no ledger or was made by another schema."""
+        mode = "ro" if read_only else "rwc"
+        self._connection = sqlite3.connect(
+            f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
+        )
+        self._connection.row_factory = sqlite3.Row
+        self._depth = 0
+        if not read_only:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._create()
+
+    def _create(self) -> None:
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            schema = _SCHEMA.read_text(encoding="utf-8")
+            self._connection.executescript(f"BEGIN;\n{schema}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;")
+        elif version != SCHEMA_VERSION:
+            raise errors.LedgerError(f"the ledger has schema {version}, this program reads {SCHEMA_VERSION}")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit at the end, undo on any exception; nested ones are savepoints."""
+        name = f"level{self._depth}"
+        self._connection.execute(f"SAVEPOINT {name}" if self._depth else "BEGIN")
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            self._depth -= 1
+            self._connection.execute(f"ROLLBACK TO {name}" if self._depth else "ROLLBACK")
+            if self._depth:
+                self._connection.execute(f"RELEASE {name}")
+            raise
+        self._depth -= 1
+        self._connection.execute(f"RELEASE {name}" if self._depth else "COMMIT")
+
+    def all(self, sql: str, *params: object) -> list[base.Row]:
+        """Return all rows."""
+        return cast(list[base.Row], self._connection.execute(sql, params).fetchall())
+
+    def one(self, sql: str, *params: object) -> base.Row | None:
+        """Return the first row or None."""
+        return cast(base.Row | None, self._connection.execute(sql, params).fetchone())
+
+    def change(self, sql: str, *params: object) -> int:
+        """Run a statement and return how many rows it changed."""
+        return self._connection.execute(sql, params).rowcount
+
+    def many(self, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
+        """Run a statement once per row."""
+        self._connection.executemany(sql, rows)
+
+    @property
+    def num_changes(self) -> int:
+        """Return how many rows this connection has changed; a commit without change notifies nobody."""
+        return self._connection.total_changes
+
+    def close(self) -> None:
+        """Close the connection; the last one folds the log into the file."""
+        self._connection.close()
+
+
+class Ledger(facts.Views):
+    """All transitions on one database. Synchronous; `LedgerThread` is its asyncio face."""
+
+    def __init__(self, path: pathlib.Path, bounds: limits.Limits, *, now: float) -> None:
+        """Open or create the ledger at `path`. Raises LedgerError for another schema."""
+        self._sqlite = SqliteDatabase(path)
+        super().__init__(self._sqlite, bounds)
+        with self._sqlite.transaction():
+            self.ensure_initial_version(now=now)
+            if self.meta("created_at") is None:
+                self.set_meta("created_at", repr(now))
+
+    @property
+    def num_changes(self) -> int:
+        """Return how many rows were changed through this object."""
+        return self._sqlite.num_changes
+
+    def close(self) -> None:
+        """Close the file."""
+        self._sqlite.close()
+
+
+class LedgerThread:
+    """Runs calls on the ledger's thread, in order. Calls that wait together share one commit; each stays atomic."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        on_change: Callable[[], None],
+        on_commit: Callable[[float], None],
+        path: pathlib.Path,
+    ) -> None:
+        """`on_change` is called on the thread after a commit that changed something, `on_commit` with its seconds."""
+        self._ledger, self._on_change, self._on_commit, self._path = ledger, on_change, on_commit, path
+        self._calls: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
+        self._thread.start()
+
+    async def run(self, call: Callable[[Ledger], T]) -> T:
+        """Return what `call` returns once it is durable. Errors of the call reach the caller and undo that call
+        alone.
+        """
+        pending: _Call[T] = _Call(call)
+        self._calls.put(pending)
+        return await asyncio.wrap_future(pending.future)
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the size of the file and its log."""
+        files = (self._path, self._path.with_name(self._path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def close(self) -> None:
+        """Finish what was asked, end the thread and close the file."""
+        self._calls.put(None)
+        self._thread.join()
+        self._ledger.close()
+
+    def _work(self) -> None:
+        while (first := self._calls.get()) is not None:
+            batch, ends = [first], False
+            while len(batch) < _MAX_TOGETHER and not self._calls.empty():
+                following = self._calls.get()
+                if following is None:
+                    ends = True
+                    break
+                batch.append(following)
+            self._commit(batch)
+            if ends:
+                return
+
+    def _commit(self, batch: "list[_Call[Any]]") -> None:
+        before, started = self._ledger.num_changes, time.monotonic()
+        try:
+            with self._ledger.transaction():
+                for call in batch:
+                    call.run(self._ledger)
+        except sqlite3.Error as error:
+            # Nothing of the batch was committed: none of its callers may be told otherwise.
+            for call in batch:
+                call.fail(errors.LedgerError(f"the ledger could not commit: {error}"))
+            return
+        self._on_commit(time.monotonic() - started)
+        for call in batch:
+            call.answer()
+        if self._ledger.num_changes != before:
+            self._on_change()
+
+
+class _Call(Generic[T]):
+    """One call on its way: run inside a savepoint, answered only after the commit."""
+
+    def __init__(self, call: Callable[[Ledger], T]) -> None:
+        self._call = call
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run(self, ledger: Ledger) -> None:
+        """Run it; an error undoes this call and is kept for its caller."""
+        try:
+            with ledger.transaction():
+                self._result = [self._call(ledger)]
+        except sqlite3.OperationalError:
+            raise
+        except Exception as error:  # noqa: BLE001  # boundary: the caller's await re-raises it
+            self._error = error
+
+    def answer(self) -> None:
+        """Hand the result or error to the caller, unless it gave up waiting."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if self._error is not None:
+            self.future.set_exception(self._error)
+        else:
+            self.future.set_result(self._result[0])
+
+    def fail(self, error: errors.RLJobError) -> None:
+        """Tell the caller that nothing was committed."""
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)

@@ -1,0 +1,179 @@
+"""The coordinator's tasks, wired. Nothing here decides anything: policies are pure, transitions are the ledger's.
+
+      rollouts                             ledger thread (SQLite)                            trainer ranks
+  LeaseGroups  --> Dispatch.lease  ----->  fill, lease: QUEUED > LEASED
+  Heartbeat    --> Dispatch.heartbeat -->  renew; which version to load
+  SubmitGroup  --> Dispatch.submit ----->  accept: LEASED > SUBMITTED (or dropped)
+                                           choose, freeze: SUBMITTED > PACKED <-- Training.fetch <-- FetchBatch(k)
+                                           commit_step: PACKED > TRAINED      <-- Training       <-- CommitStep(k)
+                                           publish: version k, evaluation due <-- Publishing     <-- Publish
+  Pull <-------- weight store process <--- artifacts --------------------------------------------- Upload
+
+Who waits for what: a lease waits for capacity (freed by commits and publishes), for prompts, or for its worker to load
+the version floor; a fetch waits for B submitted groups and for the step before; a publish waits for nobody. Every wait
+ends when the ledger changes (`changes.py`) or its caller's time is up.
+
+`Housekeeper` below does what no call asks for: it expires leases, opens and finishes evaluations, retires versions,
+copies history lines to the file and keeps the metrics current. If it dies, the process ends.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import pathlib
+from collections.abc import Sequence
+
+from rljob_api import types
+from rljob_workers.coordinator import core, evaluation, history, metering, publishing, status
+from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator.transitions import evaluations, facts
+
+logger = logging.getLogger(__name__)
+_TICK_S = 0.5
+_BURST_S = 0.1
+_LATE_EVALUATION_S = 30.0
+_STATUS_S = 2.0
+
+
+class Housekeeper:
+    """The background work of one coordinator."""
+
+    def __init__(self, parts: core.Core, publisher: publishing.Publishing, file: history.HistoryFile) -> None:
+        """Keep the parts; `run` starts."""
+        self._core, self._publisher, self._history = parts, publisher, file
+        self._meter = metering.Metering(parts.metrics)
+        self._progress, self._progress_at = -1, parts.clock.now()
+        self._facts: facts.Facts | None = None
+        self._results: Sequence[types.EvaluationResult] = ()
+
+    async def run(self) -> None:
+        """Work on every change and at least every half second, until cancelled."""
+        config = self._core.config
+        self._meter.settings(
+            stall_timeout_s=config.failure.stall_timeout_s,
+            max_off_policy_steps=config.staleness.max_off_policy_steps,
+            checkpoint_every_steps=config.checkpoint_every_steps,
+        )
+        while True:
+            mark = self._core.changes.mark
+            await self.tick()
+            await self._core.changes.wait(mark, _TICK_S)
+            # Bursts of submissions are one round of work.
+            await self._core.clock.sleep(_BURST_S)
+
+    async def tick(self) -> None:
+        """Do everything that is due now."""
+        now = self._core.clock.now()
+        await self._core.ledger.run(lambda ledger: ledger.expire(now=now))
+        await self._evaluate(now)
+        await self._publisher.prune()
+        await self.write_history()
+        await self.refresh()
+
+    async def write_history(self) -> None:
+        """Copy new history lines to the file."""
+        lines = await self._core.ledger.run(lambda ledger: ledger.history_after(self._history.last_seq))
+        for _, line in lines:
+            _log(line)
+        await asyncio.to_thread(self._history.append, lines)
+
+    async def refresh(self) -> types.RunStatus:
+        """Take a snapshot, bring the metrics up to it, and return the status that it makes."""
+        known, self._results = await self._core.ledger.run(lambda ledger: (ledger.snapshot(), ledger.results()))
+        total = status.progress(known.counters)
+        if total != self._progress:
+            self._progress, self._progress_at = total, self._core.clock.now()
+        self._facts = known
+        view = self._view(known)
+        now = status.status(view)
+        self._meter.update(view, now, ledger_bytes=self._core.ledger.num_bytes)
+        return now
+
+    async def current(self) -> types.RunStatus:
+        """Return the status now; from the last snapshot, with reason LedgerStuck, if the ledger does not answer."""
+        try:
+            return await asyncio.wait_for(self.refresh(), _STATUS_S)
+        except TimeoutError:
+            if self._facts is None:
+                raise
+            return status.stuck(status.status(self._view(self._facts)))
+
+    def _view(self, known: facts.Facts) -> status.View:
+        return status.View(
+            config=self._core.config,
+            facts=known,
+            pods=self._core.pods.all(),
+            results=self._results,
+            now=self._core.clock.now(),
+            started_at=self._core.started_at,
+            last_progress_at=self._progress_at,
+        )
+
+    async def _evaluate(self, now: float) -> None:
+        running = await self._core.ledger.run(lambda ledger: self._due(ledger, now))
+        if running is None:
+            return
+        if running.total == 0:
+            suites = list(self._core.suites.values())
+            refs = evaluation.refs(suites, step=running.step)
+            sizes = {suite.source.name: suite.samples_per_prompt for suite in suites}
+            await self._core.ledger.run(
+                lambda ledger: ledger.open_evaluation(step=running.step, refs=refs, sizes=sizes, now=now)
+            )
+        elif running.finished == running.total:
+            await self._finish_evaluation(running, now)
+
+    def _due(self, ledger: ledgers.Ledger, now: float) -> evaluations.Running | None:
+        """Return the evaluation under way; begin the final one where the last step published no version of its own."""
+        end = ledger.completion()
+        late = end.final_checkpoint_at is not None and now - end.final_checkpoint_at > _LATE_EVALUATION_S
+        if self._core.suites and late and (end.newest_evaluated or 0) < end.last_step:
+            ledger.begin_evaluation(step=end.last_step, version=ledger.head().version, now=now)
+        return ledger.running_evaluation()
+
+    async def _finish_evaluation(self, running: evaluations.Running, now: float) -> None:
+        items = await self._core.ledger.run(lambda ledger: ledger.evaluation_items(running.step))
+        results = await asyncio.to_thread(self._score, running, items, now)
+        await self._core.ledger.run(
+            lambda ledger: ledger.finish_evaluation(step=running.step, results=results, now=now)
+        )
+
+    def _score(
+        self, running: evaluations.Running, items: Sequence[evaluations.Item], now: float
+    ) -> dict[str, dict[str, object]]:
+        """Score each suite and write its responses; written again if the process dies before the ledger knows."""
+        folder = pathlib.Path(self._core.config.state_dir) / "eval_results"
+        folder.mkdir(exist_ok=True)
+        results: dict[str, dict[str, object]] = {}
+        for name, suite in self._core.suites.items():
+            chosen = [item for item in items if item.suite == name]
+            results[name] = evaluation.suite_result(chosen, elapsed_s=now - running.started_at)
+            lines = evaluation.responses(suite, chosen, version=running.version, generator=self._core.config.job.name)
+            _write_json(folder / f"{running.step}_{name}.json", lines)
+        return results
+
+
+def _write_json(path: pathlib.Path, value: object) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    os.replace(part, path)
+
+
+def _log(line: str) -> None:
+    event = json.loads(line)
+    if event["kind"] == "step":
+        logger.info(
+            "step %d: reward %.3f, %d tokens, ages %s", event["step"], event["reward_mean"], event["tokens"],
+            event["staleness"], extra={"event": "step", "step": event["step"]},
+        )  # fmt: skip
+    elif event["kind"] == "evaluation":
+        logger.info(
+            "evaluated %s at step %d: accuracy %.3f", event["suite"], event["step"], event["accuracy"],
+            extra={"event": "evaluation", "step": event["step"], "version": event["version"]},
+        )  # fmt: skip
+    elif event["kind"] == "evaluation_incomplete":
+        logger.warning(
+            "evaluation of %s at step %d has no result: %d items missing", event["suite"], event["step"],
+            event["missing"], extra={"event": "evaluation_incomplete", "step": event["step"]},
+        )  # fmt: skip

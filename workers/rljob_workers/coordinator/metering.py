@@ -1,0 +1,89 @@
+"""The coordinator's Prometheus metrics, from ledger snapshots. Counters start at 0 with the process: only what is
+added counts.
+"""
+
+from rljob_api import names, types
+from rljob_workers.coordinator import pods, status
+from rljob_workers.runtime import metrics as metrics_module
+
+_OUTCOMES = frozenset({"accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate"})
+_INFRA_REASONS = frozenset({"timeout", "oom", "sandbox_lost", "image_pull", "transport", "engine"})
+
+
+class Metering:
+    """Turns the growth of the ledger's cumulative counters into metrics and sets the gauges."""
+
+    def __init__(self, metrics: metrics_module.Metrics) -> None:
+        """Nothing is counted before the first snapshot."""
+        self._metrics = metrics
+        self._last: dict[str, int] | None = None
+
+    def update(self, view: status.View, now: types.RunStatus, *, ledger_bytes: int) -> None:
+        """Take over a snapshot."""
+        self._count(view.facts.counters)
+        gauge = self._metrics.gauge
+        known = view.facts
+        gauge("rljob_step").set(known.counts.committed)
+        gauge("rljob_max_steps").set(known.completion.last_step)
+        gauge("rljob_inflight_limit").set(max(0, known.capacity))
+        gauge("rljob_last_progress_timestamp_seconds").set(view.last_progress_at)
+        gauge("rljob_ledger_bytes").set(ledger_bytes)
+        for queue, depth in known.queue_depth.items():
+            gauge("rljob_queue_depth").set(depth, queue=queue)
+        for state, version in (
+            ("published", now.published_version),
+            ("live", now.live_version),
+            ("oldest_serving", now.oldest_serving_version),
+        ):
+            gauge("rljob_policy_version").set(version, state=state)
+        self._shares(view, now)
+        for result in view.results:
+            gauge("rljob_eval_score").set(result.accuracy, suite=result.suite, metric="accuracy")
+
+    def _shares(self, view: status.View, now: types.RunStatus) -> None:
+        gauge = self._metrics.gauge
+        if len(view.facts.steps) > 1:
+            gauge("rljob_wait_share_ratio").set(now.trainer_wait_share, waiter=names.Role.TRAINER)
+            # Trainers starve: more rollout is needed; rollouts wait for the bound: less is.
+            waiting = 1.0 + now.trainer_wait_share - now.rollout_wait_share
+            gauge("rljob_rollout_pressure_ratio").set(max(0.0, waiting))
+        rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and len(pod.samples) > 1]
+        if rollouts:
+            gauge("rljob_wait_share_ratio").set(pods.wait_share(rollouts), waiter=names.Role.ROLLOUT)
+
+    def settings(self, *, stall_timeout_s: float, max_off_policy_steps: int, checkpoint_every_steps: int) -> None:
+        """Set the job values that alerts compare with."""
+        for name, value in (
+            ("stall_timeout_seconds", stall_timeout_s),
+            ("max_off_policy_steps", max_off_policy_steps),
+            ("checkpoint_every_steps", checkpoint_every_steps),
+        ):
+            self._metrics.gauge("rljob_setting").set(value, name=name)
+
+    def _count(self, counters: dict[str, int]) -> None:
+        if self._last is None:
+            self._last = counters
+        for name, value in counters.items():
+            grown = value - self._last.get(name, 0)
+            if grown > 0:
+                self._add(name, grown)
+        self._last = counters
+
+    def _add(self, name: str, by: int) -> None:
+        subject, _, rest = name.partition(":")
+        counter = self._metrics.counter
+        if subject == "trajectories" and rest in _OUTCOMES:
+            counter("rljob_trajectories_total").inc(by, outcome=rest)
+        elif subject == "dropped":
+            counter("rljob_groups_dropped_total").inc(by, reason=rest)
+        elif subject == "retries":
+            counter("rljob_prompt_retries_total").inc(by, **{"class": rest})
+        elif subject == "failures" and rest.startswith("infra:"):
+            _, role, reason = rest.split(":", 2)
+            known_role = role if role in set(names.Role) else "other"
+            known_reason = reason if reason in _INFRA_REASONS else "other"
+            counter("rljob_infra_failures_total").inc(by, role=known_role, reason=known_reason)
+        elif name == "leases_expired":
+            counter("rljob_leases_expired_total").inc(by)
+        elif name == "zero_advantage_groups":
+            counter("rljob_zero_advantage_groups_total").inc(by)

@@ -1,0 +1,145 @@
+"""Opening the state directory: for the first time, or again after a restart or crash. What must be unchanged is
+compared.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import logging
+import pathlib
+from typing import IO
+
+from rljob_api import errors, names, roles
+from rljob_workers.coordinator import evaluation, history, limits, pods, tasks, weight_store
+from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.data import records
+
+logger = logging.getLogger(__name__)
+LEDGER = "ledger.sqlite"
+HISTORY = "history.jsonl"
+_FROZEN = "use another run or state directory, or put the old value back"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """All loaded sources."""
+
+    sources: dict[str, records.LoadedSource]
+    suites: dict[str, evaluation.Suite]
+    order: tasks.TaskOrder
+    digest: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class State:
+    """An opened state directory. `lock` keeps a second coordinator out as long as it is open."""
+
+    ledger: ledgers.Ledger
+    path: pathlib.Path
+    artifacts: weight_store.ArtifactStore
+    history: history.HistoryFile
+    pods: pods.Pods
+    lock: IO[str]
+
+
+def load_data(config: roles.CoordinatorConfig) -> Data:
+    """Load and validate all sources. Raises DataError with every problem."""
+    sources = {source.name: records.load_source(source) for source in config.data.train}
+    suites = {
+        suite.source.name: evaluation.Suite(
+            source=records.load_source(suite.source), samples_per_prompt=suite.samples_per_prompt
+        )
+        for suite in config.evaluation.suites
+    }
+    indexes = [
+        tasks.SourceIndex(name=source.name, prompt_ids=source.prompt_ids, weight=source.weight)
+        for source in sources.values()
+    ]
+    order = tasks.TaskOrder(indexes, seed=config.seed, shuffle=config.data.shuffle, epochs=config.data.epochs)
+    return Data(sources=sources, suites=suites, order=order, digest=tasks.digest(indexes))
+
+
+def open_state(config: roles.CoordinatorConfig, *, data_digest: str, now: float) -> State:
+    """Open the state directory. Raises ManifestError if it belongs to another job or was made with frozen fields
+    changed, UnavailableError if another coordinator uses it.
+    """
+    folder = pathlib.Path(config.state_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LEDGER
+    with contextlib.ExitStack() as undo:
+        lock = undo.enter_context(_lock(folder / "lock"))
+        again = path.exists()
+        ledger = undo.enter_context(contextlib.closing(ledgers.Ledger(path, limits.of(config), now=now)))
+        with ledger.transaction():
+            ledger.bind(_identity(config, data_digest), remedy=_FROZEN)
+            _rebuild(ledger, config, again=again, now=now)
+        artifacts = weight_store.ArtifactStore(folder / weight_store.FOLDER)
+        _remove_orphans(artifacts, ledger)
+        state = State(
+            ledger=ledger,
+            path=path,
+            artifacts=artifacts,
+            history=history.HistoryFile(folder / HISTORY),
+            pods=_known_pods(ledger),
+            lock=lock,
+        )
+        undo.pop_all()
+    return state
+
+
+def _remove_orphans(artifacts: weight_store.ArtifactStore, ledger: ledgers.Ledger) -> None:
+    known = {v.artifact for v in ledger.all_versions() if v.state is not names.VersionState.RETIRED}
+    orphans = artifacts.remove_orphans(known)
+    if orphans:
+        logger.info("removed %d orphaned artifacts", len(orphans))
+
+
+def _lock(path: pathlib.Path) -> IO[str]:
+    lock = path.open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise errors.UnavailableError(f"another coordinator uses the state directory {path.parent}") from error
+    return lock
+
+
+def _identity(config: roles.CoordinatorConfig, data_digest: str) -> dict[str, str]:
+    return {
+        "job uid": config.job.uid,
+        "spec.seed": str(config.seed),
+        "spec.algorithm.promptsPerStep": str(config.algorithm.prompts_per_step),
+        "spec.algorithm.groupSize": str(config.algorithm.group_size),
+        "digest of spec.data.train": data_digest,
+    }
+
+
+def _rebuild(ledger: ledgers.Ledger, config: roles.CoordinatorConfig, *, again: bool, now: float) -> None:
+    """Leases get one more period: their workers live on and renew. Counters need nothing: they are counted, not
+    stored.
+    """
+    # The largest bound that ever held: eta may be lowered live, and the audit must not blame what came before.
+    eta = max(config.staleness.max_off_policy_steps, int(ledger.meta("max_off_policy_steps") or 0))
+    ledger.set_meta("max_off_policy_steps", str(eta))
+    if again:
+        ledger.extend_all(now=now)
+        ledger.drop_stale(now=now)
+        ledger.note({"kind": "restart", "at": now, "role": names.Role.COORDINATOR, "step": ledger.committed()})
+    if evaluation.due_before_training(config.evaluation) and ledger.committed() == 0:
+        ledger.begin_evaluation(step=0, version=0, now=now)
+
+
+def _known_pods(ledger: ledgers.Ledger) -> pods.Pods:
+    known = pods.Pods()
+    for row in ledger.open_sessions():
+        known.add(
+            pods.Pod(
+                token=row["token"],
+                role=names.Role(row["role"]),
+                pod=row["pod"],
+                attempt=row["attempt"],
+                rank=row["rank"],
+                last_seen=row["opened_at"],
+            )
+        )
+    return known

@@ -1,0 +1,21 @@
+"""From the graded reward of a row to the reward that advantages are made of. Order: zero, overlong, affine, clip."""
+
+from rljob_api import roles
+
+
+def shape(config: roles.RewardShapingConfig, *, reward: float, truncated: bool, num_tokens: int) -> float:
+    """Return clamp((r + bias) * scale, -clip, clip) of a row with `num_tokens` sampled tokens.
+
+    `zero_truncated` acts first, on the raw reward; DAPO's overlong penalty (arXiv:2503.14476) is added to the raw
+    reward too, so the scale multiplies it. The bias is added before scaling.
+    """
+    raw = 0.0 if config.zero_truncated and truncated else reward
+    if config.overlong is not None:
+        raw += overlong_penalty(config.overlong, num_tokens=num_tokens)
+    return min(config.clip, max(-config.clip, (raw + config.bias) * config.scale))
+
+
+def overlong_penalty(config: roles.OverlongConfig, *, num_tokens: int) -> float:
+    """Return min(0, -(n - (max_tokens - tail_tokens)) / tail_tokens * factor)."""
+    over = num_tokens - (config.max_tokens - config.tail_tokens)
+    return min(0.0, -over / config.tail_tokens * config.factor)

@@ -1,0 +1,174 @@
+"""What Status says, from a snapshot of the ledger and what the processes reported. Pure; it diagnoses, so it never
+fails.
+"""
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Sequence
+
+from rljob_api import names, roles, types
+from rljob_workers.coordinator import filters, pods
+from rljob_workers.coordinator.transitions import facts
+
+_PROGRESS = (
+    "leases_completed", "groups:accepted", "groups:recorded", "batches_handed", "steps_committed", "checkpoints",
+    "versions_published", "versions_live", "versions_applied", "evaluations",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything that a status is made of."""
+
+    config: roles.CoordinatorConfig
+    facts: facts.Facts
+    pods: Sequence[pods.Pod]
+    results: Sequence[types.EvaluationResult]
+    now: float
+    started_at: float
+    last_progress_at: float
+
+
+def progress(counters: dict[str, int]) -> int:
+    """Return the monotonic sum of everything that counts as progress."""
+    return sum(counters.get(name, 0) for name in _PROGRESS)
+
+
+def is_finished(config: roles.CoordinatorConfig, known: facts.Completion) -> bool:
+    """Return whether no more work will come: all steps, the final checkpoint and the final evaluation are done."""
+    trained = known.committed >= known.last_step and known.final_checkpoint_at is not None
+    evaluated = not config.evaluation.suites or (known.newest_evaluated or 0) >= known.last_step
+    return trained and evaluated and not known.evaluating
+
+
+def phase(config: roles.CoordinatorConfig, known: facts.Facts) -> names.Phase:
+    """Return the run's phase."""
+    if is_finished(config, known.completion):
+        return names.Phase.FINISHED
+    committed = known.counts.committed
+    if known.stop_step is not None:
+        saved = known.checkpoint is not None and known.checkpoint["step"] >= committed
+        ended = committed >= known.stop_step - 1 and (saved or committed == 0)
+        return names.Phase.STOPPED if ended else names.Phase.STOPPING
+    if known.running is not None and (committed == 0 or committed >= known.completion.last_step):
+        return names.Phase.EVALUATING
+    started = committed > 0 or known.counters.get("leases_granted", 0) > 0
+    return names.Phase.RUNNING if started else names.Phase.STARTING
+
+
+def reason(config: roles.CoordinatorConfig, known: facts.Facts) -> str:
+    """Return the condition reason that holds, empty if none."""
+    if filters.starved(config.algorithm.filter, rejected=known.filtered_this_step):
+        return "FilterStarvation"
+    return known.degraded
+
+
+def status(view: View) -> types.RunStatus:
+    """Return the run's status."""
+    known, config = view.facts, view.config
+    rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and _present(view, pod)]
+    serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0]
+    oldest = min(serving, default=known.head_version)
+    rewards = [float(str(step.summary["reward_mean"])) for step in known.steps]
+    checkpoint = known.checkpoint
+    return types.RunStatus(
+        job=config.job.name,
+        phase=phase(config, known),
+        reason=reason(config, known),
+        step=known.counts.committed,
+        max_steps=known.completion.last_step,
+        published_version=known.head_version,
+        live_version=known.live_version,
+        oldest_serving_version=oldest,
+        version_lag_steps=max(0, known.head_step - known.version_steps.get(oldest, 0)),
+        progress=progress(known.counters),
+        last_progress_at=view.last_progress_at,
+        queue_depth=known.queue_depth,
+        trajectories=_trajectories(known.counters),
+        reward_mean=rewards[-1] if rewards else None,
+        reward_delta=rewards[-1] - statistics.fmean(rewards[-6:-1]) if len(rewards) > 1 else None,
+        pods=tuple(_pod(view, pod) for pod in view.pods),
+        waiting=tuple(_waiting(pod) for pod in view.pods if pod.waiting_for and _present(view, pod)),
+        evaluations=tuple(view.results),
+        checkpoint_step=0 if checkpoint is None else checkpoint["step"],
+        checkpoint_uri="" if checkpoint is None else checkpoint["uri"],
+        checkpoint_at=0.0 if checkpoint is None else checkpoint["at"],
+        trainer_wait_share=trainer_wait_share(known.steps),
+        rollout_wait_share=pods.wait_share(rollouts),
+        tokens_per_s=pods.tokens_per_s(rollouts),
+        step_s=statistics.median(step_seconds(known.steps)) if len(known.steps) > 1 else 0.0,
+        config_generation=config.job.config_generation,
+        started_at=view.started_at,
+        first_step_at=known.first_step_at,
+        evaluating=_evaluating(known),
+    )
+
+
+def step_seconds(steps: Sequence[facts.StepRecord]) -> list[float]:
+    """Return the seconds between consecutive commits."""
+    return [later.trained_at - earlier.trained_at for earlier, later in itertools.pairwise(steps)]
+
+
+def trainer_wait_share(steps: Sequence[facts.StepRecord]) -> float:
+    """Return rank 0's waiting seconds over wall seconds, of the recent steps, 0..1."""
+    wall = sum(step_seconds(steps))
+    waited = sum(step.stats.get(names.StepStat.WAIT_S, 0.0) for step in steps[1:])
+    return min(1.0, waited / wall) if wall > 0 else 0.0
+
+
+def _trajectories(counters: dict[str, int]) -> dict[str, int]:
+    outcomes = ("accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate")
+    return {outcome: counters.get(f"trajectories:{outcome}", 0) for outcome in outcomes}
+
+
+def _present(view: View, pod: pods.Pod) -> bool:
+    return view.now - pod.last_seen <= silent_s(view.config)
+
+
+def silent_s(config: roles.CoordinatorConfig) -> float:
+    """Return after how many seconds without a call a process no longer counts: a few heartbeats, at least 10 s."""
+    return max(10.0, 5 * config.heartbeat_s)
+
+
+def _pod(view: View, pod: pods.Pod) -> types.PodStatus:
+    known = view.facts
+    serving_step = known.version_steps.get(pod.serving_version, 0)
+    ready = _present(view, pod)
+    if pod.role is names.Role.ROLLOUT:
+        ready = pods.is_ready(
+            pod,
+            serving_step=serving_step,
+            head_step=known.head_step,
+            bound=view.config.staleness.max_off_policy_steps,
+            now=view.now,
+            silent_s=silent_s(view.config),
+        )
+    return types.PodStatus(
+        role=pod.role,
+        pod=pod.pod,
+        serving_version=pod.serving_version,
+        serving_step=serving_step,
+        leases=known.leases_by_session.get(pod.token, 0),
+        last_seen=pod.last_seen,
+        state="DRAINING" if pod.draining else pod.receiver_state,
+        attempt=pod.attempt,
+        rank=pod.rank,
+        ready=ready,
+    )
+
+
+def _waiting(pod: pods.Pod) -> types.Waiting:
+    return types.Waiting(
+        role=pod.role, pod=pod.pod, what=pod.waiting_for, on_role=pod.waiting_on, since=pod.waiting_since
+    )
+
+
+def _evaluating(known: facts.Facts) -> str:
+    running = known.running
+    return "" if running is None else f"step {running.step}: {running.finished}/{running.total}"
+
+
+def stuck(last: types.RunStatus) -> types.RunStatus:
+    """Return a status for when the ledger does not answer: the last one known, with the reason."""
+    return dataclasses.replace(last, reason="LedgerStuck")

@@ -1,0 +1,143 @@
+"""The trainer's conversation: fetch, commit. A batch is built when it is first asked for, frozen, then handed out."""
+
+import asyncio
+from collections.abc import Mapping
+
+from rljob_api import codec, names, types
+from rljob_workers.coordinator import core, packing, samples
+from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator.transitions import batches
+
+Reply = tuple[types.BatchHeader, list[bytes]]
+
+
+class Training:
+    """Answers the `Train` service."""
+
+    def __init__(self, parts: core.Core) -> None:
+        """Keep the shared parts."""
+        self._core = parts
+        self._building = asyncio.Lock()
+
+    async def fetch(self, *, token: str, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Reply:
+        """Long poll for a rank's batch of `step`; the same bytes every time. All ranks learn of a stop at the same
+        step.
+        """
+        end, since = self._core.clock.monotonic() + wait_s, self._core.clock.now()
+        while True:
+            mark = self._core.changes.mark
+            self._core.pods.seen(token, now=self._core.clock.now())
+            header = await self._core.ledger.run(
+                lambda ledger: ledger.decide(token=token, step=step, rank=rank, world_size=world_size, stop=stop)
+            )
+            if header.kind is names.BatchKind.NOT_READY and not header.wait_reason:
+                reason = await self._build(step)
+                if not reason:
+                    continue
+                header = types.BatchHeader(kind=names.BatchKind.NOT_READY, step=step, wait_reason=reason)
+            left_s = end - self._core.clock.monotonic()
+            if header.kind is not names.BatchKind.NOT_READY or left_s <= 0:
+                break
+            self._core.pods.waits(token, what=header.wait_reason, on=names.Role.ROLLOUT, since=since)
+            await self._core.changes.wait(mark, left_s)
+        if header.kind is not names.BatchKind.NOT_READY:
+            self._core.pods.waits(token, what="", on="", since=0.0)
+        if header.kind is not names.BatchKind.BATCH:
+            return header, []
+        return header, await self._core.ledger.run(lambda ledger: ledger.parts(step=step, rank=rank))
+
+    async def _build(self, step: int) -> str:
+        """Freeze the batch of `step` if it can be. Returns why not yet; empty: look again, the ledger has moved on."""
+        async with self._building:
+            choice = await self._core.ledger.run(lambda ledger: self._choose(ledger, step))
+            if choice is None:
+                return ""
+            if choice.candidates is None:
+                return choice.wait_reason
+            frozen, assembled = await asyncio.to_thread(self._freeze, choice)
+            now = self._core.clock.now()
+            if await self._core.ledger.run(lambda ledger: ledger.freeze(frozen, now=now)):
+                self._observe(choice, assembled, now)
+            return ""
+
+    def _choose(self, ledger: ledgers.Ledger, step: int) -> batches.Choice | None:
+        if ledger.recorded() >= step:
+            return None
+        more = bool(self._core.order.take(ledger.cursor(), 1)[0])
+        choice = ledger.choose(more_prompts=more)
+        if choice.no_more:
+            ledger.end_data(step=step)
+            return None
+        return choice
+
+    def _freeze(self, choice: batches.Choice) -> tuple[batches.FrozenStep, samples.Assembled]:
+        config = self._core.config
+        assembled = samples.assemble(choice, config.algorithm)
+        packed = packing.pack(
+            assembled.samples,
+            step=choice.step,
+            shape=packing.Shape(
+                seed=config.seed,
+                minibatches=config.algorithm.minibatches,
+                epochs=config.algorithm.epochs,
+                world_size=config.world_size,
+                max_tokens=config.max_tokens_per_micro_batch,
+            ),
+        )
+        frozen = batches.FrozenStep(
+            step=choice.step,
+            group_ids=assembled.group_ids,
+            parts=tuple(tuple(map(codec.encode_micro_batch, rank)) for rank in packed.micro_batches),
+            minibatches=packed.minibatches,
+            summary=assembled.summary,
+            zero_advantage_groups=assembled.zero_advantage_groups,
+        )
+        return frozen, assembled
+
+    def _observe(self, choice: batches.Choice, assembled: samples.Assembled, now: float) -> None:
+        metrics = self._core.metrics
+        for candidate in choice.candidates or ():
+            metrics.histogram("rljob_trajectory_staleness_steps").observe(choice.step - 1 - candidate.min_step)
+            seconds = metrics.histogram("rljob_group_seconds")
+            seconds.observe(max(0.0, candidate.generate_finished_at - candidate.generate_started_at), phase="generate")
+            seconds.observe(candidate.verify_s, phase="verify")
+            seconds.observe(max(0.0, now - candidate.generate_finished_at), phase="packed")
+        for row in assembled.samples:
+            metrics.histogram("rljob_response_tokens").observe(len(row.advantages))
+        for name, key in (
+            ("rljob_reward_mean", "reward_mean"),
+            ("rljob_reward_std", "reward_std"),
+            ("rljob_truncated_ratio", "truncated_ratio"),
+        ):
+            metrics.gauge(name).set(float(str(assembled.summary[key])))
+        parts = assembled.summary["rewards"]
+        assert isinstance(parts, dict), "the summary's rewards are a map"
+        for reward, mean in parts.items():
+            metrics.gauge("rljob_reward_component_mean").set(mean, reward=reward)
+
+    async def commit_step(
+        self, *, token: str, step: int, stats: Mapping[str, float], started_at: float, finished_at: float
+    ) -> bool:
+        """Record a finished step; True if it was already."""
+        now = self._core.clock.now()
+        self._core.pods.seen(token, now=now)
+        return await self._core.ledger.run(
+            lambda ledger: ledger.commit_step(
+                token=token, step=step, stats=stats, started_at=started_at, finished_at=finished_at, now=now
+            )
+        )
+
+    async def commit_checkpoint(self, *, token: str, step: int, uri: str, seconds: float, final: bool) -> list[int]:
+        """Record a checkpoint and prune. Which older ones may go is the trainer's decision: the answer is empty."""
+        now = self._core.clock.now()
+        self._core.pods.seen(token, now=now)
+        await self._core.ledger.run(
+            lambda ledger: ledger.commit_checkpoint(
+                token=token, step=step, uri=uri, seconds=seconds, final=final, now=now
+            )
+        )
+        return []
+
+    async def stop(self) -> int:
+        """Ask the current trainer attempt to end; return the last step that it trains."""
+        return await self._core.ledger.run(lambda ledger: ledger.request_stop())

@@ -1,0 +1,391 @@
+"""SUBMITTED to PACKED to TRAINED: what is in batch k, frozen before it is handed out, and what a rewind makes of it."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+from rljob_api import errors, names, types
+from rljob_workers.coordinator import intake, staleness
+from rljob_workers.coordinator.transitions import base, queue, submissions
+
+PACKED, TRAINED = names.GroupState.PACKED, names.GroupState.TRAINED
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A group chosen for the next batch, with its payload."""
+
+    group_id: types.GroupId
+    lease_order: int
+    min_step: int
+    finished_step: int
+    num_failures: int
+    generate_started_at: float
+    generate_finished_at: float
+    verify_s: float
+    payload: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The groups of the next batch, or None and why not yet. `version_steps` maps version ids to their steps."""
+
+    step: int
+    candidates: tuple[Candidate, ...] | None
+    wait_reason: str = ""
+    no_more: bool = False
+    version_steps: Mapping[int, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenStep:
+    """A packed step as it is recorded: parts by rank, denominators, and the summary that becomes its history line."""
+
+    step: int
+    group_ids: tuple[types.GroupId, ...]
+    parts: tuple[tuple[bytes, ...], ...]
+    minibatches: tuple[types.Minibatch, ...]
+    summary: Mapping[str, object]
+    zero_advantage_groups: int = 0
+
+
+class Batches(submissions.Submissions):
+    """Steps. V of step k is k - 1."""
+
+    def choose(self, *, more_prompts: bool) -> Choice:
+        """Choose the groups of the next step: those that fit the age bound, smallest min step first, then lease order.
+
+        `more_prompts`: the data are not exhausted. `no_more` in the answer says that this step can never be filled.
+        """
+        step = self.recorded() + 1
+        rows = self._db.all(
+            "SELECT group_id, lease_order, min_step, finished_step, num_failures, generate_started_at,"
+            " generate_finished_at, verify_s FROM groups"
+            " WHERE kind = ? AND state = ? AND min_step >= ? ORDER BY min_step, lease_order",
+            queue.TRAIN, queue.SUBMITTED, step - 1 - self._limits.max_off_policy_steps,
+        )  # fmt: skip
+        size, wait_reason, no_more = self._size(step, len(rows), more_prompts=more_prompts)
+        if size == 0:
+            return Choice(step=step, candidates=None, wait_reason=wait_reason, no_more=no_more)
+        chosen = rows[:size]
+        if self._limits.on_stale_wait and not self._may_close_waiting(step, [row["group_id"] for row in chosen]):
+            return Choice(step=step, candidates=None, wait_reason="the oldest groups")
+        data = self.payloads([row["group_id"] for row in chosen])
+        versions = {row["version"]: row["step"] for row in self._db.all("SELECT version, step FROM versions")}
+        return Choice(
+            step=step,
+            candidates=tuple(_candidate(row, data[row["group_id"]]) for row in chosen),
+            version_steps=versions,
+        )
+
+    def _size(self, step: int, ready: int, *, more_prompts: bool) -> tuple[int, str, bool]:
+        """Return how many groups to take (0: none yet), why not, and whether more can never come.
+
+        A short step closes where minStepBatchFraction allows it and nothing healthy is outstanding: every other group
+        has already failed for infrastructure, or the data end.
+        """
+        wanted = self._limits.prompts_per_step
+        if ready >= wanted:
+            return wanted, "", False
+        healthy = self.number(
+            "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND state IN (?, ?) AND infra_attempts = 0",
+            queue.TRAIN, queue.QUEUED, queue.LEASED,
+        )  # fmt: skip
+        failing = self.number(
+            "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND state IN (?, ?) AND infra_attempts > 0",
+            queue.TRAIN, queue.QUEUED, queue.LEASED,
+        )  # fmt: skip
+        ended = not more_prompts and healthy + failing == 0
+        if ready >= staleness.smallest_batch(self._limits) and (ended or (failing > 0 and healthy == 0)):
+            return ready, "", False
+        return 0, f"{ready} of {wanted} groups of step {step}", ended
+
+    def _may_close_waiting(self, step: int, chosen: Sequence[str]) -> bool:
+        rows = self._db.all(
+            "SELECT group_id, COALESCE(min_step, granted_step) AS oldest FROM groups WHERE kind = ? AND state IN"
+            " (?, ?)",
+            queue.TRAIN, queue.SUBMITTED, queue.LEASED,
+        )  # fmt: skip
+        left_out = [row["oldest"] for row in rows if row["group_id"] not in set(chosen)]
+        return staleness.may_close_waiting(self._limits, batch_index=step - 1, left_out=left_out)
+
+    def freeze(self, frozen: FrozenStep, *, now: float) -> bool:
+        """Record step k's batch. PACKED. False, with nothing changed, if the ledger has moved on since the choice."""
+        with self._db.transaction():
+            if self.recorded() != frozen.step - 1 or self.committed() != frozen.step - 1:
+                return False
+            free = [
+                group_id
+                for group_id in frozen.group_ids
+                if self._db.one("SELECT 1 FROM groups WHERE group_id = ? AND state = ?", group_id, queue.SUBMITTED)
+            ]
+            if len(free) != len(frozen.group_ids):
+                return False
+            for position, group_id in enumerate(frozen.group_ids):
+                self._db.change(
+                    "UPDATE groups SET state = ?, step = ?, step_position = ? WHERE group_id = ? AND state = ?",
+                    PACKED, frozen.step, position, group_id, queue.SUBMITTED,
+                )  # fmt: skip
+            self._insert_step(frozen, now=now)
+            self.drop_stale(now=now)
+            return True
+
+    def _insert_step(self, frozen: FrozenStep, *, now: float) -> None:
+        cut = json.dumps([[part.num_tokens, part.num_rows] for part in frozen.minibatches])
+        self._db.change(
+            "INSERT INTO steps (step, state, world_size, minibatches, summary, num_groups, packed_at)"
+            " VALUES (?, 'packed', ?, ?, ?, ?, ?)",
+            frozen.step, len(frozen.parts), cut, json.dumps(dict(frozen.summary)), len(frozen.group_ids), now,
+        )  # fmt: skip
+        self.count("zero_advantage_groups", frozen.zero_advantage_groups)
+        self._db.many(
+            "INSERT INTO batch_parts (step, rank, seq, data) VALUES (?, ?, ?, ?)",
+            (
+                (frozen.step, rank, seq, part)
+                for rank, parts in enumerate(frozen.parts)
+                for seq, part in enumerate(parts)
+            ),
+        )
+
+    def decide(self, *, token: str, step: int, rank: int, world_size: int, stop: bool) -> types.BatchHeader:
+        """Answer FetchBatch as far as it is recorded: BATCH, STOP, FINISHED, or NOT_READY. All ranks get the same
+        answer.
+
+        Raises FencedError for a replaced session, LedgerError for a step that was pruned or packed for another shape.
+        """
+        with self._db.transaction():
+            session = self.check_session(token, names.Role.TRAINER)
+            attempt = session["attempt"]
+            if stop:
+                self.request_stop(attempt=attempt)
+            stop_step = self.stop_step(attempt)
+            if stop_step is not None and step >= stop_step:
+                return types.BatchHeader(kind=names.BatchKind.STOP, step=step)
+            if step > self.last_step():
+                return types.BatchHeader(kind=names.BatchKind.FINISHED, step=step)
+            row = self._db.one("SELECT * FROM steps WHERE step = ?", step)
+            if row is None:
+                return self._not_recorded(step)
+            return self._hand_out(row, attempt=attempt, rank=rank, world_size=world_size)
+
+    def _not_recorded(self, step: int) -> types.BatchHeader:
+        if step <= self.recorded():
+            raise errors.LedgerError(f"the batch of step {step} was pruned by a later checkpoint")
+        committed = self.committed()
+        reason = "" if step == committed + 1 else f"step {committed + 1} to be committed"
+        return types.BatchHeader(kind=names.BatchKind.NOT_READY, step=step, wait_reason=reason)
+
+    def _hand_out(self, row: base.Row, *, attempt: int, rank: int, world_size: int) -> types.BatchHeader:
+        step = row["step"]
+        if row["world_size"] != world_size or not 0 <= rank < world_size:
+            raise errors.LedgerError(
+                f"step {step} was packed for {row['world_size']} trainer ranks, but rank {rank} of {world_size} asks"
+            )
+        if step > self.committed() + 1:
+            reason = f"step {self.committed() + 1} to be committed"
+            return types.BatchHeader(kind=names.BatchKind.NOT_READY, step=step, wait_reason=reason)
+        if row["state"] == "trained" and self._is_pruned(step):
+            raise errors.LedgerError(f"the batch of step {step} was pruned by a later checkpoint")
+        handed = self._db.change(
+            "UPDATE attempts SET handed_step = ? WHERE attempt = ? AND handed_step < ?", step, attempt, step
+        )
+        self.count("batches_handed", handed)
+        minibatches = [types.Minibatch(num_tokens=t, num_rows=r) for t, r in json.loads(row["minibatches"])]
+        return types.BatchHeader(
+            kind=names.BatchKind.BATCH,
+            step=step,
+            trainer_version=step - 1,
+            num_updates=len(minibatches),
+            num_micro_batches=self.number(
+                "SELECT COUNT(*) AS n FROM batch_parts WHERE step = ? AND rank = ?", step, rank
+            ),
+            minibatches=tuple(minibatches),
+        )
+
+    def _is_pruned(self, step: int) -> bool:
+        return step <= int(self.meta("pruned_step") or 0)
+
+    def parts(self, *, step: int, rank: int) -> list[bytes]:
+        """Return a rank's micro-batches of a recorded step, the same bytes every time."""
+        rows = self._db.all("SELECT data FROM batch_parts WHERE step = ? AND rank = ? ORDER BY seq", step, rank)
+        return [bytes(row["data"]) for row in rows]
+
+    def request_stop(self, *, attempt: int | None = None) -> int:
+        """Record that the attempt ends before the first step whose batch no rank has yet; return the last step it
+        trains.
+        """
+        with self._db.transaction():
+            newest = self.trainer_attempt() if attempt is None else attempt
+            if newest is None:
+                return self.committed()
+            self._db.change(
+                "UPDATE attempts SET stop_step = handed_step + 1 WHERE attempt = ? AND stop_step IS NULL", newest
+            )
+            return (self.stop_step(newest) or 1) - 1
+
+    def stop_step(self, attempt: int) -> int | None:
+        """Return the step that this attempt answers with STOP, if it was asked to stop."""
+        row = self._db.one("SELECT stop_step FROM attempts WHERE attempt = ?", attempt)
+        return None if row is None or row["stop_step"] is None else int(row["stop_step"])
+
+    def commit_step(
+        self, *, token: str, step: int, stats: Mapping[str, float], started_at: float, finished_at: float, now: float
+    ) -> bool:
+        """Mark a step TRAINED; True if it was already. Raises LedgerError for a step that is not the next one."""
+        with self._db.transaction():
+            session = self.check_session(token, names.Role.TRAINER)
+            row = self.require("SELECT * FROM steps WHERE step = ?", step, problem=f"step {step} has no batch")
+            if row["state"] == "trained":
+                return True
+            if step != self.committed() + 1:
+                raise errors.LedgerError(f"step {step} cannot be committed after step {self.committed()}")
+            self._db.change(
+                "UPDATE steps SET state = 'trained', trained_at = ?, attempt = ?, stats = ? WHERE step = ? AND state"
+                " = 'packed'",
+                now, session["attempt"], json.dumps(dict(stats)), step,
+            )  # fmt: skip
+            self._db.change(
+                "UPDATE groups SET state = ?, closed_at = ? WHERE step = ? AND state = ?", TRAINED, now, step, PACKED
+            )
+            self.count("steps_committed")
+            self._note_step(row, session["attempt"], stats, times=(started_at, finished_at, now))
+            return False
+
+    def _note_step(
+        self, row: base.Row, attempt: int, stats: Mapping[str, float], *, times: tuple[float, float, float]
+    ) -> None:
+        counters = self.counters()
+        summary = json.loads(row["summary"])
+        self.note(
+            {
+                "kind": "step",
+                "at": times[2],
+                "step": row["step"],
+                "attempt": attempt,
+                "packed_at": row["packed_at"],
+                "started_at": times[0],
+                "finished_at": times[1],
+                **summary,
+                "trajectories": trajectories(counters),
+                "tokens_generated": counters.get("tokens_generated", 0),
+                "stats": dict(stats),
+            }
+        )
+
+    def commit_checkpoint(self, *, token: str, step: int, uri: str, seconds: float, final: bool, now: float) -> bool:
+        """Record a durable checkpoint and prune what no rewind to it can need. True if it was already recorded."""
+        with self._db.transaction():
+            self.check_session(token, names.Role.TRAINER)
+            known = self._db.one("SELECT final FROM checkpoints WHERE step = ? AND uri = ?", step, uri)
+            if known is not None and bool(known["final"]) >= final:
+                return True
+            if step > self.committed():
+                raise errors.LedgerError(f"a checkpoint of step {step} before step {step} was committed")
+            self._db.change(
+                "INSERT OR REPLACE INTO checkpoints (step, uri, at, seconds, final) VALUES (?, ?, ?, ?, ?)",
+                step, uri, now, seconds, int(final),
+            )  # fmt: skip
+            self._prune(step)
+            self.count("checkpoints")
+            self.note({"kind": "checkpoint", "at": now, "step": step, "uri": uri, "seconds": seconds, "final": final})
+            return False
+
+    def _prune(self, step: int) -> None:
+        self._db.change("DELETE FROM batch_parts WHERE step <= ?", step)
+        self._db.change("DELETE FROM payloads WHERE group_id IN (SELECT group_id FROM groups WHERE step <= ?)", step)
+        self.set_meta("pruned_step", str(max(step, int(self.meta("pruned_step") or 0))))
+
+    def begin_attempt(self, *, attempt: int, rank: int, resume_step: int, replaced: bool, now: float) -> None:
+        """A trainer process arrived, from a checkpoint of `resume_step`: rewind to it where steps beyond it were
+        trained.
+
+        Done once an attempt, by whichever rank comes first, and again only if rank 0 itself was `replaced`: another
+        rank may hold a batch by then, and what was handed out must not be forgotten.
+        """
+        fresh = self._db.change(
+            "INSERT OR IGNORE INTO attempts (attempt, resume_step, handed_step) VALUES (?, ?, ?)",
+            attempt, resume_step, resume_step,
+        )  # fmt: skip
+        if not fresh and not (replaced and rank == 0):
+            return
+        self._db.change(
+            "UPDATE attempts SET resume_step = ?, handed_step = ?, stop_step = NULL WHERE attempt = ?",
+            resume_step, resume_step, attempt,
+        )  # fmt: skip
+        committed = self.committed()
+        if resume_step > committed:
+            self._adopt(resume_step, committed=committed, now=now)
+        elif resume_step < committed:
+            self.rewind(resume_step=resume_step, now=now)
+        if committed or attempt > 1:
+            self.note(
+                {"kind": "restart", "at": now, "role": names.Role.TRAINER, "attempt": attempt, "step": committed,
+                 "resume_step": resume_step}
+            )  # fmt: skip
+
+    def _adopt(self, resume_step: int, *, committed: int, now: float) -> None:
+        """The checkpoint is ahead of this ledger: an earlier ledger was lost. Go on at the checkpoint, forget open
+        groups.
+        """
+        self._remove_steps(committed, now=now)
+        self.set_meta("base_step", str(resume_step))
+        self.set_meta("pruned_step", str(resume_step))
+        self.set_meta("degraded", "LedgerLost")
+        self.drop_stale(now=now)
+        self.note({"kind": "ledger_lost", "at": now, "step": committed, "resume_step": resume_step})
+
+    def rewind(self, *, resume_step: int, now: float) -> None:
+        """Un-train the steps after `resume_step`: their batches are served again in order. Versions made by them are
+        superseded.
+
+        Where the trainer fell back behind a pruned checkpoint those batches are gone: the steps are removed, their
+        groups DROPPED(rewound) and their prompts opened again in order.
+        """
+        if resume_step < int(self.meta("pruned_step") or 0):
+            self._remove_steps(resume_step, now=now)
+            self.set_meta("base_step", str(min(resume_step, self.base_step())))
+            self.set_meta("pruned_step", str(resume_step))
+        self._db.change(
+            "UPDATE steps SET state = 'packed', trained_at = NULL, attempt = NULL, stats = NULL WHERE step > ?",
+            resume_step,
+        )
+        self._db.change(
+            "UPDATE groups SET state = ?, closed_at = NULL WHERE step > ? AND state = ?", PACKED, resume_step, TRAINED
+        )
+        self._db.change("UPDATE versions SET superseded = 1 WHERE step > ?", resume_step)
+
+    def _remove_steps(self, resume_step: int, *, now: float) -> None:
+        groups = self._db.all("SELECT * FROM groups WHERE step > ? ORDER BY step DESC, step_position DESC", resume_step)
+        self._db.change("DELETE FROM steps WHERE step > ?", resume_step)
+        self._db.change("DELETE FROM batch_parts WHERE step > ?", resume_step)
+        # What was not packed yet is younger: it goes to the head first, and ends behind what was packed.
+        self.drop_undone(now=now)
+        for group in groups:
+            self._db.change("DELETE FROM payloads WHERE group_id = ?", group["group_id"])
+            self._db.change("UPDATE groups SET step = NULL, step_position = NULL WHERE group_id = ?", group["group_id"])
+            self.drop(group, names.DropReason.REWOUND, requeue=intake.Requeue.HEAD, now=now)
+
+    def end_data(self, *, step: int) -> None:
+        """Record that the data end before `step`: the run's last step is the one before."""
+        with self._db.transaction():
+            self.set_meta("data_end_step", str(step - 1))
+
+
+def _candidate(row: base.Row, payload: bytes) -> Candidate:
+    return Candidate(
+        group_id=types.GroupId(row["group_id"]),
+        lease_order=row["lease_order"],
+        min_step=row["min_step"],
+        finished_step=row["finished_step"],
+        num_failures=row["num_failures"],
+        generate_started_at=row["generate_started_at"],
+        generate_finished_at=row["generate_finished_at"],
+        verify_s=row["verify_s"],
+        payload=payload,
+    )
+
+
+def trajectories(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the cumulative trajectory counts by outcome."""
+    prefix = "trajectories:"
+    return {name.removeprefix(prefix): value for name, value in sorted(counters.items()) if name.startswith(prefix)}

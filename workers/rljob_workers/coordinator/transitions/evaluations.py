@@ -1,0 +1,125 @@
+"""Evaluations in the ledger: pinned to a version, one group per prompt, finished once, results kept per suite."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+from rljob_api import names, types
+from rljob_workers.coordinator import tasks
+from rljob_workers.coordinator.transitions import base, queue, registry
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """The evaluation that is under way, oldest first: its progress in groups."""
+
+    step: int
+    version: int
+    total: int
+    finished: int
+    started_at: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One prompt of a finished evaluation. `payload` is None where all attempts failed."""
+
+    suite: str
+    index: int
+    prompt_id: str
+    payload: bytes | None
+
+
+class Evaluations(registry.Registry):
+    """Evaluation leases never enter the staleness counters."""
+
+    def running_evaluation(self) -> Running | None:
+        """Return the evaluation under way."""
+        row = self._db.one("SELECT * FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
+        if row is None:
+            return None
+        sql = "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND eval_step = ?"
+        done = f"{sql} AND state IN (?, ?)"
+        return Running(
+            step=row["step"],
+            version=row["version"],
+            total=self.number(sql, queue.EVALUATION, row["step"]),
+            finished=self.number(done, queue.EVALUATION, row["step"], queue.SUBMITTED, queue.DROPPED),
+            started_at=row["started_at"] or row["created_at"],
+        )
+
+    def pinned_versions(self) -> set[int]:
+        """Return the versions that unfinished evaluations need."""
+        return {row["version"] for row in self._db.all("SELECT version FROM evaluations WHERE state = 'running'")}
+
+    def open_evaluation(
+        self, *, step: int, refs: Sequence[tasks.PromptRef], sizes: Mapping[str, int], now: float
+    ) -> bool:
+        """Open one group per prompt, in the given order, unless done. `sizes`: samples per prompt by suite."""
+        with self._db.transaction():
+            if self.number("SELECT COUNT(*) AS n FROM groups WHERE eval_step = ?", step):
+                return False
+            for ref in refs:
+                self.open_group(ref, kind=queue.EVALUATION, now=now, group_size=sizes[ref.source], eval_step=step)
+            return True
+
+    def evaluation_items(self, step: int) -> list[Item]:
+        """Return all items of an evaluation in file order."""
+        rows = self._db.all(
+            "SELECT g.source, g.prompt_index, g.prompt_id, p.data FROM groups g"
+            " LEFT JOIN payloads p ON p.group_id = g.group_id AND g.state = ? WHERE g.eval_step = ? ORDER BY"
+            " ABS(g.queue_key)",
+            queue.SUBMITTED, step,
+        )  # fmt: skip
+        return [
+            Item(
+                suite=row["source"],
+                index=row["prompt_index"],
+                prompt_id=row["prompt_id"],
+                payload=None if row["data"] is None else bytes(row["data"]),
+            )
+            for row in rows
+        ]
+
+    def finish_evaluation(self, *, step: int, results: Mapping[str, Mapping[str, object]], now: float) -> bool:
+        """Record the results by suite and let the groups go. True the first time."""
+        with self._db.transaction():
+            changed = self._db.change(
+                "UPDATE evaluations SET state = 'done', finished_at = ? WHERE step = ? AND state = 'running'", now, step
+            )
+            if not changed:
+                return False
+            version = self.number("SELECT version AS n FROM evaluations WHERE step = ?", step)
+            for suite, result in results.items():
+                self._db.change(
+                    "INSERT OR REPLACE INTO eval_results (step, suite, version, result) VALUES (?, ?, ?, ?)",
+                    step, suite, version, json.dumps(dict(result)),
+                )  # fmt: skip
+                kind = "evaluation" if result.get("accuracy") is not None else "evaluation_incomplete"
+                self.note({"kind": kind, "at": now, "suite": suite, "step": step, "version": version, **result})
+            self._db.change(
+                "UPDATE groups SET state = ?, closed_at = ? WHERE eval_step = ? AND state = ?",
+                names.GroupState.TRAINED, now, step, queue.SUBMITTED,
+            )  # fmt: skip
+            self._db.change(
+                "DELETE FROM payloads WHERE group_id IN (SELECT group_id FROM groups WHERE eval_step = ?)", step
+            )
+            self.count("evaluations")
+            return True
+
+    def results(self) -> list[types.EvaluationResult]:
+        """Return all results, steps ascending; suites whose items are missing have none."""
+        rows = self._db.all("SELECT * FROM eval_results ORDER BY step, suite")
+        parsed = [(row, json.loads(row["result"])) for row in rows]
+        return [_result(row, result) for row, result in parsed if result.get("accuracy") is not None]
+
+
+def _result(row: base.Row, result: Mapping[str, object]) -> types.EvaluationResult:
+    return types.EvaluationResult(
+        suite=row["suite"],
+        step=row["step"],
+        version=row["version"],
+        accuracy=float(str(result["accuracy"])),
+        n=int(str(result["n"])),
+        score=float(str(result["score"])),
+    )

@@ -1,0 +1,133 @@
+"""Read-only views for status, metrics and the history file."""
+
+import dataclasses
+import json
+
+from rljob_api import names
+from rljob_workers.coordinator.transitions import base, evaluations, queue
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """A trained step: its summary and what the trainer reported. Times are unix seconds."""
+
+    step: int
+    packed_at: float
+    trained_at: float
+    summary: dict[str, object]
+    stats: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What the end of a run depends on. `final_checkpoint_at` is None before it is committed."""
+
+    committed: int
+    last_step: int
+    final_checkpoint_at: float | None
+    newest_evaluated: int | None
+    evaluating: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A snapshot of the ledger for status and metrics."""
+
+    counts: queue.Counts
+    capacity: int
+    completion: Completion
+    counters: dict[str, int]
+    queue_depth: dict[str, int]
+    steps: tuple[StepRecord, ...]
+    head_version: int
+    head_step: int
+    live_version: int
+    version_steps: dict[int, int]
+    checkpoint: base.Row | None
+    stop_step: int | None
+    attempt: int | None
+    running: evaluations.Running | None
+    filtered_this_step: int
+    leases_by_session: dict[str, int]
+    degraded: str
+    first_step_at: float
+
+
+class Views(evaluations.Evaluations):
+    """Nothing here changes state."""
+
+    def snapshot(self) -> Facts:
+        """Return what status and metrics need, as of one instant."""
+        with self._db.transaction():
+            counts, head, attempt = self.counts(), self.head(), self.trainer_attempt()
+            return Facts(
+                counts=counts,
+                capacity=self.capacity(counts),
+                completion=self.completion(),
+                counters=self.counters(),
+                queue_depth=self._depth(counts),
+                steps=tuple(self._recent_steps(21)),
+                head_version=head.version,
+                head_step=head.step,
+                live_version=self.number("SELECT MAX(version) AS n FROM versions WHERE live_at IS NOT NULL"),
+                version_steps={v.version: v.step for v in self.all_versions()},
+                checkpoint=self._db.one("SELECT * FROM checkpoints ORDER BY at DESC LIMIT 1"),
+                stop_step=None if attempt is None else self.stop_step(attempt),
+                attempt=attempt,
+                running=self.running_evaluation(),
+                filtered_this_step=self._filtered(counts),
+                leases_by_session=self._leases(),
+                degraded=self.meta("degraded") or "",
+                first_step_at=self._first_step_at(),
+            )
+
+    def completion(self) -> Completion:
+        """Return what the end of the run depends on."""
+        last_step = self.last_step()
+        final = self._db.one("SELECT at FROM checkpoints WHERE final = 1 AND step >= ?", last_step)
+        evaluated = self._db.one("SELECT MAX(step) AS n FROM evaluations")
+        return Completion(
+            committed=self.committed(),
+            last_step=last_step,
+            final_checkpoint_at=None if final is None else float(final["at"]),
+            newest_evaluated=None if evaluated is None else evaluated["n"],
+            evaluating=bool(self.pinned_versions()),
+        )
+
+    def _depth(self, counts: queue.Counts) -> dict[str, int]:
+        sql = "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND state = ?"
+        packed = self.number(sql, queue.TRAIN, names.GroupState.PACKED)
+        return {"queued": counts.queued, "leased": counts.running, "submitted": counts.submitted, "packed": packed}
+
+    def _filtered(self, counts: queue.Counts) -> int:
+        reasons = (names.DropReason.ZERO_SPREAD, names.DropReason.TOO_LOW, names.DropReason.TOO_HIGH)
+        return self.number(
+            "SELECT COUNT(*) AS n FROM groups WHERE drop_step = ? AND drop_reason IN (?, ?, ?)",
+            counts.recorded + 1, *reasons,
+        )  # fmt: skip
+
+    def _leases(self) -> dict[str, int]:
+        rows = self._db.all("SELECT session, COUNT(*) AS n FROM leases WHERE state = 'open' GROUP BY session")
+        return {row["session"]: row["n"] for row in rows}
+
+    def _first_step_at(self) -> float:
+        row = self._db.one("SELECT trained_at FROM steps WHERE state = 'trained' ORDER BY step LIMIT 1")
+        return 0.0 if row is None else float(row["trained_at"])
+
+    def _recent_steps(self, limit: int) -> list[StepRecord]:
+        rows = self._db.all("SELECT * FROM steps WHERE state = 'trained' ORDER BY step DESC LIMIT ?", limit)
+        return [
+            StepRecord(
+                step=row["step"],
+                packed_at=row["packed_at"],
+                trained_at=row["trained_at"],
+                summary=json.loads(row["summary"]),
+                stats=json.loads(row["stats"]),
+            )
+            for row in reversed(rows)
+        ]
+
+    def history_after(self, seq: int, *, limit: int = 1000) -> list[tuple[int, str]]:
+        """Return the history lines after a sequence number."""
+        rows = self._db.all("SELECT seq, line FROM history WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
+        return [(row["seq"], row["line"]) for row in rows]

@@ -1,0 +1,159 @@
+"""Weight versions in the ledger: published, LIVE, RETIRED, superseded; layouts; what each sync of a rollout
+measured.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from rljob_api import codec, errors, names, types
+from rljob_workers.coordinator import versions
+from rljob_workers.coordinator.transitions import base, batches
+
+
+class Registry(batches.Batches):
+    """The version table. Version 0 stands in it from the beginning."""
+
+    def ensure_initial_version(self, *, now: float) -> None:
+        """Register version 0: the model files."""
+        self._db.change(
+            "INSERT OR IGNORE INTO versions (version, step, attempt, state, state_hash, artifact, created_at)"
+            " VALUES (0, 0, 0, ?, '', '', ?)",
+            names.VersionState.PUBLISHED, now,
+        )  # fmt: skip
+
+    def head(self) -> versions.Known:
+        """Return the version with the highest id."""
+        return _known(self.require("SELECT * FROM versions ORDER BY version DESC LIMIT 1", problem="no version 0"))
+
+    def version(self, version: int) -> versions.Known | None:
+        """Return a registered version."""
+        row = self._db.one("SELECT * FROM versions WHERE version = ?", version)
+        return None if row is None else _known(row)
+
+    def all_versions(self) -> list[versions.Known]:
+        """Return all versions, ids ascending."""
+        return [_known(row) for row in self._db.all("SELECT * FROM versions ORDER BY version")]
+
+    def publish(
+        self,
+        *,
+        token: str,
+        proposal: types.WeightVersion,
+        layout: types.Layout | None,
+        num_bytes: int | None,
+        evaluate: bool,
+        now: float,
+    ) -> versions.Answer:
+        """Register a version. PUBLISHED. `evaluate`: an evaluation of it is due and begins in the same transaction.
+
+        Leases and submissions that no batch may take any more are dropped first, so that workers cancel before they
+        load.
+        """
+        with self._db.transaction():
+            session = self.check_session(token, names.Role.TRAINER)
+            if layout is not None:
+                self._db.change(
+                    "INSERT OR IGNORE INTO layouts (layout_id, data) VALUES (?, ?)",
+                    layout.layout_id, codec.encode_layout(layout),
+                )  # fmt: skip
+            answer = versions.judge(
+                proposal,
+                known=self.version(proposal.version),
+                head=self.head().version,
+                committed=self.committed(),
+                attempt=session["attempt"],
+                num_bytes=num_bytes,
+            )
+            if answer.outcome is versions.Outcome.ACCEPTED and self.layout(proposal.layout_id) is None:
+                return versions.Answer(
+                    outcome=versions.Outcome.MISSING, detail=f"layout {proposal.layout_id} is unknown"
+                )
+            if answer.outcome is versions.Outcome.ACCEPTED:
+                self._insert(proposal, now=now)
+                self.drop_stale(now=now)
+                if evaluate:
+                    self.begin_evaluation(step=proposal.step, version=proposal.version, now=now)
+            return answer
+
+    def begin_evaluation(self, *, step: int, version: int, now: float) -> bool:
+        """Pin a version for the evaluation of a step; False if that step was or is being evaluated."""
+        sql = "INSERT OR IGNORE INTO evaluations (step, version, state, created_at) VALUES (?, ?, 'running', ?)"
+        return self._db.change(sql, step, version, now) == 1
+
+    def _insert(self, proposal: types.WeightVersion, *, now: float) -> None:
+        self._db.change(
+            "INSERT INTO versions (version, step, attempt, state, state_hash, artifact, created_at, manifest)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            proposal.version, proposal.step, proposal.attempt, names.VersionState.PUBLISHED, proposal.state_hash,
+            proposal.artifacts[0].artifact_id, now, codec.encode_version(proposal),
+        )  # fmt: skip
+        self.count("versions_published")
+        self.note(
+            {
+                "kind": "version",
+                "at": now,
+                "version": proposal.version,
+                "step": proposal.step,
+                "attempt": proposal.attempt,
+                "bytes": proposal.artifacts[0].num_bytes,
+                "changed_ratio": proposal.changed_ratio,
+            }
+        )
+
+    def mark_live(self, version: int, *, now: float) -> bool:
+        """A ready rollout serves this version. LIVE. True if it was not before."""
+        with self._db.transaction():
+            changed = self._db.change(
+                "UPDATE versions SET state = ?, live_at = ? WHERE version = ? AND state = ?",
+                names.VersionState.LIVE, now, version, names.VersionState.PUBLISHED,
+            )  # fmt: skip
+            self.count("versions_live", changed)
+            return changed == 1
+
+    def retire(self, retired: Sequence[int]) -> None:
+        """The artifacts of these versions are gone. RETIRED; manifests are kept for the whole run."""
+        with self._db.transaction():
+            for version in retired:
+                self._db.change("UPDATE versions SET state = ? WHERE version = ?", names.VersionState.RETIRED, version)
+
+    def manifest(self, version: int) -> types.WeightVersion:
+        """Return a version's manifest. Raises WeightsError if the id is unknown, is 0, or its bytes were pruned."""
+        row = self._db.one("SELECT state, manifest FROM versions WHERE version = ?", version)
+        if row is None:
+            raise errors.WeightsError(f"version {version} is not registered")
+        if row["manifest"] is None:
+            raise errors.WeightsError(f"version {version} has no manifest: it is what the model files hold")
+        if row["state"] == names.VersionState.RETIRED:
+            raise errors.WeightsError(f"version {version} was pruned; ask for {self.head().version}")
+        return codec.decode_version(bytes(row["manifest"]))
+
+    def layout(self, layout_id: str) -> types.Layout | None:
+        """Return a layout by id."""
+        row = self._db.one("SELECT data FROM layouts WHERE layout_id = ?", layout_id)
+        return None if row is None else codec.decode_layout(bytes(row["data"]))
+
+    def note_sync(self, *, pod: str, sync: types.WeightSync, now: float) -> bool:
+        """Record a rollout's weight update once, however often it is reported; True the first time."""
+        with self._db.transaction():
+            fresh = self._db.change(
+                "INSERT OR IGNORE INTO syncs (pod, version, finished_at) VALUES (?, ?, ?)",
+                pod, sync.version, sync.finished_at,
+            )  # fmt: skip
+            if fresh:
+                self.count("versions_applied" if not sync.failure else "sync_failures")
+                measured = dataclasses.asdict(sync)
+                measured["bytes"] = measured.pop("num_bytes")
+                self.note({"kind": "weight_sync", "at": now, "pod": pod, **measured})
+            return bool(fresh)
+
+
+def _known(row: base.Row) -> versions.Known:
+    return versions.Known(
+        version=row["version"],
+        step=row["step"],
+        attempt=row["attempt"],
+        state=names.VersionState(row["state"]),
+        superseded=bool(row["superseded"]),
+        state_hash=row["state_hash"],
+        artifact=row["artifact"],
+    )

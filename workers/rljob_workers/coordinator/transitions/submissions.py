@@ -1,0 +1,104 @@
+"""LEASED to SUBMITTED: a group is accepted once per (group, attempt); whoever asks again gets the recorded answer."""
+
+from collections.abc import Sequence
+
+from rljob_api import codec, names, roles, types
+from rljob_workers.coordinator import intake
+from rljob_workers.coordinator.transitions import base, queue
+
+
+class Submissions(queue.Queue):
+    """Accepting submitted groups. State, payload and answer commit together, before the answer leaves."""
+
+    def accept(
+        self, *, token: str, group: types.PromptGroup, filter_config: roles.FilterConfig, now: float
+    ) -> types.SubmitAnswer:
+        """Judge a submitted group and carry the judgement out. Raises FencedError for a replaced session."""
+        with self._db.transaction():
+            self.check_session(token, names.Role.ROLLOUT)
+            recorded = self._answer(group.group_id, group.attempt)
+            if recorded is not None:
+                self.count("trajectories:duplicate", len(group.trajectories))
+                return recorded
+            row = self._leased(token, group)
+            if row is None:
+                judgement = intake.Judgement(
+                    outcome=names.TrajectoryOutcome.DUPLICATE, detail="its lease is no longer open"
+                )
+            else:
+                judgement = intake.judge(group, self.facts(row), bounds=self._limits, filter_config=filter_config)
+                self._settle(row, group, judgement, now=now)
+            self._record(group, judgement, now=now)
+            return types.SubmitAnswer(outcome=judgement.outcome, detail=judgement.detail)
+
+    def _answer(self, group_id: str, attempt: int) -> types.SubmitAnswer | None:
+        row = self._db.one("SELECT * FROM answers WHERE group_id = ? AND attempt = ?", group_id, attempt)
+        if row is None:
+            return None
+        return types.SubmitAnswer(outcome=names.TrajectoryOutcome(row["outcome"]), detail=row["detail"], duplicate=True)
+
+    def _leased(self, token: str, group: types.PromptGroup) -> base.Row | None:
+        """Return the group's row if this session holds the open lease of this very attempt."""
+        lease = self._db.one(
+            "SELECT 1 FROM leases WHERE lease_id = ? AND group_id = ? AND attempt = ? AND session = ? AND state"
+            " = 'open'",
+            group.lease_id, group.group_id, group.attempt, token,
+        )  # fmt: skip
+        if lease is None:
+            return None
+        return self.require(
+            "SELECT * FROM groups WHERE group_id = ? AND attempt = ? AND state = ?",
+            group.group_id, group.attempt, queue.LEASED,
+            problem=f"group {group.group_id} has an open lease but is not leased",
+        )  # fmt: skip
+
+    def _settle(self, row: base.Row, group: types.PromptGroup, judgement: intake.Judgement, *, now: float) -> None:
+        self._db.change("UPDATE leases SET state = 'done' WHERE lease_id = ? AND state = 'open'", group.lease_id)
+        self.count("leases_completed")
+        for failure in group.failures:
+            self.count(f"failures:{'infra' if failure.infra else 'data'}:{failure.role}:{failure.reason}")
+        self.count("retries:infra", judgement.infra)
+        self.count("retries:data", judgement.data)
+        if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.RECORDED):
+            self._submit(row, group, now=now)
+        else:
+            self.carry_out(judgement, row, now=now)
+
+    def _submit(self, row: base.Row, group: types.PromptGroup, *, now: float) -> None:
+        versions = {v["version"]: v["step"] for v in self._db.all("SELECT version, step FROM versions")}
+        oldest, newest = intake.step_range(group.trajectories, versions)
+        changed = self._db.change(
+            "UPDATE groups SET state = ?, min_step = ?, max_step = ?, finished_step = ?, num_rows = ?,"
+            " num_failures = ?, submitted_at = ?,"
+            " generate_started_at = ?, generate_finished_at = ?, verify_s = ? WHERE group_id = ? AND state = ?"
+            " AND attempt = ?",
+            queue.SUBMITTED, oldest, newest, self.published_step(), len(group.trajectories), len(group.failures), now,
+            group.generate_started_at, group.generate_finished_at, group.verify_s, row["group_id"], queue.LEASED,
+            group.attempt,
+        )  # fmt: skip
+        assert changed == 1, "a group that was read as leased in this transaction is leased"
+        self._db.change(
+            "INSERT OR REPLACE INTO payloads (group_id, attempt, data) VALUES (?, ?, ?)",
+            group.group_id, group.attempt, codec.encode_group(group),
+        )  # fmt: skip
+
+    def _record(self, group: types.PromptGroup, judgement: intake.Judgement, *, now: float) -> None:
+        self._db.change(
+            "INSERT INTO answers (group_id, attempt, outcome, detail, at) VALUES (?, ?, ?, ?, ?)",
+            group.group_id, group.attempt, judgement.outcome, judgement.detail, now,
+        )  # fmt: skip
+        self.count(f"groups:{judgement.outcome}")
+        infra = sum(failure.infra for failure in group.failures)
+        self.count("trajectories:infra_failure", infra)
+        if judgement.outcome is not names.TrajectoryOutcome.INFRA_FAILURE:
+            self.count(f"trajectories:{judgement.outcome}", len(group.trajectories))
+        self.count("tokens_generated", sum(row.num_sampled for row in group.trajectories))
+
+    def payloads(self, group_ids: Sequence[str]) -> dict[str, bytes]:
+        """Return the submitted bytes of groups."""
+        found: dict[str, bytes] = {}
+        for group_id in group_ids:
+            row = self._db.one("SELECT data FROM payloads WHERE group_id = ?", group_id)
+            if row is not None:
+                found[group_id] = bytes(row["data"])
+        return found

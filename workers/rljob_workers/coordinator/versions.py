@@ -1,0 +1,105 @@
+"""The registry's rules: which publish is accepted, what a rollout should load, what may be pruned. Pure.
+
+States: PUBLISHED > LIVE (a ready worker serves it) > RETIRED (artifacts pruned). An id means one set of bits for the
+life of the job and is never used again; after a rewind ids go on while steps fall back, and the undone ones are
+`superseded` but stay readable.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Collection, Sequence
+
+from rljob_api import names, types
+
+
+class Outcome(enum.StrEnum):
+    """Answer to Publish."""
+
+    ACCEPTED = "accepted"
+    REPEATED = "repeated"
+    CONFLICT = "conflict"
+    MISSING = "missing"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A registered version. `artifact` is empty for version 0, whose bytes are the model files."""
+
+    version: int
+    step: int
+    attempt: int
+    state: names.VersionState
+    superseded: bool
+    state_hash: str
+    artifact: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Outcome and a sentence."""
+
+    outcome: Outcome
+    detail: str = ""
+
+
+def judge(
+    proposal: types.WeightVersion,
+    *,
+    known: Known | None,
+    head: int,
+    committed: int,
+    attempt: int,
+    num_bytes: int | None,
+) -> Answer:
+    """Return what becomes of a proposed version. `known`: the same id if registered; `num_bytes`: stored size of its
+    artifact.
+
+    A known id with the same hash is a repetition (it may re-supply lost bytes), with another one a conflict.
+    """
+    if known is not None:
+        if known.state_hash != proposal.state_hash:
+            return Answer(
+                outcome=Outcome.CONFLICT, detail=f"version {proposal.version} has state hash {known.state_hash}"
+            )
+        return Answer(outcome=Outcome.REPEATED)
+    if proposal.version != head + 1:
+        return Answer(outcome=Outcome.CONFLICT, detail=f"the next version is {head + 1}, not {proposal.version}")
+    if proposal.attempt != attempt:
+        return Answer(
+            outcome=Outcome.CONFLICT, detail=f"attempt {proposal.attempt} in the manifest of attempt {attempt}"
+        )
+    if not 0 <= proposal.step <= committed:
+        return Answer(
+            outcome=Outcome.CONFLICT, detail=f"step {proposal.step} of a run with {committed} committed steps"
+        )
+    if proposal.kind != "anchor" or len(proposal.artifacts) != 1:
+        return Answer(outcome=Outcome.CONFLICT, detail="only dense versions with one artifact are served")
+    if num_bytes != proposal.artifacts[0].num_bytes:
+        wanted = proposal.artifacts[0]
+        detail = f"artifact {wanted.artifact_id}: {num_bytes} of {wanted.num_bytes} bytes stored"
+        return Answer(outcome=Outcome.MISSING, detail=detail)
+    return Answer(outcome=Outcome.ACCEPTED)
+
+
+def to_retire(registered: Sequence[Known], *, keep: int, needed: Collection[int]) -> list[Known]:
+    """Return the versions whose artifacts may go: all but the newest `keep`, those `needed`, and those sharing their
+    bytes.
+
+    `needed`: pinned by an evaluation, or served or being loaded by a rollout. The head is never among the result.
+    """
+    stored = sorted((v for v in registered if v.artifact), key=lambda v: v.version, reverse=True)
+    kept = [v for index, v in enumerate(stored) if index < max(1, keep) or v.version in needed]
+    bytes_kept = {v.artifact for v in kept}
+    return [
+        v
+        for v in stored
+        if v not in kept and v.artifact not in bytes_kept and v.state is not names.VersionState.RETIRED
+    ]
+
+
+def version_to_load(*, head: int, evaluating: int | None) -> int:
+    """Return the version id that rollouts should serve: that of an unfinished evaluation, else the head.
+
+    The head counts even where it is superseded: ids along a running sequence must not decrease.
+    """
+    return head if evaluating is None else evaluating

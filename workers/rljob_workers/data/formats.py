@@ -1,0 +1,117 @@
+"""The families of data sets, and how each becomes canonical columns: prompt, answer, id. Pure.
+
+`auto` recognises a family by its columns: GSM8K (question, answer), math sets (problem, answer), id2info records
+(query_id with solutions or input_output), counting sets with messages, else the columns that the manifest names.
+"""
+
+from collections.abc import Mapping
+
+from rljob_api import errors, roles
+from rljob_workers.data import readers
+
+
+def canonical(record: readers.RawRecord, config: roles.DataSourceConfig) -> dict[str, object]:
+    """Return the record's own columns with prompt, answer and id added. Raises DataError naming the column."""
+    if record.problem:
+        raise errors.DataError(record.problem)
+    columns = dict(record.columns)
+    family = recognise(columns, config)
+    prompt_column, answer_column, id_column = _names(columns, config, family)
+    columns["prompt"] = _prompt(columns, prompt_column)
+    if answer_column not in columns and family == "code":
+        columns["answer"] = ""
+    else:
+        columns["answer"] = _answer(columns, answer_column, has_many=_allows_null(config))
+    columns["id"] = _identity(columns, id_column, record)
+    return columns
+
+
+def recognise(columns: Mapping[str, object], config: roles.DataSourceConfig) -> str:
+    """Return the family of a record: the configured one, or by its columns; `named` is what the manifest's names
+    say.
+    """
+    if config.format != "auto":
+        return config.format
+    if config.reasoning_gym or config.columns.prompt in columns:
+        return "id2info" if "query_id" in columns and "solutions" in columns else "named"
+    if "query_id" in columns and "input_output" in columns:
+        return "code"
+    if "question" in columns and "answer" in columns:
+        return "gsm8k"
+    if "problem" in columns and "answer" in columns:
+        return "problem"
+    return "clevr" if "messages" in columns else "named"
+
+
+def _names(columns: Mapping[str, object], config: roles.DataSourceConfig, family: str) -> tuple[str, str, str]:
+    """Return the names of the prompt, answer and id columns; what the manifest names wins where the record has it."""
+    guessed = {
+        "gsm8k": ("question", "answer"),
+        "problem": ("problem", "answer"),
+        "clevr": ("messages", "answer"),
+        "id2info": ("prompt", "solutions"),
+        "code": ("prompt", "answer"),
+        "math": ("problem" if "problem" in columns else "prompt", "solutions" if "solutions" in columns else "answer"),
+    }.get(family, (config.columns.prompt, config.columns.answer))
+    if config.reasoning_gym:
+        guessed = ("question", "answer")
+    named = (config.columns.prompt, config.columns.answer)
+    prompt, answer = (name if name in columns else guess for name, guess in zip(named, guessed, strict=True))
+    return prompt, answer, config.columns.id or ("query_id" if "query_id" in columns else "")
+
+
+def _has(columns: Mapping[str, object]) -> str:
+    return ", ".join(sorted(columns)) or "none"
+
+
+def _prompt(columns: Mapping[str, object], name: str) -> object:
+    if name not in columns:
+        raise errors.DataError(f"the record has no prompt column {name!r}; its columns: {_has(columns)}")
+    value = columns[name]
+    if isinstance(value, list) and value:
+        return value
+    if not isinstance(value, str) or not value.strip():
+        raise errors.DataError(f"prompt column {name!r} is {type(value).__name__} {str(value)[:40]!r}, not a text")
+    return value
+
+
+def _allows_null(config: roles.DataSourceConfig) -> bool:
+    return bool(config.reasoning_gym)
+
+
+def _answer(columns: Mapping[str, object], name: str, *, has_many: bool) -> object:
+    """A number becomes its text; a list stays, any member will do. `has_many`: a generator's null means many are
+    right.
+    """
+    if name not in columns:
+        raise errors.DataError(f"the record has no answer column {name!r}; its columns: {_has(columns)}")
+    value = columns[name]
+    if value is None and has_many:
+        return None
+    if isinstance(value, list):
+        if not value:
+            raise errors.DataError(f"answer column {name!r} is an empty list")
+        return [_text(member, name) for member in value]
+    return _text(value, name)
+
+
+def _text(value: object, name: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise errors.DataError(f"answer column {name!r} holds {type(value).__name__}, not a text or number")
+    text = str(value)
+    if not text.strip():
+        raise errors.DataError(f"answer column {name!r} is empty")
+    return text
+
+
+def _identity(columns: Mapping[str, object], name: str, record: readers.RawRecord) -> str:
+    if not name:
+        if isinstance(columns.get("id"), str | int):
+            return str(columns["id"])
+        return f"{record.file}:{record.line}" if record.file else str(record.line)
+    value = columns.get(name)
+    if isinstance(value, bool) or not isinstance(value, str | int) or str(value) == "":
+        raise errors.DataError(f"id column {name!r} is {value!r}, not a text or integer")
+    if "@" in str(value) and name == "query_id":
+        raise errors.DataError(f"id {value!r} contains '@', which separates ids from sample numbers")
+    return str(value)

@@ -1,0 +1,1 @@
+"""Where model folders come from: built-in conversions, local folders, hub snapshots."""

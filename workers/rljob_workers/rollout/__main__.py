@@ -1,0 +1,46 @@
+"""`rljob-rollout --config role.json`: generates, has graded, hands in, until drained. `--check` starts nothing."""
+
+import sys
+from collections.abc import Sequence
+
+from rljob_api import errors, names, roles
+from rljob_workers.runtime import boot
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the rollout and return its exit code: 0 drained, 2 the check found problems, 75 engine, 78 config."""
+    invocation = boot.parse(
+        roles.RolloutConfig,
+        program="rljob-rollout",
+        about="Generates with vLLM, runs episodes and hands in scored prompt groups of one RL run.",
+        argv=argv,
+    )
+    if invocation.check:
+        return _check(invocation)
+    boot.configure_process(invocation.config)
+    return boot.run_main(lambda: _run(invocation.config))
+
+
+def _check(invocation: boot.Invocation[roles.RolloutConfig]) -> int:
+    # After parsing: --help needs none of it.
+    from rljob_workers.rollout import check
+
+    problems = check.problems(invocation.config, invocation.sources)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
+
+
+def _run(config: roles.RolloutConfig) -> int:
+    from rljob_workers.rollout import process
+
+    try:
+        process.serve(config)
+    except errors.EngineError as error:
+        # A broken engine is the machine's doing: the supervisor starts another process.
+        raise errors.UnavailableError(f"the engine could not be kept alive: {error}") from error
+    return int(names.ExitCode.OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

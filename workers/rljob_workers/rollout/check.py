@@ -1,0 +1,67 @@
+"""`rljob-rollout --check`: is the model there, does its tokenizer load, does every prompt fit? Starts nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rljob_api import errors, roles
+from rljob_workers.data import records
+from rljob_workers.models import builtin
+from rljob_workers.rollout import process, tokenizer
+from rljob_workers.rollout.episodes import catalog
+
+
+def problems(config: roles.RolloutConfig, sources: Path | None) -> list[str]:
+    """Return one sentence per problem; one about a record names file and line. `sources`: the coordinator's config."""
+    try:
+        tokens = process.load_tokenizer(config, builtin.ensure_model(config.model))
+        catalog.make_collector(
+            workflow=config.workflow,
+            config=config.workflow_config,
+            tokens=tokens,
+            template=config.template,
+            max_model_len=config.engine.max_model_len,
+        )
+    except errors.ManifestError as error:
+        return list(error.problems)
+    if sources is None:
+        return []
+    coordinator = roles.CoordinatorConfig.model_validate_json(sources.read_bytes())
+    return [
+        problem
+        for source, max_tokens in _sources(coordinator)
+        for problem in _of_source(source, max_tokens, config.engine.max_model_len, tokens)
+    ]
+
+
+def _sources(config: roles.CoordinatorConfig) -> Iterator[tuple[roles.DataSourceConfig, int]]:
+    for source in config.data.train:
+        yield source, config.sampling.max_tokens
+    for suite in config.evaluation.suites:
+        yield suite.source, config.evaluation.sampling.max_tokens
+
+
+def _of_source(
+    source: roles.DataSourceConfig, max_tokens: int, max_model_len: int, tokens: tokenizer.PromptTokenizer
+) -> Iterator[str]:
+    # What is wrong with a record whoever reads it, the coordinator's own check says.
+    loaded, _ = records.inspect_source(source)
+    if source.on_invalid_record == "drop":
+        return
+    for index, record in enumerate(loaded.records):
+        try:
+            length = len(tokens.prompt_ids(record))
+        except errors.DataError as error:
+            yield f"{loaded.place(index)}: {error}"
+            continue
+        if length > source.max_prompt_tokens:
+            yield (
+                f"{loaded.place(index)}: record '{record.prompt_id}' has {length} prompt tokens,"
+                f" but maxPromptTokens of source '{source.name}' is {source.max_prompt_tokens};"
+                " shorten it or raise maxPromptTokens"
+            )
+        elif length + max_tokens > max_model_len:
+            yield (
+                f"{loaded.place(index)}: record '{record.prompt_id}' has {length} prompt tokens, which with"
+                f" maxTokens {max_tokens} is more than spec.rollout.engine.maxModelLen {max_model_len};"
+                " shorten it, lower maxTokens or raise maxModelLen"
+            )

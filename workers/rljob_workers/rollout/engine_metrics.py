@@ -1,0 +1,25 @@
+"""vLLM's own metrics beside ours: its families are passed through from prometheus-client's default registry."""
+
+from collections.abc import Iterable
+
+import prometheus_client
+from prometheus_client.metrics_core import Metric
+
+PREFIX = "vllm:"
+
+
+class _EngineCollector:
+    """Yields what the engine registered; names nothing up front, because nothing is registered twice."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the engine's families as they are now."""
+        return [family for family in prometheus_client.REGISTRY.collect() if family.name.startswith(PREFIX)]
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: collecting at registration would be in vain."""
+        return []
+
+
+def expose(registry: prometheus_client.CollectorRegistry) -> None:
+    """Add the engine's families to `registry`."""
+    registry.register(_EngineCollector())

@@ -1,0 +1,1 @@
+"""Episodes: what happens between a leased prompt and a scored row: one generation, or many turns."""

@@ -1,0 +1,116 @@
+"""The seams of an episode: who acts, what answers, who collects, who grades. Shapes: workflow reference 2.
+
+A class that fits one of these Protocols needs no base class of ours. `None` from a collector means rejected: not
+trained, counted. An exception means a failed attempt, which is tried again. Neither ever becomes a reward of zero.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from rljob_api import types
+from rljob_workers.rollout import generation
+
+ObsT = TypeVar("ObsT")
+ActionT = TypeVar("ActionT")
+SeenT = TypeVar("SeenT", covariant=True)
+TakenT = TypeVar("TakenT", contravariant=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What an episode is about: the record, its prompt ids and the text that they spell."""
+
+    record: types.PromptRecord
+    input_ids: tuple[int, ...]
+    prompt_text: str
+
+    @property
+    def query_id(self) -> str:
+        """Return the record's id."""
+        return self.record.prompt_id
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """The rows of one episode, `sample_index` 0 in each: the worker knows the member, the episode does not."""
+
+    rows: tuple[types.Trajectory, ...]
+    total_reward: float
+    num_turns: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AgentInput(Generic[ObsT]):
+    """What an agent decides from."""
+
+    obs: ObsT
+    llm_client: generation.Generator
+    gconfig: types.Sampling
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOutput(Generic[ActionT]):
+    """A decision and the generation behind it."""
+
+    action: ActionT
+    llm_req: generation.GenerationRequest
+    llm_resp: generation.GenerationResult
+
+
+class Agent(Protocol[ObsT, ActionT]):
+    """Makes one decision at a time."""
+
+    async def aact(self, agent_input: AgentInput[ObsT]) -> AgentOutput[ActionT]:
+        """Decide."""
+
+    async def areset(self) -> None:
+        """Forget; called before every episode."""
+
+
+class Environment(Protocol[SeenT, TakenT]):
+    """Gymnasium's meaning, made async."""
+
+    async def reset(
+        self, *, seed: int | None = None, options: Mapping[str, object] | None = None
+    ) -> tuple[SeenT, Mapping[str, object]]:
+        """Start; seeds its own generator only if `seed` is given."""
+
+    async def step(self, action: TakenT) -> tuple[SeenT | None, float, bool, bool, Mapping[str, object]]:
+        """Return obs, reward, terminated, truncated, info."""
+
+    async def aclose(self) -> None:
+        """Free everything; always called."""
+
+
+class Grader(Protocol):
+    """Grades one completion of the episode's task."""
+
+    async def grade(self, *, prompt: str, completion: str, truncated: bool) -> types.Verdict:
+        """Return a verdict; one with reason infra_failure carries no reward. Raises GraderError for a bad record."""
+
+
+class RolloutCollector(Protocol):
+    """Runs one episode. One outstanding generation at a time; cancelling it aborts the generation."""
+
+    async def arun_episode(
+        self, *, llm_client: generation.Generator, gconfig: types.Sampling, task: Task, grader: Grader, seed: int
+    ) -> Episode | None:
+        """Return the rows, or None if the episode is rejected. Raises EngineError, EpisodeError or GraderError."""
+
+
+class Tokens(Protocol):
+    """What an episode needs from a tokenizer."""
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Return the ids of EOS and pad."""
+
+    def prompt_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
+        """Return the ids of a record's prompt."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return text without special tokens."""
+
+    def decode_exact(self, ids: Sequence[int]) -> str:
+        """Return text with special tokens."""

@@ -1,0 +1,184 @@
+"""An engine without a model: deterministic, on CPU, in no time but the one that it is told to take. Shipped.
+
+For tests, and for users who try a workflow without weights. It keeps the real engine's contract: every token carries
+the label that was committed when it was sampled, pausing freezes requests, a load must be verified before a commit.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from rljob_api import errors, types
+from rljob_workers.rollout import generation
+from rljob_workers.runtime import clock as clocks
+
+EOS = 2
+_FIRST_TOKEN, _NUM_TOKENS = 3, 97
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """token_s: seconds per token. latency_s: seconds per engine call by name. faults: what call n of a name raises.
+
+    A fault of None is a call that succeeds; calls beyond the list succeed. "hang" never returns.
+    """
+
+    token_s: float = 0.0
+    latency_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    faults: Mapping[str, Sequence[str | None]] = dataclasses.field(default_factory=dict)
+
+
+class FakeEngine:
+    """Samples tokens from a hash of seed and position; `events` lists every call in order."""
+
+    def __init__(
+        self, *, clock: clocks.Clock, behaviour: Behaviour | None = None, events: list[str] | None = None
+    ) -> None:
+        """`events` may be shared with other fakes, so that a test asserts one order."""
+        self._clock, self._behaviour = clock, behaviour or Behaviour()
+        self.events: list[str] = [] if events is None else events
+        self._calls: dict[str, int] = {}
+        self._label: int | None = None
+        self._whole = self._alive = True
+        self._going = asyncio.Event()
+        self._going.set()
+        self._running: dict[str, asyncio.Event] = {}
+        self._generated = self._prompted = 0
+
+    async def start(self) -> None:
+        """Load nothing."""
+        await self._call("start")
+        self._alive = self._whole = True
+
+    async def generate(
+        self, request: generation.GenerationRequest, *, version: types.VersionId
+    ) -> generation.GenerationResult:
+        """Sample until EOS or the budget ends."""
+        if not self._alive:
+            raise errors.EngineError("the engine process is dead")
+        self.events.append(f"generate salt {version}")
+        assert request.rid not in self._running, "request ids are unique"
+        aborted = self._running[request.rid] = asyncio.Event()
+        ids: list[int] = []
+        versions: list[int] = []
+        try:
+            while len(ids) < request.sampling.max_tokens and (not ids or ids[-1] != EOS):
+                await self._step(aborted)
+                ids.append(self._token(request, len(ids)))
+                versions.append(self._asserted())
+        finally:
+            del self._running[request.rid]
+        self._prompted += len(request.input_ids)
+        return generation.GenerationResult(
+            output_ids=tuple(ids),
+            logprobs=tuple(-0.25 - (token % 7) / 8 for token in ids),
+            versions=tuple(versions),
+            stop_reason="stop" if ids[-1] == EOS else "length",
+        )
+
+    def num_running(self) -> int:
+        """Return how many requests are inside."""
+        return len(self._running)
+
+    def num_generated(self) -> int:
+        """Return tokens sampled so far."""
+        return self._generated
+
+    def num_prompt_tokens(self) -> int:
+        """Return prompt tokens of finished requests."""
+        return self._prompted
+
+    def alive(self) -> bool:
+        """Return False after `die`."""
+        return self._alive
+
+    def die(self) -> None:
+        """Be a process that was killed."""
+        self.events.append("died")
+        self._alive = False
+        self._abort()
+
+    async def pause(self, *, clear_cache: bool) -> None:
+        """Freeze."""
+        await self._call("pause", "and clear" if clear_cache else "")
+        self._going.clear()
+
+    async def resume(self) -> None:
+        """Go on; asserts that the weights are whole."""
+        await self._call("resume")
+        assert self._whole, "resumed on mixed weights"
+        self._going.set()
+
+    async def load(self, layout: types.Layout) -> None:
+        """Be a mixture until verified."""
+        assert not self._going.is_set(), "loaded while generating"
+        self._whole = False
+        await self._call("load", f"{len(layout.tensors)} tensors")
+
+    async def verify(self) -> None:
+        """Be whole."""
+        await self._call("verify")
+        self._whole = True
+
+    async def commit(self, version: types.VersionId) -> None:
+        """Take the label."""
+        await self._call("commit", str(version))
+        assert self._whole, "labelled mixed weights"
+        self._label = version
+
+    async def repair(self) -> None:
+        """Make another load possible."""
+        await self._call("repair")
+
+    async def abort_all(self) -> None:
+        """Fail what runs."""
+        await self._call("abort_all")
+        self._abort()
+
+    async def restart(self) -> None:
+        """Be a new process with initial weights and no label."""
+        self._abort()
+        await self._call("restart")
+        self._alive = self._whole = True
+        self._label = None
+        self._going.set()
+
+    async def close(self) -> None:
+        """End."""
+        await self._call("close")
+
+    async def _call(self, name: str, detail: str = "") -> None:
+        self.events.append(f"{name} {detail}".strip())
+        number = self._calls.get(name, 0)
+        self._calls[name] = number + 1
+        faults = self._behaviour.faults.get(name, ())
+        fault = faults[number] if number < len(faults) else None
+        await self._clock.sleep(self._behaviour.latency_s.get(name, 0.0))
+        if fault == "hang":
+            await asyncio.Event().wait()
+        if fault is not None:
+            raise errors.EngineError(fault)
+
+    async def _step(self, aborted: asyncio.Event) -> None:
+        await self._clock.sleep(self._behaviour.token_s)
+        while not self._going.is_set() and not aborted.is_set():
+            waiters = [asyncio.ensure_future(event.wait()) for event in (self._going, aborted)]
+            _, pending = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+            for waiter in pending:
+                waiter.cancel()
+        if aborted.is_set():
+            raise errors.EngineError("aborted")
+
+    def _abort(self) -> None:
+        for aborted in self._running.values():
+            aborted.set()
+
+    def _token(self, request: generation.GenerationRequest, index: int) -> int:
+        self._generated += 1
+        drawn = generation.derived_seed(request.seed, index) % (_NUM_TOKENS + 1)
+        return EOS if drawn == 0 and not request.sampling.ignore_eos else _FIRST_TOKEN + drawn % _NUM_TOKENS
+
+    def _asserted(self) -> int:
+        if self._label is None:
+            raise errors.EngineError("no version label is set")
+        return self._label

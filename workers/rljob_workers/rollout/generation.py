@@ -1,0 +1,137 @@
+"""One generation call: request, result, the rules by which a result is refused, and the engine as its users see it.
+
+Own file so that episodes, the real and the fake engine agree without importing one another. Log-probabilities are in
+nats of the distribution that was sampled from. Source of the refusal rules: workflow reference 1.2.
+"""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from rljob_api import errors, names, types
+
+SEED_BITS = 63
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """Ids are sent, never text. `rid` is unique per call. `sampling.max_tokens` is the budget of this call."""
+
+    rid: str
+    input_ids: tuple[int, ...]
+    sampling: types.Sampling
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationResult:
+    """What the engine sampled. output_ids, logprobs, versions [T]; versions are ids that the engine asserted.
+
+    `stop_reason` is `stop` or `length`; `matched_stop` the stop string that ended it, which stands in output_ids.
+    """
+
+    output_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
+    stop_reason: str
+    matched_stop: str = ""
+    latency_s: float = 0.0
+
+
+class Generator(Protocol):
+    """What an episode generates with."""
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        """Return a checked result. Raises EngineError if the engine failed; cancelling aborts the generation."""
+
+
+class Engine(Protocol):
+    """An inference engine whose weights can be replaced between decode steps. All failures are EngineError."""
+
+    async def start(self) -> None:
+        """Load the model files and map the image. The label is unset until `commit`."""
+
+    async def generate(self, request: GenerationRequest, *, version: types.VersionId) -> GenerationResult:
+        """Generate; `version` salts the prefix cache so that no request reuses blocks of other weights."""
+
+    def num_running(self) -> int:
+        """Return how many requests are inside the engine."""
+
+    def num_generated(self) -> int:
+        """Return tokens generated since the start, those of running requests included."""
+
+    def num_prompt_tokens(self) -> int:
+        """Return prompt tokens of finished requests since the start."""
+
+    async def pause(self, *, clear_cache: bool) -> None:
+        """Freeze running requests between two decode steps, none dropped. `clear_cache`: their KV is recomputed."""
+
+    async def resume(self) -> None:
+        """Go on."""
+
+    async def load(self, layout: types.Layout) -> None:
+        """Load all tensors of the mapped image. After a failure the weights are a mixture."""
+
+    async def verify(self) -> None:
+        """Finish the load. Raises unless every tensor was consumed exactly once and no layer is half loaded."""
+
+    async def commit(self, version: types.VersionId) -> None:
+        """Set the label that tokens carry from now on."""
+
+    async def repair(self) -> None:
+        """Undo the bookkeeping of a broken load so that a complete one can follow."""
+
+    async def abort_all(self) -> None:
+        """Fail all requests inside the engine; their callers see EngineError."""
+
+    async def restart(self) -> None:
+        """Replace the engine process by a new one with the weights of the model files, paused by nobody."""
+
+    async def close(self) -> None:
+        """End the engine process."""
+
+
+def checked(result: GenerationResult) -> GenerationResult:
+    """Return `result` if it keeps the contract. Raises EngineError with the first rule that it breaks."""
+    count = len(result.output_ids)
+    if not count:
+        raise errors.EngineError("the engine returned no token")
+    if len(result.logprobs) != count or len(result.versions) != count:
+        raise errors.EngineError(f"{count} tokens, {len(result.logprobs)} logprobs, {len(result.versions)} versions")
+    if result.stop_reason not in ("stop", "length"):
+        raise errors.EngineError(f"generation ended by {result.stop_reason!r}")
+    _check_logprobs(result.logprobs)
+    _check_versions(result.versions)
+    return result
+
+
+def _check_logprobs(logprobs: Sequence[float]) -> None:
+    for index, value in enumerate(logprobs):
+        if not isinstance(value, float) or not math.isfinite(value):
+            raise errors.EngineError(f"logprob {value!r} of token {index} is not a finite number")
+        if value == names.VLLM_MISSING_LOGPROB or value > names.LOGPROB_ROUNDING:
+            raise errors.EngineError(f"logprob {value} of token {index} is not a log-probability")
+
+
+def _check_versions(versions: Sequence[int]) -> None:
+    previous = 0
+    for index, version in enumerate(versions):
+        if version < previous:
+            raise errors.EngineError(f"version {version} of token {index} follows version {previous}")
+        previous = version
+
+
+def derived_seed(*parts: int | str) -> int:
+    """Return a 63-bit seed that is a pure function of `parts`, e.g. lease seed, member, attempt and turn."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> (64 - SEED_BITS)
+
+
+def within_context(sampling: types.Sampling, *, prompt_len: int, max_model_len: int) -> types.Sampling:
+    """Return `sampling` with max_tokens = min(max_tokens, max_model_len - prompt_len). Raises EpisodeError below 1."""
+    budget = min(sampling.max_tokens, max_model_len - prompt_len)
+    if budget <= 0:
+        raise errors.EpisodeError(f"a prompt of {prompt_len} tokens leaves no room in a context of {max_model_len}")
+    return dataclasses.replace(sampling, max_tokens=budget)

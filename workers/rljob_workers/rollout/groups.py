@@ -1,0 +1,185 @@
+"""One leased prompt group from lease to scored group: G members, each with its own seed, retried on its own.
+
+A member that fails is tried again while the others go on and keep their results; one that cannot be had becomes a
+MemberFailure with its true size counted, never a row with reward zero. Source: workflow reference 6.
+"""
+
+import asyncio
+import dataclasses
+import logging
+
+from rljob_api import errors, names, types
+from rljob_workers.rollout import generation, grading_batch, group_times, waits, weights
+from rljob_workers.rollout.episodes import protocols
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.runtime import retry
+from rljob_workers.transport import grading
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Timed:
+    """A generator that tells the group's times, and holds evaluation to its version."""
+
+    inner: generation.Generator
+    times: group_times.GroupTimes
+    pinned: types.VersionId | None
+
+    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+        """Generate. Raises EngineError if a pinned version is asked for and another one sampled."""
+        with self.times.generating():
+            result = await self.inner.generate(request)
+        if self.pinned is not None and set(result.versions) != {self.pinned}:
+            raise errors.EngineError(f"versions {sorted(set(result.versions))} sampled where {self.pinned} is pinned")
+        return result
+
+
+class GroupRunner:
+    """Runs groups; holds what they share."""
+
+    def __init__(
+        self,
+        *,
+        generator: generation.Generator,
+        collector: protocols.RolloutCollector,
+        tokens: protocols.Tokens,
+        verifiers: grading.Grading,
+        receiver: weights.WeightReceiver,
+        max_attempts: int,
+        clock: clocks.Clock,
+        metrics: metrics_module.Metrics,
+    ) -> None:
+        """`max_attempts` bounds the attempts of one member."""
+        self._generator, self._collector, self._tokens = generator, collector, tokens
+        self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
+        self._clock, self._metrics = clock, metrics
+
+    async def run(self, lease: types.GroupLease, slot: waits.Slot) -> types.PromptGroup:
+        """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
+        await self._receiver.serves(floor_step=lease.version_floor_step, pinned=lease.pinned_version)
+        times = group_times.GroupTimes(clock=self._clock, slot=slot)
+        batch = grading_batch.GradingBatch(client=self._verifiers, times=times)
+        try:
+            task = self._task(lease.prompt)
+        except errors.DataError as error:
+            outcomes: list[protocols.Episode | types.MemberFailure] = [
+                _failure(index, error) for index in range(lease.group_size)
+            ]
+        else:
+            outcomes = await self._members(lease, task, batch, times)
+        return self._group(lease, outcomes, times)
+
+    async def _members(
+        self,
+        lease: types.GroupLease,
+        task: protocols.Task,
+        batch: grading_batch.GradingBatch,
+        times: group_times.GroupTimes,
+    ) -> list[protocols.Episode | types.MemberFailure]:
+        for _ in range(lease.group_size):
+            batch.join()
+        async with asyncio.TaskGroup() as members:
+            running = [
+                members.create_task(self._member(index, lease, task, batch, times)) for index in range(lease.group_size)
+            ]
+        return [member.result() for member in running]
+
+    async def _member(
+        self,
+        index: int,
+        lease: types.GroupLease,
+        task: protocols.Task,
+        batch: grading_batch.GradingBatch,
+        times: group_times.GroupTimes,
+    ) -> protocols.Episode | types.MemberFailure:
+        client = _Timed(inner=self._generator, times=times, pinned=lease.pinned_version)
+        backoff = retry.Backoff(first_s=0.1, most_s=5.0)
+        last: errors.RLJobError = errors.EpisodeError("no attempt was made")
+        for attempt in range(self._max_attempts):
+            if attempt:
+                await self._clock.sleep(backoff.next_delay_s())
+                batch.join()
+            try:
+                return await self._episode(index, attempt, lease, task, client, batch)
+            except (errors.GraderError, errors.SandboxError) as error:
+                # No verdict after the client's own attempts: generating again would not help.
+                return _failure(index, error)
+            except (errors.EngineError, errors.EpisodeError, errors.WireError) as error:
+                logger.warning("member failed: %s", error, extra=_keys(lease, index, error))
+                last = error
+            finally:
+                batch.leave()
+        return _failure(index, last)
+
+    async def _episode(
+        self,
+        index: int,
+        attempt: int,
+        lease: types.GroupLease,
+        task: protocols.Task,
+        client: generation.Generator,
+        batch: grading_batch.GradingBatch,
+    ) -> protocols.Episode | types.MemberFailure:
+        grader = grading_batch.MemberGrader(
+            batch=batch,
+            record=lease.prompt,
+            sample_id=f"{lease.group_id}.{lease.attempt}.{index}.{attempt}",
+            attempt=1,
+        )
+        began = self._clock.monotonic()
+        episode = await self._collector.arun_episode(
+            llm_client=client,
+            gconfig=lease.sampling,
+            task=task,
+            grader=grader,
+            seed=generation.derived_seed(lease.seed, index, attempt),
+        )
+        self._metrics.histogram("rljob_episode_seconds").observe(self._clock.monotonic() - began)
+        if episode is None:
+            return types.MemberFailure(sample_index=index, role="rollout", reason="rejected", infra=False)
+        rows = tuple(dataclasses.replace(row, sample_index=index) for row in episode.rows)
+        return dataclasses.replace(episode, rows=rows)
+
+    def _task(self, record: types.PromptRecord) -> protocols.Task:
+        ids = self._tokens.prompt_ids(record)
+        if not ids:
+            raise errors.DataError(f"record {record.prompt_id} of {record.source} has an empty prompt")
+        return protocols.Task(record=record, input_ids=ids, prompt_text=self._tokens.decode_exact(ids))
+
+    def _group(
+        self,
+        lease: types.GroupLease,
+        outcomes: list[protocols.Episode | types.MemberFailure],
+        times: group_times.GroupTimes,
+    ) -> types.PromptGroup:
+        rows = [row for outcome in outcomes if isinstance(outcome, protocols.Episode) for row in outcome.rows]
+        tokens = self._metrics.counter("rljob_tokens_total")
+        tokens.inc(sum(row.num_sampled for row in rows), kind="generated")
+        tokens.inc(sum(row.prompt_len for row in rows), kind="prompt")
+        return types.PromptGroup(
+            lease_id=lease.lease_id,
+            group_id=lease.group_id,
+            attempt=lease.attempt,
+            trajectories=rows,
+            failures=[outcome for outcome in outcomes if isinstance(outcome, types.MemberFailure)],
+            generate_started_at=times.started_at,
+            generate_finished_at=times.finished_at,
+            verify_s=times.verify_s,
+        )
+
+
+def _failure(index: int, error: errors.RLJobError) -> types.MemberFailure:
+    role = names.Role.VERIFIER if isinstance(error, (errors.GraderError, errors.SandboxError)) else names.Role.ROLLOUT
+    return types.MemberFailure(
+        sample_index=index,
+        role=role,
+        reason=error.name,
+        detail=str(error)[:512],
+        infra=error.fault is errors.Fault.INFRA,
+    )
+
+
+def _keys(lease: types.GroupLease, index: int, error: errors.RLJobError) -> dict[str, object]:
+    return {"group": lease.group_id, "lease": lease.lease_id, "sample": index, "error_class": error.name}

@@ -1,0 +1,243 @@
+"""Puts a rollout process together: model, image, engine, receiver, worker, probes; and takes it apart again."""
+
+import asyncio
+import dataclasses
+import logging
+import multiprocessing
+import os
+import signal
+import uuid
+from collections.abc import Coroutine
+from pathlib import Path
+
+from rljob_api import names, roles
+from rljob_workers.models import builtin
+from rljob_workers.rollout import (
+    admission,
+    dumps,
+    engine_metrics,
+    groups,
+    readiness,
+    reporting,
+    staging,
+    tokenizer,
+    waits,
+    weights,
+    worker,
+)
+from rljob_workers.rollout import engine as engines
+from rljob_workers.rollout.episodes import catalog
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import health
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.transport import grading, work
+from rljob_workers.transport import weights as weight_transport
+
+logger = logging.getLogger(__name__)
+
+VERIFY_CALL_EXTRA_S = 30.0
+
+
+def serve(config: roles.RolloutConfig) -> None:
+    """Run until drained. Raises the error that ended the process otherwise."""
+    os.environ.update(engines.environment(num_threads=config.num_threads))
+    if config.cpu_affinity:
+        os.sched_setaffinity(0, config.cpu_affinity)
+    probes = readiness.Readiness(max_lag_steps=config.max_off_policy_steps)
+    metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=config.job)
+    with asyncio.Runner() as runner:
+        stop = _StopRequest(runner.get_loop())
+        server = health.HealthServer(
+            host=config.health_host,
+            port=config.health_port,
+            metrics=metrics,
+            ready=lambda: probes.ready,
+            alive=lambda: probes.alive,
+            on_stop=stop.request,
+        )
+        server.start()
+        try:
+            runner.run(_serve(config, probes, metrics, stop))
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+        finally:
+            server.close()
+
+
+class _StopRequest:
+    """A request to drain, from any thread or a signal, before or after the worker exists."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.asked = asyncio.Event()
+
+    def request(self) -> None:
+        """Ask."""
+        self._loop.call_soon_threadsafe(self.asked.set)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    for error in group.exceptions:
+        return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    raise AssertionError("an exception group has members")
+
+
+async def _serve(
+    config: roles.RolloutConfig, probes: readiness.Readiness, metrics: metrics_module.Metrics, stop: _StopRequest
+) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.request)
+    clock = clocks.SystemClock()
+    puller = weight_transport.WeightPuller(control_address=config.coordinator_address, tls=config.tls)
+    prepared = await _unless_stopped(_prepare(config, puller, clock), stop)
+    transport = work.WorkClient(address=config.coordinator_address, tls=config.tls)
+    verifiers = grading.GradingClient(
+        addresses=config.verifier_addresses,
+        tls=config.tls,
+        timeout_s=config.verify_timeout_s + VERIFY_CALL_EXTRA_S,
+        max_attempts=config.max_infra_attempts,
+        clock=clock,
+    )
+    try:
+        engine_metrics.expose(metrics.registry)
+        rollout = _worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
+        draining = asyncio.ensure_future(_drain_when_asked(stop, rollout))
+        await rollout.run()
+        draining.cancel()
+    finally:
+        puller.close()
+        await transport.close()
+        await verifiers.close()
+        await prepared.engine.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """What takes long: files, image, tokenizer, engine."""
+
+    stager: staging.Stager
+    tokens: tokenizer.PromptTokenizer
+    engine: engines.VllmEngine
+
+
+async def _prepare(
+    config: roles.RolloutConfig, puller: weight_transport.WeightPuller, clock: clocks.Clock
+) -> _Prepared:
+    model = await asyncio.to_thread(builtin.ensure_model, config.model)
+    logger.info("loading %s", config.model.name, extra={"event": "loading"})
+    stager = await asyncio.to_thread(
+        lambda: staging.Stager(model=model, job=config.job.name, puller=puller, clock=clock)
+    )
+    tokens = await asyncio.to_thread(load_tokenizer, config, model)
+    engine = engines.VllmEngine(_settings(config, model, stager))
+    began = clock.monotonic()
+    await engine.start()
+    logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
+    return _Prepared(stager=stager, tokens=tokens, engine=engine)
+
+
+async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop: _StopRequest) -> _Prepared:
+    """Return what was prepared; if somebody asks to stop first, end the process here and now."""
+    preparation = asyncio.ensure_future(preparing)
+    asked = asyncio.ensure_future(stop.asked.wait())
+    await asyncio.wait({preparation, asked}, return_when=asyncio.FIRST_COMPLETED)
+    if preparation.done():
+        asked.cancel()
+        return preparation.result()
+    logger.info("stopped while starting; nothing was leased", extra={"event": "exit"})
+    # A thread that imports vllm cannot be stopped, and an orderly exit would wait for it, half a minute or more.
+    for child in multiprocessing.active_children():
+        child.kill()
+    logging.shutdown()
+    os._exit(int(names.ExitCode.OK))
+
+
+async def _drain_when_asked(stop: _StopRequest, rollout: worker.RolloutWorker) -> None:
+    await stop.asked.wait()
+    logger.info("draining")
+    rollout.drain()
+
+
+def _settings(config: roles.RolloutConfig, model: Path, stager: staging.Stager) -> engines.Settings:
+    return engines.Settings(
+        model=model,
+        engine=config.engine,
+        trust_remote_code=config.model.trust_remote_code,
+        image_path=stager.buffer.path,
+        image_bytes=stager.layout.image_bytes,
+    )
+
+
+def _worker(
+    config: roles.RolloutConfig,
+    prepared: _Prepared,
+    transport: work.WorkClient,
+    verifiers: grading.GradingClient,
+    puller: weight_transport.WeightPuller,
+    probes: readiness.Readiness,
+    metrics: metrics_module.Metrics,
+    clock: clocks.Clock,
+) -> worker.RolloutWorker:
+    stager, tokens, engine = prepared.stager, prepared.tokens, prepared.engine
+    slots = waits.SlotWaits(num_slots=config.max_groups_in_flight, clock=clock)
+    door = admission.Admission(engine)
+    receiver = weights.WeightReceiver(
+        engine=engine,
+        admission=door,
+        stager=stager,
+        options=weights.Options(
+            in_flight=config.in_flight_weight_updates,
+            recompute=config.kv_cache_policy == "recompute",
+            pause_deadline_s=config.pause_deadline_s,
+        ),
+        clock=clock,
+        on_pause=slots.paused,
+    )
+    collector = catalog.make_collector(
+        workflow=config.workflow,
+        config=config.workflow_config,
+        tokens=tokens,
+        template=config.template,
+        max_model_len=config.engine.max_model_len,
+    )
+    runner = groups.GroupRunner(
+        generator=door,
+        collector=collector,
+        tokens=tokens,
+        verifiers=verifiers,
+        receiver=receiver,
+        max_attempts=config.max_infra_attempts,
+        clock=clock,
+        metrics=metrics,
+    )
+
+    def on_session(token: str) -> None:
+        puller.session = token
+
+    return worker.RolloutWorker(
+        worker.Options(
+            pod=config.pod,
+            boot_id=uuid.uuid4().hex,
+            initial_state_hash=stager.initial.state_hash,
+            max_groups=config.max_groups_in_flight,
+            drain_s=config.drain_s,
+        ),
+        worker.Parts(
+            transport=transport,
+            runner=runner,
+            receiver=receiver,
+            waits=slots,
+            report=reporting.Reporting(
+                engine=engine, receiver=receiver, slots=slots, probes=probes, metrics=metrics, clock=clock
+            ),
+            dumper=dumps.Dumper(config.dump_dir, tokens),
+            clock=clock,
+            on_session=on_session,
+        ),
+    )
+
+
+def load_tokenizer(config: roles.RolloutConfig, model: Path) -> tokenizer.PromptTokenizer:
+    """Return the tokenizer that the config names, by default the model's. Raises ManifestError."""
+    folder = builtin.ensure_tokenizer(config.model, model)
+    return tokenizer.PromptTokenizer(folder, template=config.template, trust_remote_code=config.model.trust_remote_code)

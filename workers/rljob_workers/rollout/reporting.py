@@ -1,0 +1,98 @@
+"""What a rollout says of itself once per heartbeat: load, metrics, the probes' verdicts."""
+
+from rljob_api import types
+from rljob_api.names import WaitReason
+from rljob_workers.rollout import readiness, waits, weights
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import metrics as metrics_module
+
+
+class Reporting:
+    """Reads engine, receiver and slots; writes metrics and readiness."""
+
+    def __init__(
+        self,
+        *,
+        engine: weights.Engine,
+        receiver: weights.WeightReceiver,
+        slots: waits.SlotWaits,
+        probes: readiness.Readiness,
+        metrics: metrics_module.Metrics,
+        clock: clocks.Clock,
+    ) -> None:
+        """Totals count from here."""
+        self._engine, self._receiver, self._slots, self._probes = engine, receiver, slots, probes
+        self._metrics, self._clock = metrics, clock
+        self._waited = dict.fromkeys(WaitReason, 0.0)
+        self._paused_s = 0.0
+        self._last_sync_at = 0.0
+
+    def observe(self, *, num_groups: int) -> types.RolloutLoad:
+        """Look at everything once, and return the load of `num_groups` groups."""
+        self._judge()
+        self._count()
+        waiting_for, for_s = self._slots.waiting()
+        return types.RolloutLoad(
+            running_sequences=self._engine.num_running(),
+            groups_in_flight=num_groups,
+            generated_tokens=self._engine.num_generated(),
+            prompt_tokens=self._engine.num_prompt_tokens(),
+            generating_s=self._slots.generating_s,
+            paused_s=self._slots.paused_s,
+            wait_s={str(reason): seconds for reason, seconds in self._slots.totals().items()},
+            waiting_for=str(waiting_for or ""),
+            waiting_since=self._clock.now() - for_s if waiting_for else 0.0,
+        )
+
+    def drained(self, seconds: float, *, num_released: int) -> None:
+        """Count a drain."""
+        self._metrics.histogram("rljob_drain_seconds").observe(seconds, result="released" if num_released else "clean")
+
+    def _judge(self) -> None:
+        receiver = self._receiver
+        self._probes.observe(
+            readiness.Observation(
+                now_s=self._clock.monotonic(),
+                state=receiver.state,
+                started=receiver.started,
+                served_step=receiver.served.step,
+                newest_step=receiver.newest_step,
+                median_sync_s=receiver.median_sync_s,
+                num_running=self._engine.num_running(),
+                num_generated=self._engine.num_generated(),
+                paused=self._slots.is_paused,
+            )
+        )
+
+    def _count(self) -> None:
+        for reason, seconds in self._slots.totals().items():
+            self._metrics.counter("rljob_rollout_wait_seconds_total").inc(
+                seconds - self._waited[reason], reason=str(reason)
+            )
+            self._waited[reason] = seconds
+        paused_s = self._slots.paused_s
+        self._metrics.counter("rljob_generation_paused_seconds_total").inc(paused_s - self._paused_s)
+        self._paused_s = paused_s
+        served = self._receiver.served
+        self._metrics.gauge("rljob_rollout_serving_version").set(served.version)
+        self._metrics.gauge("rljob_rollout_version_lag").set(max(0, self._receiver.newest_step - served.step))
+        for sync in self._receiver.syncs:
+            if sync.finished_at > self._last_sync_at:
+                self._count_sync(sync)
+                self._last_sync_at = sync.finished_at
+
+    def _count_sync(self, sync: types.WeightSync) -> None:
+        if sync.failure:
+            reason = sync.failure.split(":", 1)[0]
+            self._metrics.counter("rljob_weight_sync_failures_total").inc(reason=reason)
+            return
+        phases = {
+            "fetch": sync.fetch_s,
+            "verify": sync.verify_s,
+            "pause": sync.pause_s,
+            "apply": sync.apply_s,
+            "total": sync.total_s,
+        }
+        for phase, seconds in phases.items():
+            self._metrics.histogram("rljob_weight_sync_seconds").observe(seconds, phase=phase)
+        self._metrics.counter("rljob_weight_sync_bytes_total").inc(sync.num_bytes, kind="anchor")

@@ -1,0 +1,269 @@
+"""The rollout's loops: lease groups, run them, hand them in; heartbeat; drain.
+
+    coordinator --LeaseGroups--> [lease loop] --one task a group--> [GroupRunner] --SubmitGroup--> coordinator
+                                     ^ slot free, receiver serves        | episodes -> Admission -> engine
+                                     |                                   | verdicts <- verifiers
+    coordinator <--Heartbeat-- [heartbeat loop] --cancel, THEN want(v)--> [WeightReceiver.run] -> engine
+                   renews leases; reports version, state, load, syncs
+    SIGTERM, POST /stop, drain, finished --> no new lease; finish or release what is held within drain_s; return
+
+Who waits for what: the lease loop for a free slot and the long poll; a group for the door, the engine and the
+verifiers; a submit for the coordinator, for as long as it takes; nobody for a weight update except at the door.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from rljob_api import errors, types
+from rljob_api.names import WaitReason
+from rljob_workers.rollout import dumps, groups, receiver_states, reporting, waits, weights
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import retry
+from rljob_workers.transport import work
+
+logger = logging.getLogger(__name__)
+
+LEASE_WAIT_S = 2.0
+REGISTER_DEADLINE_S = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """From the role's config; `boot_id` is new for every process start."""
+
+    pod: str
+    boot_id: str
+    initial_state_hash: str
+    max_groups: int
+    drain_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The collaborators of a worker."""
+
+    transport: work.WorkTransport
+    runner: groups.GroupRunner
+    receiver: weights.WeightReceiver
+    waits: waits.SlotWaits
+    report: reporting.Reporting
+    dumper: dumps.Dumper
+    clock: clocks.Clock
+    on_session: Callable[[str], None]
+
+
+@dataclasses.dataclass(slots=True)
+class _Held:
+    """A leased group and its task."""
+
+    lease: types.GroupLease
+    task: asyncio.Task[None]
+
+
+class RolloutWorker:
+    """One process's loops. `run` returns after a drain and raises what cannot be mended here."""
+
+    def __init__(self, options: Options, parts: Parts) -> None:
+        """Nothing starts before `run`."""
+        self._options, self._parts = options, parts
+        self._held: dict[types.LeaseId, _Held] = {}
+        self._draining, self._slot_freed = asyncio.Event(), asyncio.Event()
+        self._registered: types.Session | None = None
+        self._registering = asyncio.Lock()
+
+    def drain(self) -> None:
+        """Take no new lease, finish what is held, return from `run`. Idempotent."""
+        self._draining.set()
+        self._slot_freed.set()
+
+    async def run(self) -> None:
+        """Register, load the head, work until drained."""
+        session = await self._register()
+        async with asyncio.TaskGroup() as tasks:
+            beats = tasks.create_task(self._heartbeats(session.heartbeat_s))
+            starting = tasks.create_task(self._parts.receiver.start(session))
+            stop = tasks.create_task(self._draining.wait())
+            await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
+            updates = tasks.create_task(self._parts.receiver.run()) if starting.done() else starting
+            if starting.done():
+                starting.result()
+                await self._lease_until_draining(tasks)
+            await self._finish_held()
+            await self._beat_once()
+            for task in (beats, updates, stop):
+                task.cancel()
+
+    async def _register(self) -> types.Session:
+        options = self._options
+        backoff = retry.Backoff(first_s=0.2, most_s=5.0)
+        session = await retry.retry_async(
+            lambda: self._parts.transport.register(
+                pod=options.pod, boot_id=options.boot_id, initial_state_hash=options.initial_state_hash
+            ),
+            clock=self._parts.clock,
+            deadline_s=REGISTER_DEADLINE_S,
+            backoff=backoff,
+        )
+        self._parts.on_session(session.token)
+        self._registered = session
+        logger.info("registered; the head is version %d", session.head_version, extra={"version": session.head_version})
+        return session
+
+    async def _again(self, seen: types.Session | None) -> None:
+        """Register anew after a call was fenced, once for all loops that noticed; refused again, this process ends."""
+        async with self._registering:
+            if self._registered is seen:
+                await self._register()
+
+    # Leases
+
+    async def _lease_until_draining(self, tasks: asyncio.TaskGroup) -> None:
+        backoff = retry.Backoff(first_s=0.2, most_s=2.0)
+        while not self._draining.is_set():
+            capacity = self._options.max_groups - len(self._held)
+            if capacity <= 0 or not receiver_states.may_generate(self._parts.receiver.state):
+                await self._room()
+                continue
+            grant = await self._lease(capacity)
+            if grant is None:
+                self._parts.waits.idle_because(WaitReason.COORDINATOR)
+                await self._parts.clock.sleep(backoff.next_delay_s())
+                continue
+            backoff.reset()
+            await self._take(grant, tasks)
+
+    async def _room(self) -> None:
+        """Wait for a free slot, a drain, or a while: the receiver does not say when it serves again."""
+        self._slot_freed.clear()
+        if self._draining.is_set():
+            return
+        waiters = {asyncio.ensure_future(self._slot_freed.wait()), asyncio.ensure_future(self._parts.clock.sleep(1.0))}
+        _, pending = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        for waiter in pending:
+            waiter.cancel()
+
+    async def _lease(self, capacity: int) -> types.LeaseGrant | None:
+        session = self._registered
+        try:
+            return await self._parts.transport.lease(
+                capacity=capacity, serving_version=self._parts.receiver.served.version, wait_s=LEASE_WAIT_S
+            )
+        except errors.FencedError:
+            await self._again(session)
+        except errors.UnavailableError as error:
+            logger.warning("could not lease: %s", error, extra={"error_class": error.name})
+        return None
+
+    async def _take(self, grant: types.LeaseGrant, tasks: asyncio.TaskGroup) -> None:
+        if not grant.leases:
+            known = {reason.value for reason in WaitReason}
+            reason = WaitReason(grant.wait_reason) if grant.wait_reason in known else WaitReason.NO_PROMPTS
+            self._parts.waits.idle_because(reason)
+        else:
+            self._parts.waits.reached()
+        for lease in grant.leases:
+            if self._draining.is_set():
+                await self._release(lease.lease_id, "draining")
+            else:
+                self._held[lease.lease_id] = _Held(lease=lease, task=tasks.create_task(self._work(lease)))
+        if grant.finished:
+            self.drain()
+
+    # Groups
+
+    async def _work(self, lease: types.GroupLease) -> None:
+        slot = self._parts.waits.open_slot()
+        try:
+            group = await self._parts.runner.run(lease, slot)
+            self._parts.dumper.dump(lease, group)
+            slot.waits(WaitReason.COORDINATOR)
+            await self._submit(group)
+        finally:
+            slot.close()
+            self._held.pop(lease.lease_id, None)
+            self._slot_freed.set()
+
+    async def _submit(self, group: types.PromptGroup) -> None:
+        backoff = retry.Backoff(first_s=0.2, most_s=5.0)
+        while True:
+            session = self._registered
+            try:
+                answer = await self._parts.transport.submit(group)
+            except errors.FencedError:
+                await self._again(session)
+            except errors.UnavailableError as error:
+                # The answer may be lost, not the group: it is asked again until it comes.
+                logger.warning("submit unanswered: %s", error, extra={"group": group.group_id})
+            except errors.RLJobError as error:
+                logger.error("group refused: %s", error, extra={"group": group.group_id, "error_class": error.name})
+                await self._release(group.lease_id, f"refused: {error.name}")
+                return
+            else:
+                logger.debug("handed in: %s", answer.outcome, extra={"group": group.group_id})
+                return
+            await self._parts.clock.sleep(backoff.next_delay_s())
+
+    async def _release(self, lease_id: types.LeaseId, reason: str) -> None:
+        try:
+            await self._parts.transport.release(lease_id, reason)
+        except errors.RLJobError as error:
+            # It expires by itself.
+            logger.warning("could not release: %s", error, extra={"lease": lease_id, "error_class": error.name})
+
+    # Heartbeats
+
+    async def _heartbeats(self, every_s: float) -> None:
+        while True:
+            await self._beat_once()
+            await self._parts.clock.sleep(every_s)
+
+    async def _beat_once(self) -> None:
+        receiver, session = self._parts.receiver, self._registered
+        load = self._parts.report.observe(num_groups=len(self._held))
+        syncs = receiver.syncs
+        try:
+            order = await self._parts.transport.heartbeat(
+                lease_ids=tuple(self._held),
+                serving_version=receiver.served.version,
+                receiver_state=receiver.state,
+                load=load,
+                syncs=syncs,
+                draining=self._draining.is_set(),
+            )
+        except errors.FencedError:
+            await self._again(session)
+            return
+        except errors.UnavailableError as error:
+            logger.warning("heartbeat unanswered: %s", error, extra={"error_class": error.name})
+            return
+        receiver.delivered(len(syncs))
+        self._obey(order)
+
+    def _obey(self, order: types.HeartbeatOrder) -> None:
+        # Hopeless generation ends before a new version is taken: it would only be frozen and resumed in vain.
+        for lease_id in order.cancel:
+            if lease_id in self._held:
+                self._held[lease_id].task.cancel()
+        self._parts.receiver.want(order.load_version)
+        if order.drain or order.finished:
+            self.drain()
+
+    # Drain
+
+    async def _finish_held(self) -> None:
+        began = self._parts.clock.monotonic()
+        running = {held.task for held in self._held.values()}
+        if running:
+            limit = asyncio.ensure_future(self._parts.clock.sleep(self._options.drain_s))
+            everything = asyncio.ensure_future(asyncio.wait(running))
+            await asyncio.wait({limit, everything}, return_when=asyncio.FIRST_COMPLETED)
+            limit.cancel()
+            everything.cancel()
+        left = dict(self._held)
+        for held in left.values():
+            held.task.cancel()
+        for lease_id in left:
+            await self._release(lease_id, "drained")
+        self._parts.report.drained(self._parts.clock.monotonic() - began, num_released=len(left))

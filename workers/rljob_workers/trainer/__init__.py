@@ -1,0 +1,1 @@
+"""The trainer: packed micro-batches in, optimizer updates, published weight versions and checkpoints out."""

@@ -1,0 +1,71 @@
+"""`rljob-trainer --config role.json`: starts this node's ranks by torchrun and returns their exit code.
+
+torchrun's own program turns every failure into exit code 1, so its agent runs here, in this process, and the code of
+the rank that failed first is what this program ends with. SIGTERM and SIGINT are handed on to the ranks, which stop
+after the current step; the agent would kill them half a minute later.
+"""
+
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Sequence
+
+from rljob_api import errors, names, roles
+from rljob_workers.runtime import boot
+
+_RANK_MODULE = "rljob_workers.trainer.rank"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the trainer; return the exit code of its ranks."""
+    invocation = boot.parse(
+        roles.TrainerConfig,
+        program="rljob-trainer",
+        about="Trains the policy of one RL run: takes packed batches, publishes weight versions, keeps checkpoints.",
+        argv=argv,
+    )
+    problems = check(invocation.config)
+    if problems or invocation.check:
+        for problem in problems:
+            print(f"error: {problem}", file=sys.stderr)
+        refused = names.ExitCode.BAD_INPUT if invocation.check else names.ExitCode.CONFIGURATION
+        return int(refused if problems else names.ExitCode.OK)
+    boot.configure_process(invocation.config)
+    os.environ.update(rank_environment(invocation.config))
+    from rljob_workers.trainer import launch
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: launch.hand_on_stop())
+    return launch.run_ranks(invocation.config, [_RANK_MODULE, "--config", str(invocation.config_path.absolute())])
+
+
+def check(config: roles.TrainerConfig) -> list[str]:
+    """Return what is wrong with a config beyond its types."""
+    from rljob_workers.trainer import ds_config
+
+    try:
+        ds_config.make(config)
+    except errors.ManifestError as error:
+        return list(error.problems)
+    folder = pathlib.Path(config.checkpoint.dir)
+    return [f"spec.checkpoint: {folder} is no folder"] if folder.exists() and not folder.is_dir() else []
+
+
+def rank_environment(config: roles.TrainerConfig) -> dict[str, str]:
+    """Return what ranks need in their environment: threads, and no search for accelerators where none is wanted."""
+    variables = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": str(config.num_threads or 1)}
+    if config.num_threads == 0 and config.processes_per_node == 1:
+        del variables["OMP_NUM_THREADS"]
+    # DeepSpeed looks for one at import and warns if there is none.
+    if config.device == "cpu" or (config.device == "auto" and not _has_nvidia_device()):
+        variables["DS_ACCELERATOR"] = "cpu"
+    return variables
+
+
+def _has_nvidia_device() -> bool:
+    return any(pathlib.Path("/dev").glob("nvidia[0-9]*"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""Puts a rank together: model, engine, checkpoint, session, publisher, loop.
+
+The order matters. The checkpoint is loaded before Register, which says the step that the run goes on from. Version 0
+is what the model files hold: if the trainer's own weights differ from it, or the registry has versions of an earlier
+start, the loaded state is published before the first fetch, so that no rollout samples from weights nobody trains.
+"""
+
+import dataclasses
+import logging
+import pathlib
+import threading
+import uuid
+import warnings
+
+import torch
+import torch.distributed as dist
+
+from rljob_api import roles, types
+from rljob_workers.models import builtin
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.runtime import retry
+from rljob_workers.trainer import checkpoint, engine, export, feed, learner, metering, publish, saving, train
+from rljob_workers.transport import batches, image, weights
+
+logger = logging.getLogger(__name__)
+
+# How long an unreachable coordinator is asked again: its restart on another node, with its volume, fits in.
+_PATIENCE_S = 600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """A model on this rank, in the state from which training goes on."""
+
+    engine: engine.Engine
+    exporter: export.ImageExporter
+    model_dir: pathlib.Path
+    found: checkpoint.Checkpoint | None
+    initial_state_hash: str
+
+    @property
+    def step(self) -> int:
+        return self.found.progress.step if self.found else 0
+
+
+def train_device(config: roles.TrainerConfig, local_rank: int) -> torch.device:
+    """Return where this rank computes; auto takes CUDA where there is one."""
+    wants_cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+    return torch.device("cuda", local_rank) if wants_cuda else torch.device("cpu")
+
+
+def run_rank(
+    config: roles.TrainerConfig,
+    *,
+    registry: metrics_module.Metrics,
+    stop: threading.Event,
+    registered: threading.Event,
+    local_rank: int,
+) -> int:
+    """Train until the coordinator says stop or finished; return the exit code. Call it under torchrun."""
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    torch.manual_seed(config.seed)
+    # DeepSpeed calls collectives by their older names, at every step.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    device = train_device(config, local_rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    loaded = _load(config, device)
+    code = _run(config, loaded, registry, stop, registered)
+    # torchrun ends all ranks as soon as one ends with a code of its own: wait until every one is through.
+    loaded.engine.barrier()
+    dist.destroy_process_group()
+    return code
+
+
+def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
+    model_dir = builtin.ensure_model(config.model)
+    found = checkpoint.CheckpointStore(pathlib.Path(config.checkpoint.dir)).newest()
+    if found is not None:
+        checkpoint.check_same_run(found, config)
+    built = _build(config, saving.weights_folder(found, model_dir), saving.state_folder(found), device)
+    initial_hash = ""
+    if built.rank == 0:
+        initial_hash = image.initial_version(model_dir, config.job.name)[1].state_hash
+    exporter = export.ImageExporter(
+        layout=image.layout_from_safetensors(model_dir), visit=built.visit, writes=built.rank == 0
+    )
+    return _Loaded(engine=built, exporter=exporter, model_dir=model_dir, found=found, initial_state_hash=initial_hash)
+
+
+def _build(
+    config: roles.TrainerConfig, weights_dir: pathlib.Path, state: pathlib.Path | None, device: torch.device
+) -> engine.Engine:
+    # DeepSpeed tells the root logger about compilers and libraries that it looks for and does not need.
+    logging.disable(logging.INFO)
+    try:
+        built = engine.Engine(config, weights_dir, device)
+        if state is not None:
+            built.load(state)
+    finally:
+        logging.disable(logging.NOTSET)
+    return built
+
+
+def _run(
+    config: roles.TrainerConfig,
+    loaded: _Loaded,
+    registry: metrics_module.Metrics,
+    stop: threading.Event,
+    registered: threading.Event,
+) -> int:
+    clock, first = clocks.SystemClock(), loaded.engine.rank == 0
+    client = batches.BatchClient(address=config.coordinator_address, tls=config.tls)
+    session = _register(config, loaded, client)
+    registered.set()
+    transport = weights.WeightPublisher(
+        control_address=config.coordinator_address, store_address=config.store_address, tls=config.tls
+    )
+    transport.session = session.token
+    publisher = publish.VersionPublisher(
+        exporter=loaded.exporter,
+        transport=transport if first else None,
+        job=config.job.name,
+        attempt=config.attempt,
+        head=session.head_version,
+        description=f"rljob zero{config.deepspeed.zero_stage}",
+        clock=clock,
+        patience_s=_PATIENCE_S,
+    )
+    if _publishes_first(loaded, session):
+        publisher.publish(loaded.step)
+    else:
+        publisher.compare_with_image()
+    loop = _loop(config, loaded, client, publisher, stop, metering.Meter(registry) if first else None)
+    try:
+        return int(loop.run())
+    finally:
+        publisher.close()
+        transport.close()
+        client.close()
+
+
+def _register(config: roles.TrainerConfig, loaded: _Loaded, client: batches.BatchClient) -> types.Session:
+    boot_id = uuid.uuid4().hex
+    return retry.retry_sync(
+        lambda: client.register(
+            pod=config.pod,
+            boot_id=boot_id,
+            attempt=config.attempt,
+            rank=loaded.engine.rank,
+            resume_step=loaded.step,
+            initial_state_hash=loaded.initial_state_hash,
+        ),
+        deadline_s=_PATIENCE_S,
+        backoff=retry.Backoff(first_s=0.2, most_s=5.0),
+    )
+
+
+def _publishes_first(loaded: _Loaded, session: types.Session) -> bool:
+    """Return, equal on all ranks, whether the loaded state must become a version before the first fetch."""
+    data = loaded.exporter.export()
+    needed = False
+    if loaded.engine.rank == 0:
+        layout = loaded.exporter.layout
+        differs = image.state_hash(layout, image.digests(data, layout)) != loaded.initial_state_hash
+        needed = loaded.step > 0 or session.head_version > 0 or differs
+        if differs and loaded.step == 0:
+            logger.warning("the trainer's first weights differ from the model files; they are published as version 1")
+    return loaded.engine.largest([float(needed)])[0] > 0
+
+
+def _loop(
+    config: roles.TrainerConfig,
+    loaded: _Loaded,
+    client: batches.BatchClient,
+    publisher: publish.VersionPublisher,
+    stop: threading.Event,
+    meter: metering.Meter | None,
+) -> train.StepLoop:
+    clock, progress = clocks.SystemClock(), loaded.found.progress if loaded.found else None
+    steps = learner.Learner(
+        engine=loaded.engine,
+        config=config,
+        clock=clock,
+        updates_applied=progress.updates_applied if progress else 0,
+        skipped_in_a_row=progress.skipped_in_a_row if progress else 0,
+    )
+    return train.StepLoop(
+        config=train.LoopConfig(
+            publish_every=config.publish_every_steps,
+            checkpoint_every=config.checkpoint.every_steps,
+            export=config.checkpoint.export_hugging_face,
+        ),
+        feed=feed.Feed(
+            transport=client,
+            rank=loaded.engine.rank,
+            world_size=loaded.engine.world_size,
+            stop=stop,
+            patience_s=_PATIENCE_S,
+        ),
+        learner=steps,
+        publisher=publisher,
+        checkpoints=saving.RankCheckpoints(
+            engine=loaded.engine,
+            exporter=loaded.exporter,
+            config=config,
+            model_dir=loaded.model_dir,
+            progress=steps,
+            before_export=publisher.flush,
+        ),
+        meter=meter,
+        clock=clock,
+        completed=loaded.step,
+    )

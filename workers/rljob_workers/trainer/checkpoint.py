@@ -1,0 +1,151 @@
+"""Checkpoints on disk: one folder per step, written beside, synced, renamed; a marker written last makes it valid.
+
+The marker names the step, the update counter, the shape of the run and a digest of each config section, and the size
+of every file. Who loads it decides what a changed section means; here it is only compared.
+"""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import pathlib
+import shutil
+from collections.abc import Mapping
+
+from rljob_api import errors, roles
+from rljob_workers.trainer import durable
+
+logger = logging.getLogger(__name__)
+
+_MARKER = "COMPLETE.json"
+_PREFIX = "step-"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a checkpoint says beside the tensors. `sections`: digests by name; `optimizer`: moments are in it."""
+
+    step: int
+    updates_applied: int
+    skipped_in_a_row: int
+    optimizer: bool
+    sections: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A valid checkpoint."""
+
+    progress: Progress
+    path: pathlib.Path
+
+
+class CheckpointStore:
+    """The folder of a job's checkpoints. Only rank 0 calls what writes."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        """Nothing is touched before the first call."""
+        self._directory = directory
+
+    def newest(self) -> Checkpoint | None:
+        """Return the valid checkpoint of the highest step, or None. Incomplete ones are passed over and logged."""
+        return max(self.all(), key=lambda found: found.progress.step, default=None)
+
+    def all(self) -> list[Checkpoint]:
+        """Return the valid checkpoints."""
+        found = (self._read(path) for path in sorted(self._directory.glob(f"{_PREFIX}*")))
+        return [checkpoint for checkpoint in found if checkpoint is not None]
+
+    @staticmethod
+    def _read(path: pathlib.Path) -> Checkpoint | None:
+        try:
+            marker = json.loads((path / _MARKER).read_text(encoding="utf-8"))
+            sizes: dict[str, int] = marker.pop("files")
+            checkpoint = Checkpoint(progress=Progress(**marker), path=path)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("passed over %s: %s", path, error)
+            return None
+        for name, size in sizes.items():
+            if not (path / name).is_file() or (path / name).stat().st_size != size:
+                logger.warning("passed over %s: file %s is missing or has another size", path, name)
+                return None
+        return checkpoint
+
+    def begin(self, step: int) -> pathlib.Path:
+        """Make and return the folder to write into, without leftovers."""
+        work = self.working(step)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        return work
+
+    def working(self, step: int) -> pathlib.Path:
+        """Return the folder that `begin` makes for a step; the same on every rank."""
+        return self._directory / f".{_PREFIX}{step:09d}.new"
+
+    def path(self, step: int) -> pathlib.Path:
+        """Return where the checkpoint of a step stands once it is committed."""
+        return self._directory / f"{_PREFIX}{step:09d}"
+
+    def commit(self, progress: Progress) -> Checkpoint:
+        """Sync what was written, add the marker and let the checkpoint appear."""
+        work = self.working(progress.step)
+        target = self.path(progress.step)
+        files = {str(path.relative_to(work)): path.stat().st_size for path in work.rglob("*") if path.is_file()}
+        marker = {**dataclasses.asdict(progress), "files": files}
+        (work / _MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
+        durable.publish_folder(work, target, target.with_name(f".{target.name}.old"))
+        return Checkpoint(progress=progress, path=target)
+
+    def prune(self, *, keep_last: int, keep_every: int) -> list[int]:
+        """Remove all but the newest `keep_last` and multiples of `keep_every` (0: none). Return the removed steps."""
+        checkpoints = sorted(self.all(), key=lambda found: found.progress.step, reverse=True)
+        removed = []
+        for found in checkpoints[max(1, keep_last) :]:
+            step = found.progress.step
+            if keep_every and step % keep_every == 0:
+                continue
+            # The marker first: half a folder must not be taken for a checkpoint.
+            (found.path / _MARKER).unlink()
+            shutil.rmtree(found.path)
+            removed.append(step)
+        return removed
+
+
+def sections(config: roles.TrainerConfig) -> dict[str, str]:
+    """Return a digest per section of the config. `seed`, `model` and `shape` must not change on resume."""
+    values: dict[str, object] = {
+        "seed": config.seed,
+        "model": [config.model.name, config.model.revision],
+        "shape": [config.nodes * config.processes_per_node, config.deepspeed.zero_stage, config.dtype],
+        "loss": config.loss.model_dump(mode="json"),
+        "updates": [config.minibatches, config.epochs],
+        "optimizer": config.optimizer.model_dump(mode="json"),
+    }
+    return {name: _digest(value) for name, value in values.items()}
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+_FROZEN = {
+    "seed": "spec.seed",
+    "model": "spec.model",
+    "shape": "the number of trainer processes, spec.trainer.deepspeed.zeroStage or spec.trainer.dtype",
+}
+
+
+def check_same_run(found: Checkpoint, config: roles.TrainerConfig) -> None:
+    """Raise ManifestError if the checkpoint belongs to another seed, model or shape; log other changed sections."""
+    now = sections(config)
+    changed = [name for name, digest in found.progress.sections.items() if now.get(name) != digest]
+    refused = [
+        f"{_FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path};"
+        " set it back, or start a new job with resumeFrom"
+        for name in changed
+        if name in _FROZEN
+    ]
+    if refused:
+        raise errors.ManifestError(*refused)
+    for name in changed:
+        logger.warning("section %s differs from the checkpoint of step %d", name, found.progress.step)

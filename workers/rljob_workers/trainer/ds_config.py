@@ -1,0 +1,73 @@
+"""TrainerConfig to DeepSpeed's dict. Plain dicts and nothing else, so that it is testable without DeepSpeed.
+
+The step loop owns accumulation and scaling: `managed_gradient_accumulation` is off, so backward only accumulates and
+step reduces, averages over ranks, clips and updates. PyTorch's AdamW: DeepSpeed's own CPU kernel needs a compiler.
+"""
+
+from rljob_api import errors, roles
+
+Config = dict[str, object]
+
+
+def make(config: roles.TrainerConfig, *, fused: bool = True) -> Config:
+    """Return the dict for deepspeed.initialize. Raises ManifestError for an extra key that is set here already."""
+    half = config.dtype == "bfloat16"
+    settings: Config = {
+        # Not used by the loop, but DeepSpeed refuses to start without a batch size.
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": 0.0 if clips_itself(config) else config.optimizer.max_grad_norm,
+        "optimizer": {"type": "AdamW", "params": _adam(config.optimizer, fused=fused)},
+        "zero_optimization": _zero(config.deepspeed),
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "communication_data_type": "fp32",
+        "steps_per_print": 1 << 30,
+        "wall_clock_breakdown": False,
+    }
+    if half:
+        settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
+    if half and config.deepspeed.zero_stage > 0:
+        settings["data_types"] = {"grad_accum_dtype": "fp32"}
+    return merge(settings, config.deepspeed.extra, path="spec.trainer.deepspeed.extra")
+
+
+def clips_itself(config: roles.TrainerConfig) -> bool:
+    """True for stage 0 in fp32: there DeepSpeed clips without telling the norm and steps on NaN; engine.py does it."""
+    return config.dtype == "float32" and config.deepspeed.zero_stage == 0
+
+
+def merge(settings: Config, extra: Config, *, path: str) -> Config:
+    """Return `settings` with the keys of `extra` added, at any depth. Raises ManifestError where both set a key."""
+    merged = dict(settings)
+    for key, value in extra.items():
+        ours = settings.get(key)
+        if key not in settings:
+            merged[key] = value
+        elif isinstance(ours, dict) and isinstance(value, dict):
+            merged[key] = merge(ours, value, path=f"{path}.{key}")
+        else:
+            raise errors.ManifestError(f"{path}.{key} is {value!r}, but rljob sets it itself to {ours!r}; remove it")
+    return merged
+
+
+def _adam(optimizer: roles.OptimizerConfig, *, fused: bool) -> Config:
+    return {
+        # Set before every update; 0 here because DeepSpeed takes a step of its own at the start, with weight decay.
+        "lr": 0.0,
+        "betas": list(optimizer.betas),
+        "eps": optimizer.eps,
+        "weight_decay": optimizer.weight_decay,
+        "torch_adam": True,
+        "fused": fused,
+    }
+
+
+def _zero(deepspeed: roles.DeepSpeedConfig) -> Config:
+    zero: Config = {"stage": deepspeed.zero_stage}
+    if deepspeed.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if deepspeed.offload_parameters:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    return zero

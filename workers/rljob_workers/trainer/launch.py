@@ -1,0 +1,84 @@
+"""torchrun's agent, called as a library: the ranks of this node, one attempt, and the exit code that they end with."""
+
+import logging
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Sequence
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from rljob_api import names, roles
+
+logger = logging.getLogger(__name__)
+
+_RENDEZVOUS_S = 900
+# Ranks that wait for one that failed hang in a collective; they are given this long before SIGKILL.
+_SHUTDOWN_S = 5
+
+
+def run_ranks(config: roles.TrainerConfig, module: Sequence[str]) -> int:
+    """Run `python -m module...` once per local rank and return 0, or the code of the rank that failed first.
+
+    A rank that was killed by signal n gives 128 + n. Restarts are the launcher's business, not torchrun's: each is an
+    attempt of its own, fenced by number.
+    """
+    for noisy in ("torch.distributed.elastic", "torch.distributed.run", "torch.distributed.launcher"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # Its report of a failed child repeats what the child has logged.
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
+    launch = elastic_launch(config=launch_config(config), entrypoint=sys.executable)
+    try:
+        launch("-u", "-m", *module)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        code = int(failure.exitcode)
+        logger.info("rank %d ended with exit code %d", rank, code, extra={"event": "rank_exit", "rank": rank})
+        return code if code > 0 else 128 - code
+    return int(names.ExitCode.OK)
+
+
+def launch_config(config: roles.TrainerConfig) -> LaunchConfig:
+    """Return torchrun's settings: fixed nodes, no restarts, no signal handlers of its own."""
+    return LaunchConfig(
+        min_nodes=config.nodes,
+        max_nodes=config.nodes,
+        nproc_per_node=config.processes_per_node,
+        run_id=f"{config.job.uid}-{config.attempt}",
+        role="trainer",
+        rdzv_backend="static",
+        rdzv_endpoint=f"{config.rendezvous_host}:{config.rendezvous_port}",
+        rdzv_configs={"rank": config.node_rank, "timeout": _RENDEZVOUS_S},
+        max_restarts=0,
+        monitor_interval=0.1,
+        logs_specs=DefaultLogsSpecs(),
+        # The program has its own handlers for the signals that people send.
+        signals_to_handle="SIGQUIT",
+        shutdown_timeout=_SHUTDOWN_S,
+    )
+
+
+def hand_on_stop() -> None:
+    """Ask the ranks to stop. Raises SystemExit(130) if there are none yet: nothing is lost then."""
+    ranks = children(os.getpid())
+    for rank in ranks:
+        os.kill(rank, signal.SIGTERM)
+    if not ranks:
+        raise SystemExit(int(names.ExitCode.INTERRUPTED))
+
+
+def children(parent: int) -> list[int]:
+    """Return the process ids whose parent is `parent`."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # Fields follow the command's closing bracket: state, parent, ...
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(path.parent.name))
+    return found

@@ -1,0 +1,187 @@
+"""The policy loss: pure, one micro-batch at a time, exact under any split.
+
+    L = aggregate(w * l) - entropyCoef * H
+    l = max(-A r, -A clamp(r, 1 - clipLow, 1 + clipHigh));  with dualClip c and A < 0:  l = min(l, -c A)
+    r = exp(clamp(logp_theta - logp_prox, +-20)),  w from correction.py (behave -> prox), detached
+
+Sources: PPO arXiv 1707.06347; decoupled PPO arXiv 2110.00641 and AReaL arXiv 2505.24298; dual clip arXiv 1912.09729;
+loglinear prox A-3PO (AReaL). Aggregations: DAPO token mean, GRPO sequence mean, Dr.GRPO constant. Every denominator is
+that of the minibatch over all ranks, so micro-batches add up to the same loss and gradient whatever the split.
+Deviation from the papers: rejected and masked tokens stay in denominators, else filtering would raise the step size.
+"""
+
+import dataclasses
+
+import torch
+
+from rljob_api import roles, types
+from rljob_workers.trainer import correction, stats
+from rljob_workers.trainer.stats import Peak, Sum
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LossInputs:
+    """Of one micro-batch. logprobs, entropies [N]: of theta, with gradient; the rest has none.
+
+    behave, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
+    step's first update, or None to derive it. trainer_version: V, completed steps before this one. mean_weight:
+    divisor of batchNormalize, 1.0 without.
+    """
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor
+    behave: torch.Tensor
+    advantages: torch.Tensor
+    version_steps: torch.Tensor
+    row_index: torch.Tensor
+    row_tokens: torch.Tensor
+    row_masked: torch.Tensor
+    minibatch: types.Minibatch
+    trainer_version: int
+    proximal: torch.Tensor | None = None
+    mean_weight: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LossOutputs:
+    """`loss`: this micro-batch's share of L, scalar with gradient; `tally`: its sums."""
+
+    loss: torch.Tensor
+    tally: stats.Tally
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Surrogate:
+    losses: torch.Tensor
+    ratio: torch.Tensor
+    log_ratio: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+    dual: torch.Tensor
+
+
+def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
+    """Return the loss share and the sums of one micro-batch."""
+    proximal = proximal_logprobs(inputs, config)
+    rows = correction.Rows(inputs.row_index, inputs.row_tokens)
+    corrected = correction.correct(proximal, inputs.behave, rows, config.correction)
+    weights = corrected.weights / inputs.mean_weight
+    surrogate = _clipped(inputs, proximal, config)
+    trained = ~inputs.row_masked[inputs.row_index]
+    numerators = torch.where(corrected.kept & trained, weights * surrogate.losses, torch.zeros_like(weights))
+    loss = (numerators * token_shares(inputs, config)).sum()
+    if config.entropy_coef:
+        loss = loss - config.entropy_coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
+    tally = _tally(inputs, surrogate, proximal, rows, weights, corrected.kept, trained, loss, config)
+    return LossOutputs(loss, tally)
+
+
+def proximal_logprobs(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
+    """Return log pi_prox [N], detached.
+
+    recompute and reuse without a computed prox: stop-gradient of the training forward (r = 1 in value), which is the
+    same number when the step has one update. loglinear: behave + alpha (theta - behave), alpha = clamp((v - 1 - v_tok)
+    / (v - v_tok), 0, 1) with v = V + 1, and 0 for tokens that are not older than this step's result.
+    """
+    if inputs.proximal is not None:
+        return inputs.proximal
+    theta = inputs.logprobs.detach()
+    if config.proximal == "behaviour":
+        return inputs.behave
+    if config.proximal == "loglinear":
+        version = inputs.trainer_version + 1
+        age = (version - inputs.version_steps).float()
+        alpha = ((age - 1) / age.clamp(min=1.0)).clamp(0.0, 1.0)
+        alpha = torch.where((inputs.version_steps < 0) | (age <= 0), torch.zeros_like(alpha), alpha)
+        return inputs.behave + alpha * (theta - inputs.behave)
+    return theta
+
+
+def _clipped(inputs: LossInputs, proximal: torch.Tensor, config: roles.LossConfig) -> _Surrogate:
+    log_ratio, _ = correction.bounded_log_ratio(inputs.logprobs, proximal)
+    ratio, advantages = log_ratio.exp(), inputs.advantages
+    unclipped = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    losses = torch.maximum(unclipped, clipped)
+    acted = (clipped > unclipped).detach()
+    dual = torch.zeros_like(acted)
+    if config.dual_clip is not None:
+        capped = -config.dual_clip * advantages
+        dual = ((advantages < 0) & (capped < losses)).detach()
+        losses = torch.where(dual, capped, losses)
+    low, high = acted & (ratio < 1 - config.clip_low), acted & (ratio > 1 + config.clip_high)
+    return _Surrogate(losses, ratio.detach(), log_ratio.detach(), low, high, dual)
+
+
+def token_shares(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
+    """Return what each token's w * l is multiplied with [N]: 1 / tokens, 1 / (rows tokens_i) or 1 / (rows C)."""
+    if config.aggregation == "tokenMean":
+        return torch.full_like(inputs.behave, 1.0 / inputs.minibatch.num_tokens)
+    if config.aggregation == "sequenceMean":
+        return 1.0 / (inputs.minibatch.num_rows * inputs.row_tokens[inputs.row_index])
+    return torch.full_like(inputs.behave, 1.0 / (inputs.minibatch.num_rows * config.constant_denominator))
+
+
+def _tally(
+    inputs: LossInputs,
+    surrogate: _Surrogate,
+    proximal: torch.Tensor,
+    rows: correction.Rows,
+    weights: torch.Tensor,
+    kept: torch.Tensor,
+    trained: torch.Tensor,
+    loss: torch.Tensor,
+    config: roles.LossConfig,
+) -> stats.Tally:
+    """Return the sums of section 11's statistics, over m of the micro-batch."""
+    tally = stats.Tally(loss.device)
+    log_rho, nonfinite = correction.bounded_log_ratio(proximal, inputs.behave)
+    theta = inputs.logprobs.detach()
+    tokens = torch.tensor(float(len(theta)))
+    tally.put(_behave_sums(log_rho, rows), {})
+    # Engine against trainer on the same weights; under behaviour and loglinear prox holds the engine's own numbers.
+    ours = theta if config.proximal in ("behaviour", "loglinear") else proximal
+    tally.put(_mismatch_sums(ours, inputs), {})
+    sums = {
+        Sum.TOKENS: tokens,
+        Sum.UPDATE_TOKENS: tokens,
+        Sum.CORRECTION_MASKED: (~kept & trained).sum(),
+        Sum.TRUNCATED_MASKED: (~trained).sum(),
+        Sum.WEIGHT: weights.double().sum(),
+        Sum.LOSS: loss.detach().double(),
+        Sum.ENTROPY: (inputs.entropies.detach() * trained).double().sum(),
+        Sum.RATIO: surrogate.ratio.double().sum(),
+        Sum.MINUS_LOG_RATIO: -surrogate.log_ratio.double().sum(),
+        Sum.CLIP_LOW: surrogate.low.sum(),
+        Sum.CLIP_HIGH: surrogate.high.sum(),
+        Sum.CLIP_DUAL: surrogate.dual.sum(),
+        Sum.NONFINITE: nonfinite.sum() + (~torch.isfinite(theta - proximal)).sum(),
+    }
+    tally.put(sums, {Peak.RATIO: surrogate.ratio.max(), Peak.WEIGHT: weights.max()})
+    return tally
+
+
+def _behave_sums(log_rho: torch.Tensor, rows: correction.Rows) -> dict[Sum, torch.Tensor]:
+    rho = log_rho.double().exp()
+    bound = correction.LOG_RATIO_BOUND
+    product = rows.total(log_rho.double()).clamp(-bound, bound).exp()
+    return {
+        Sum.ROWS: torch.tensor(float(len(rows.tokens))),
+        Sum.RHO: rho.sum(),
+        Sum.RHO_SQUARED: rho.square().sum(),
+        Sum.BEHAVE_K3: correction.k3(log_rho.double()).sum(),
+        Sum.ROW_CHI2: (product.square() - 1).sum(),
+        Sum.ROW_PPL: (-rows.mean(log_rho.double())).exp().sum(),
+    }
+
+
+def _mismatch_sums(ours: torch.Tensor, inputs: LossInputs) -> dict[Sum, torch.Tensor]:
+    """Sums over tokens sampled by the very weights that this step starts from: no staleness in them."""
+    fresh = inputs.version_steps == inputs.trainer_version
+    log_rho, _ = correction.bounded_log_ratio(ours[fresh].double(), inputs.behave[fresh].double())
+    return {
+        Sum.MISMATCH_TOKENS: fresh.sum(),
+        Sum.MISMATCH_K3: correction.k3(log_rho).sum(),
+        Sum.MISMATCH_ABS: log_rho.abs().sum(),
+        Sum.MISMATCH_EXP_ABS: log_rho.abs().exp().sum(),
+    }

@@ -1,0 +1,73 @@
+"""A step's statistics as Prometheus series, and its one line in the log."""
+
+import logging
+from collections.abc import Mapping
+
+from rljob_api import names
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.trainer import learner
+
+logger = logging.getLogger(__name__)
+Stat = names.StepStat
+
+_GAUGES = {
+    Stat.ENTROPY: "rljob_entropy",
+    Stat.GRAD_NORM: "rljob_grad_norm",
+    Stat.LEARNING_RATE: "rljob_learning_rate",
+    Stat.MISMATCH_KL: "rljob_mismatch_kl",
+    Stat.LOGPROB_ABS_DIFF: "rljob_logprob_abs_diff",
+}
+_CLIPS = {Stat.CLIP_LOW: "low", Stat.CLIP_HIGH: "high", Stat.CLIP_DUAL: "dual"}
+_PHASES = {
+    Stat.WAIT_S: "wait",
+    Stat.PROXIMAL_S: "proximal",
+    Stat.FORWARD_BACKWARD_S: "forward_backward",
+    Stat.OPTIMIZER_S: "optimizer",
+    Stat.PUBLISH_S: "publish",
+    Stat.CHECKPOINT_S: "checkpoint",
+}
+
+
+class Meter:
+    """Exports steps; only rank 0 has one."""
+
+    def __init__(self, metrics: metrics_module.Metrics) -> None:
+        """Keep the registry."""
+        self._metrics = metrics
+
+    def step(self, step: int, learned: learner.Learned, stats: Mapping[Stat, float]) -> None:
+        """Set the gauges of a finished step and log its line. `stats` holds the loop's own seconds too."""
+        for stat, gauge in _GAUGES.items():
+            if stat in stats:
+                self._metrics.gauge(gauge).set(stats[stat])
+        for stat, bound in _CLIPS.items():
+            if stat in stats:
+                self._metrics.gauge("rljob_clip_fraction").set(stats[stat], bound=bound)
+        for stat, phase in _PHASES.items():
+            if stat in stats:
+                self._metrics.histogram("rljob_step_seconds").observe(stats[stat], phase=phase)
+        if Stat.LOSS in stats:
+            self._metrics.gauge("rljob_loss").set(stats[Stat.LOSS], component="policy")
+        for reason, share in learned.masked.items():
+            self._metrics.gauge("rljob_masked_token_ratio").set(share, reason=reason)
+        self._metrics.counter("rljob_tokens_total").inc(stats[Stat.TOKENS_TRAINED], kind="trained")
+        self._metrics.counter("rljob_nonfinite_total").inc(learned.nonfinite_values, what="log_ratio")
+        self._metrics.counter("rljob_nonfinite_total").inc(learned.nonfinite_norms, what="grad_norm")
+        logger.info(
+            "finished step %d: loss %.4g, grad norm %.3g, entropy %.3g, engine gap %.3g, waited %.1f s, worked %.1f s",
+            step,
+            *(stats.get(stat, float("nan")) for stat in (Stat.LOSS, Stat.GRAD_NORM, Stat.ENTROPY)),
+            stats.get(Stat.LOGPROB_ABS_DIFF, float("nan")),
+            stats.get(Stat.WAIT_S, 0.0),
+            sum(stats.get(stat, 0.0) for stat in (Stat.PROXIMAL_S, Stat.FORWARD_BACKWARD_S, Stat.OPTIMIZER_S)),
+            extra={"event": "step", "step": step},
+        )
+
+    def waited(self, reason: str, seconds: float) -> None:
+        """Count seconds that the loop could not work."""
+        self._metrics.counter("rljob_trainer_wait_seconds_total").inc(seconds, reason=reason)
+
+    def checkpointed(self, seconds: float, now: float) -> None:
+        """Count a checkpoint."""
+        self._metrics.histogram("rljob_checkpoint_seconds").observe(seconds)
+        self._metrics.gauge("rljob_checkpoint_last_success_timestamp_seconds").set(now)

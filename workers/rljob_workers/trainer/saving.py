@@ -1,0 +1,93 @@
+"""Checkpoints as all ranks make them together: rank 0 prepares and commits, every rank writes its part."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Protocol
+
+from rljob_api import roles
+from rljob_workers.trainer import checkpoint, export, learner
+
+_STATE = "state"
+_WEIGHTS = "weights"
+
+
+class SavingEngine(Protocol):
+    """What saving needs of the engine."""
+
+    rank: int
+
+    def save(self, directory: pathlib.Path) -> None:
+        """Write this rank's part."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+
+def weights_folder(found: checkpoint.Checkpoint | None, model_dir: pathlib.Path) -> pathlib.Path:
+    """Return the Hugging Face folder to load the model from: a checkpoint's, if it holds weights alone."""
+    return model_dir if found is None or found.progress.optimizer else found.path / _WEIGHTS
+
+
+def state_folder(found: checkpoint.Checkpoint | None) -> pathlib.Path | None:
+    """Return the folder with masters and moments to load, if there is one."""
+    return found.path / _STATE if found is not None and found.progress.optimizer else None
+
+
+class RankCheckpoints:
+    """Saves, exports and prunes."""
+
+    def __init__(
+        self,
+        *,
+        engine: SavingEngine,
+        exporter: export.ImageExporter,
+        config: roles.TrainerConfig,
+        model_dir: pathlib.Path,
+        progress: learner.Learner,
+        before_export: Callable[[], None],
+    ) -> None:
+        """`before_export` waits until nobody reads the exporter's image."""
+        self._engine, self._exporter, self._config = engine, exporter, config
+        self._model_dir, self._progress, self._before_export = model_dir, progress, before_export
+        self._store = checkpoint.CheckpointStore(pathlib.Path(config.checkpoint.dir))
+
+    def save(self, step: int) -> None:
+        """Write and commit the checkpoint of `step`."""
+        work = self._store.working(step)
+        if self._engine.rank == 0:
+            self._store.begin(step)
+        self._engine.barrier()
+        if self._config.checkpoint.save_optimizer:
+            self._engine.save(work / _STATE)
+        else:
+            self._before_export()
+            self._exporter.write_hugging_face(self._model_dir, work / _WEIGHTS)
+        self._engine.barrier()
+        if self._engine.rank == 0:
+            self._store.commit(
+                checkpoint.Progress(
+                    step=step,
+                    updates_applied=self._progress.updates_applied,
+                    skipped_in_a_row=self._progress.skipped_in_a_row,
+                    optimizer=self._config.checkpoint.save_optimizer,
+                    sections=checkpoint.sections(self._config),
+                )
+            )
+        self._engine.barrier()
+
+    def uri(self, step: int) -> str:
+        """Return the file URI of a checkpoint."""
+        return self._store.path(step).absolute().as_uri()
+
+    def export(self) -> None:
+        """Write the final weights as a Hugging Face folder."""
+        self._before_export()
+        self._exporter.write_hugging_face(self._model_dir, pathlib.Path(self._config.checkpoint.export_dir))
+        self._engine.barrier()
+
+    def prune(self) -> None:
+        """Keep the newest and every so many."""
+        if self._engine.rank == 0:
+            self._store.prune(
+                keep_last=self._config.checkpoint.keep_last, keep_every=self._config.checkpoint.keep_every
+            )

@@ -1,0 +1,134 @@
+"""What a step measured: sums that add up over micro-batches and ranks, and the means that are reported from them.
+
+Facts of the batch (behave, mismatch) are counted in the first epoch only, since later epochs repeat the same tokens;
+facts of an update are counted in each. Rows whose advantages are all zero are not computed, so means are over the
+tokens that were; losses use the minibatch's own denominators, which count every row.
+"""
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from rljob_api import names, types
+
+Stat = names.StepStat
+
+
+class Sum(enum.IntEnum):
+    """Index of each sum in a tally. TOKENS to ROW_PPL: facts of the batch; UPDATE_TOKENS on: of an update."""
+
+    TOKENS = 0
+    ROWS = 1
+    CORRECTION_MASKED = 2
+    TRUNCATED_MASKED = 3
+    WEIGHT = 4
+    RHO = 5
+    RHO_SQUARED = 6
+    BEHAVE_K3 = 7
+    ROW_CHI2 = 8
+    ROW_PPL = 9
+    MISMATCH_TOKENS = 10
+    MISMATCH_K3 = 11
+    MISMATCH_ABS = 12
+    MISMATCH_EXP_ABS = 13
+    UPDATE_TOKENS = 14
+    LOSS = 15
+    ENTROPY = 16
+    RATIO = 17
+    MINUS_LOG_RATIO = 18
+    CLIP_LOW = 19
+    CLIP_HIGH = 20
+    CLIP_DUAL = 21
+    NONFINITE = 22
+
+
+class Peak(enum.IntEnum):
+    """Index of each maximum."""
+
+    RATIO = 0
+    WEIGHT = 1
+
+
+_MISMATCH = slice(Sum.MISMATCH_TOKENS, Sum.UPDATE_TOKENS)
+_BATCH = slice(0, Sum.UPDATE_TOKENS)
+
+
+class Tally:
+    """Sums [len(Sum)] and maxima [len(Peak)], float64, on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Start at zero."""
+        self.sums = torch.zeros(len(Sum), dtype=torch.float64, device=device)
+        self.peaks = torch.zeros(len(Peak), dtype=torch.float64, device=device)
+
+    def put(self, values: Mapping[Sum, torch.Tensor], peaks: Mapping[Peak, torch.Tensor]) -> None:
+        """Set entries; each value is a scalar tensor."""
+        for index, value in values.items():
+            self.sums[index] = value
+        for peak, value in peaks.items():
+            self.peaks[peak] = value
+
+    def add(self, other: "Tally", *, batch_facts: bool, mismatch: bool) -> None:
+        """Add one micro-batch: facts of the batch only if `batch_facts`, the mismatch of them only if `mismatch`."""
+        added = other.sums.clone()
+        if not mismatch:
+            added[_MISMATCH] = 0.0
+        if not batch_facts:
+            added[_BATCH] = 0.0
+        self.sums += added
+        self.peaks = torch.maximum(self.peaks, other.peaks)
+
+
+def report(sums: Sequence[float], peaks: Sequence[float], minibatches: Sequence[types.Minibatch]) -> dict[Stat, float]:
+    """Return the statistics of a step from its totals over all ranks. A mean over nothing is left out.
+
+    `minibatches`: one per update; LOSS was divided by their denominators, so its mean is per update.
+    """
+    stats = {
+        Stat.LOSS: sums[Sum.LOSS] / max(1, len(minibatches)),
+        Stat.RATIO_MAX: peaks[Peak.RATIO],
+        Stat.WEIGHT_MAX: peaks[Peak.WEIGHT],
+        Stat.MISMATCH_TOKENS: sums[Sum.MISMATCH_TOKENS],
+    }
+    stats |= _means(sums, Sum.UPDATE_TOKENS, _UPDATE_MEANS)
+    stats |= _means(sums, Sum.TOKENS, _TOKEN_MEANS) | _means(sums, Sum.ROWS, _ROW_MEANS)
+    stats |= _means(sums, Sum.MISMATCH_TOKENS, _MISMATCH_MEANS)
+    if Stat.BEHAVE_CHI2_TOKEN in stats:
+        stats[Stat.BEHAVE_CHI2_TOKEN] -= 1.0
+        stats[Stat.BEHAVE_ESS] = effective_sample_share(sums)
+        masked = sums[Sum.CORRECTION_MASKED] + sums[Sum.TRUNCATED_MASKED]
+        stats[Stat.MASKED_RATIO] = masked / sums[Sum.TOKENS]
+    return stats
+
+
+_UPDATE_MEANS = {
+    Stat.ENTROPY: Sum.ENTROPY,
+    Stat.RATIO_MEAN: Sum.RATIO,
+    Stat.APPROX_KL: Sum.MINUS_LOG_RATIO,
+    Stat.CLIP_LOW: Sum.CLIP_LOW,
+    Stat.CLIP_HIGH: Sum.CLIP_HIGH,
+    Stat.CLIP_DUAL: Sum.CLIP_DUAL,
+}
+_TOKEN_MEANS = {
+    Stat.BEHAVE_KL: Sum.BEHAVE_K3,
+    Stat.BEHAVE_CHI2_TOKEN: Sum.RHO_SQUARED,
+    Stat.WEIGHT_MEAN: Sum.WEIGHT,
+}
+_ROW_MEANS = {Stat.BEHAVE_CHI2_SEQ: Sum.ROW_CHI2, Stat.BEHAVE_PPL_RATIO: Sum.ROW_PPL}
+_MISMATCH_MEANS = {
+    Stat.MISMATCH_KL: Sum.MISMATCH_K3,
+    Stat.LOGPROB_ABS_DIFF: Sum.MISMATCH_ABS,
+    Stat.MULT_PROB_ERROR: Sum.MISMATCH_EXP_ABS,
+}
+
+
+def _means(sums: Sequence[float], count: Sum, which: Mapping[Stat, Sum]) -> dict[Stat, float]:
+    return {stat: sums[index] / sums[count] for stat, index in which.items()} if sums[count] > 0 else {}
+
+
+def effective_sample_share(sums: Sequence[float]) -> float:
+    """Return (sum rho)^2 / (N sum rho^2): 1 when all weights are equal."""
+    spread = sums[Sum.TOKENS] * sums[Sum.RHO_SQUARED]
+    return sums[Sum.RHO] ** 2 / spread if spread > 0 and math.isfinite(spread) else 0.0

@@ -1,0 +1,199 @@
+"""The step loop of a rank.
+
+    coordinator --fetch(k)--> [ forward, backward, update ] x updates --> commit(k) --> publish --> checkpoint --> k + 1
+                                                             rank 0          |  export, then a thread behind
+                                                                             '- every n steps, atomic
+
+All ranks take part in updates, exports and checkpoints; rank 0 alone talks of them to the coordinator. A fetch blocks
+while no batch is ready (staleness, rollouts), a publish while the one before is in flight; both waits are counted. The
+order is what a crash relies on: a version of step k exists only after k is committed, and a checkpoint at k only after
+its version was handed over.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from rljob_api import names, types
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.trainer import learner, publish
+
+logger = logging.getLogger(__name__)
+Stat = names.StepStat
+
+
+class Feed(Protocol):
+    """Where batches come from and steps are committed."""
+
+    def fetch(self, step: int) -> tuple[types.BatchHeader, list[types.MicroBatch]]:
+        """Block until the coordinator answers for `step`."""
+
+    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+        """Report a finished step."""
+
+    def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
+        """Report a durable checkpoint."""
+
+
+class Learner(Protocol):
+    """What turns a batch into updates."""
+
+    def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> learner.Learned:
+        """Apply the updates of one step."""
+
+
+class Publisher(Protocol):
+    """What makes weight versions."""
+
+    def publish(self, step: int) -> publish.Blocked:
+        """Export and hand over the state after `step`."""
+
+    def flush(self) -> None:
+        """Wait until what was handed over is registered."""
+
+
+class Checkpoints(Protocol):
+    """What makes checkpoints, collectively."""
+
+    def save(self, step: int) -> None:
+        """Write the checkpoint of `step`."""
+
+    def uri(self, step: int) -> str:
+        """Return where the checkpoint of `step` is."""
+
+    def export(self) -> None:
+        """Write the Hugging Face folder of the final weights."""
+
+    def prune(self) -> None:
+        """Remove checkpoints that need not be kept."""
+
+
+class Meter(Protocol):
+    """Where numbers of a step go besides the coordinator."""
+
+    def step(self, step: int, learned: learner.Learned, stats: Mapping[Stat, float]) -> None:
+        """A step is finished."""
+
+    def waited(self, reason: str, seconds: float) -> None:
+        """The loop could not work."""
+
+    def checkpointed(self, seconds: float, now: float) -> None:
+        """A checkpoint is durable."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig:
+    """The loop's own settings. every 0: never, but at the end."""
+
+    publish_every: int
+    checkpoint_every: int
+    export: bool
+
+
+class StepLoop:
+    """Runs steps until the coordinator says stop or finished. `meter` None: this rank reports nothing."""
+
+    def __init__(
+        self,
+        *,
+        config: LoopConfig,
+        feed: Feed,
+        learner: Learner,
+        publisher: Publisher,
+        checkpoints: Checkpoints,
+        meter: Meter | None,
+        clock: clocks.Clock,
+        completed: int,
+    ) -> None:
+        """`completed`: the step of the checkpoint that was loaded, 0 for none; its state is published."""
+        self._config, self._clock = config, clock
+        self._feed, self._learner, self._publisher, self._checkpoints = feed, learner, publisher, checkpoints
+        self._meter = meter
+        self._completed = self._saved = self._published = completed
+        # Seconds of publishing and saving since the last commit; they are reported with the next step.
+        self._behind: dict[Stat, float] = {}
+
+    @property
+    def completed(self) -> int:
+        """Return V, the number of completed steps."""
+        return self._completed
+
+    def run(self) -> names.ExitCode:
+        """Return OK when the run is finished, STOPPED_ON_REQUEST when it can go on later."""
+        while True:
+            asked = self._clock.monotonic()
+            header, micro_batches = self._feed.fetch(self._completed + 1)
+            waited_s = self._clock.monotonic() - asked
+            if header.kind is names.BatchKind.STOP:
+                return self._stop()
+            if header.kind is names.BatchKind.FINISHED:
+                return self._finish()
+            self._step(header, micro_batches, waited_s)
+
+    def _step(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch], waited_s: float) -> None:
+        started_at = self._clock.now()
+        learned = self._learner.learn(header, micro_batches)
+        self._completed += 1
+        self._commit(learned, started_at, waited_s)
+        if self._completed % self._config.publish_every == 0:
+            self._publish()
+        if self._config.checkpoint_every and self._completed % self._config.checkpoint_every == 0:
+            self._save(final=False)
+
+    def _commit(self, learned: learner.Learned, started_at: float, waited_s: float) -> None:
+        stats = {**learned.stats, **self._behind, Stat.WAIT_S: waited_s}
+        self._behind = {}
+        if self._meter is None:
+            return
+        self._feed.commit_step(
+            step=self._completed,
+            stats={str(name): value for name, value in stats.items()},
+            started_at=started_at,
+            finished_at=self._clock.now(),
+        )
+        self._meter.waited("batch", waited_s)
+        self._meter.step(self._completed, learned, stats)
+
+    def _publish(self) -> None:
+        blocked = self._publisher.publish(self._completed)
+        self._published = self._completed
+        self._behind[Stat.PUBLISH_S] = blocked.wait_s + blocked.export_s
+        if self._meter is not None:
+            self._meter.waited("publish", blocked.wait_s)
+
+    def _save(self, *, final: bool) -> None:
+        started = self._clock.monotonic()
+        if self._saved != self._completed:
+            self._checkpoints.save(self._completed)
+        seconds = self._clock.monotonic() - started
+        self._saved = self._completed
+        self._behind[Stat.CHECKPOINT_S] = seconds
+        if self._meter is not None:
+            uri = self._checkpoints.uri(self._completed)
+            self._feed.commit_checkpoint(step=self._completed, uri=uri, seconds=seconds, final=final)
+            self._meter.checkpointed(seconds, self._clock.now())
+        self._checkpoints.prune()
+
+    def _stop(self) -> names.ExitCode:
+        """Leave a checkpoint of the last completed step, from which the next start goes on."""
+        self._publisher.flush()
+        if self._saved != self._completed:
+            self._save(final=False)
+        self._say("stopped on request", "stop")
+        return names.ExitCode.STOPPED_ON_REQUEST
+
+    def _finish(self) -> names.ExitCode:
+        """Publish what is not, export, and save: the coordinator learns last that nothing is missing."""
+        if self._published != self._completed:
+            self._publish()
+        self._publisher.flush()
+        if self._config.export:
+            self._checkpoints.export()
+        self._save(final=True)
+        self._say("finished", "finish")
+        return names.ExitCode.OK
+
+    def _say(self, what: str, event: str) -> None:
+        if self._meter is not None:
+            logger.info("%s after step %d", what, self._completed, extra={"event": event, "step": self._completed})
