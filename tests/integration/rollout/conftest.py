@@ -1,8 +1,10 @@
 """One real vLLM engine on CPU with a tiny random model, shared by the tests that leave it whole."""
 
 import asyncio
+import gc
 import os
 import pathlib
+import warnings
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -98,6 +100,10 @@ class Rig:
     def close(self) -> None:
         self.loop.run_until_complete(self.engine.close())
         self.loop.close()
+        with warnings.catch_warnings():
+            # vLLM leaves a ZeroMQ context to the garbage collector, which complains about it.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,7 @@ from rljob_api import names, roles, types
 from rljob_testing import makers
 from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator import limits, tasks
-from rljob_workers.coordinator.transitions import batches, queue
+from rljob_workers.coordinator.transitions import batches, leases
 
 NO_FILTER = roles.FilterConfig(enabled=False, max_extra_groups=1000)
 
@@ -61,7 +61,7 @@ class Bench:
             )
         return token
 
-    def lease(self, token: str, capacity: int = 1, serving: int = 0) -> list[queue.Lease]:
+    def lease(self, token: str, capacity: int = 1, serving: int = 0) -> list[leases.Lease]:
         """Lease groups."""
         return self.ledger.lease(
             token=token, capacity=capacity, serving_version=serving, take=self.order.take, now=self.now
@@ -70,7 +70,7 @@ class Bench:
     def submit(
         self,
         token: str,
-        lease: queue.Lease,
+        lease: leases.Lease,
         *,
         rewards: Sequence[float] = (1.0, 0.0),
         versions: Sequence[int] | int = 0,

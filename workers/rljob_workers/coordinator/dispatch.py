@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rljob_api import errors, names, roles, types
 from rljob_workers.coordinator import core, pods, seeds, status, tasks, versions
 from rljob_workers.coordinator import ledger as ledgers
-from rljob_workers.coordinator.transitions import queue
+from rljob_workers.coordinator.transitions import leases
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Dispatch:
         finished = not leases and status.is_finished(self._core.config, ledger.completion())
         return [self._group_lease(lease) for lease in leases], str(reason or ""), finished
 
-    def _group_lease(self, lease: queue.Lease) -> types.GroupLease:
+    def _group_lease(self, lease: leases.Lease) -> types.GroupLease:
         evaluating = lease.kind is names.GroupKind.EVALUATION
         config = self._core.config
         return types.GroupLease(
@@ -155,13 +155,13 @@ class Dispatch:
             ledger.mark_live(version.version, now=now)
             self._live.add(version.version)
 
-    async def submit(self, token: str, group: types.PromptGroup) -> types.SubmitAnswer:
-        """Accept a group, or say why not; what is answered is durable."""
+    async def submit(self, token: str, group: types.PromptGroup, payload: bytes = b"") -> types.SubmitAnswer:
+        """Accept a group, or say why not; what is answered is durable. `payload`: the group's message as it came."""
         now = self._core.clock.now()
         self._core.pods.seen(token, now=now)
         return await self._core.ledger.run(
             lambda ledger: ledger.accept(
-                token=token, group=group, filter_config=self._core.config.algorithm.filter, now=now
+                token=token, group=group, filter_config=self._core.config.algorithm.filter, now=now, payload=payload
             )
         )
 

@@ -56,19 +56,24 @@ def problem(group: types.PromptGroup, facts: Facts) -> str:
     for row in group.trajectories:
         if row.verdict.reward is None:
             return f"member {row.sample_index} has a verdict without a reward but is no failure"
-        unknown = {v for v in row.versions if v != types.NO_VERSION and v not in facts.version_steps}
+        versions = sampling_versions(row)
+        unknown = versions - facts.version_steps.keys()
         if unknown:
             return f"member {row.sample_index} has tokens of unknown versions {sorted(unknown)}"
-        foreign = {v for v in row.versions if v not in (types.NO_VERSION, facts.pinned_version)}
+        foreign = versions - {facts.pinned_version}
         if facts.pinned_version is not None and foreign:
             return f"member {row.sample_index} has tokens of versions {sorted(foreign)}, not {facts.pinned_version}"
     return ""
 
 
+def sampling_versions(row: types.Trajectory) -> set[int]:
+    """Return the ids of the versions that sampled a row's tokens."""
+    return set(row.versions) - {types.NO_VERSION}
+
+
 def step_range(rows: Sequence[types.Trajectory], version_steps: Mapping[int, int]) -> tuple[int, int]:
     """Return the smallest and the largest version step over all sampled tokens of all rows."""
-    versions = {version for row in rows for version in row.versions if version != types.NO_VERSION}
-    steps = {version_steps[version] for version in versions}
+    steps = {version_steps[version] for row in rows for version in sampling_versions(row)}
     return min(steps), max(steps)
 
 

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from rljob_api import codec, roles, types
-from rljob_workers.coordinator import advantage, shaping
+from rljob_workers.coordinator import advantage, intake, shaping
 from rljob_workers.coordinator.transitions import batches
 
 
@@ -112,9 +112,7 @@ def _summary(
         "staleness_token_mean": token_ages / sum(lengths),
         "staleness_inflight_mean": statistics.fmean(c.finished_step - c.min_step for c in candidates),
         "staleness_queue_mean": statistics.fmean(batch_index - c.finished_step for c in candidates),
-        "mixed_version_trajectories": sum(
-            len({v for v in member.row.versions if v != types.NO_VERSION}) > 1 for member in members
-        ),
+        "mixed_version_trajectories": sum(len(intake.sampling_versions(member.row)) > 1 for member in members),
         "tokens": sum(lengths),
         "response_tokens_mean": statistics.fmean(lengths),
         "response_tokens_max": max(lengths),

@@ -65,7 +65,10 @@ class WorkService(work_pb2_grpc.WorkServicer):
 
     async def SubmitGroup(self, request: Message, context: Context) -> Message:
         """Accept a group."""
-        answer = await self._answers.submit(request.session, codec.group_from(request))
+        token, group = request.session, codec.group_from(request)
+        # What is kept is the message itself, without the secret.
+        request.ClearField("session")
+        answer = await self._answers.submit(token, group, request.SerializeToString())
         return codec.answer_to(answer)
 
     async def ReleaseGroup(self, request: Message, context: Context) -> Message:

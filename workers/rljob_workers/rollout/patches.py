@@ -17,7 +17,11 @@ def disarm_finaliser(llm: "AsyncLLM") -> None:
     Its finaliser shuts down a second time while the interpreter is being taken apart. Remove when vLLM's `__del__`
     tolerates an engine that was shut down. Seen in 0.32.
     """
-    llm.shutdown = lambda timeout=None: None  # type: ignore[method-assign]  # that is the patch
+    llm.shutdown = _nothing  # type: ignore[method-assign]  # that is the patch
+
+
+def _nothing(timeout: float | None = None) -> None:
+    del timeout
 
 
 @contextlib.contextmanager

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from rljob_api import codec, errors, names, types
 from rljob_workers.coordinator import versions
-from rljob_workers.coordinator.transitions import base, batches
+from rljob_workers.coordinator.transitions import base, rewinds
 
 
-class Registry(batches.Batches):
+class Registry(rewinds.Rewinds):
     """The version table. Version 0 stands in it from the beginning."""
 
     def ensure_initial_version(self, *, now: float) -> None:

@@ -4,16 +4,25 @@ from collections.abc import Sequence
 
 from rljob_api import codec, names, roles, types
 from rljob_workers.coordinator import intake
-from rljob_workers.coordinator.transitions import base, queue
+from rljob_workers.coordinator.transitions import base, leases, queue
 
 
-class Submissions(queue.Queue):
+class Submissions(leases.Leases):
     """Accepting submitted groups. State, payload and answer commit together, before the answer leaves."""
 
     def accept(
-        self, *, token: str, group: types.PromptGroup, filter_config: roles.FilterConfig, now: float
+        self,
+        *,
+        token: str,
+        group: types.PromptGroup,
+        filter_config: roles.FilterConfig,
+        now: float,
+        payload: bytes = b"",
     ) -> types.SubmitAnswer:
-        """Judge a submitted group and carry the judgement out. Raises FencedError for a replaced session."""
+        """Judge a submitted group and carry the judgement out. Raises FencedError for a replaced session.
+
+        `payload`: the group's message as it came, to be kept instead of encoding it again.
+        """
         with self._db.transaction():
             self.check_session(token, names.Role.ROLLOUT)
             recorded = self._answer(group.group_id, group.attempt)
@@ -27,7 +36,7 @@ class Submissions(queue.Queue):
                 )
             else:
                 judgement = intake.judge(group, self.facts(row), bounds=self._limits, filter_config=filter_config)
-                self._settle(row, group, judgement, now=now)
+                self._settle(row, group, judgement, payload=payload, now=now)
             self._record(group, judgement, now=now)
             return types.SubmitAnswer(outcome=judgement.outcome, detail=judgement.detail)
 
@@ -52,7 +61,9 @@ class Submissions(queue.Queue):
             problem=f"group {group.group_id} has an open lease but is not leased",
         )  # fmt: skip
 
-    def _settle(self, row: base.Row, group: types.PromptGroup, judgement: intake.Judgement, *, now: float) -> None:
+    def _settle(
+        self, row: base.Row, group: types.PromptGroup, judgement: intake.Judgement, *, payload: bytes, now: float
+    ) -> None:
         self._db.change("UPDATE leases SET state = 'done' WHERE lease_id = ? AND state = 'open'", group.lease_id)
         self.count("leases_completed")
         for failure in group.failures:
@@ -60,11 +71,11 @@ class Submissions(queue.Queue):
         self.count("retries:infra", judgement.infra)
         self.count("retries:data", judgement.data)
         if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.RECORDED):
-            self._submit(row, group, now=now)
+            self._submit(row, group, payload=payload, now=now)
         else:
             self.carry_out(judgement, row, now=now)
 
-    def _submit(self, row: base.Row, group: types.PromptGroup, *, now: float) -> None:
+    def _submit(self, row: base.Row, group: types.PromptGroup, *, payload: bytes, now: float) -> None:
         versions = {v["version"]: v["step"] for v in self._db.all("SELECT version, step FROM versions")}
         oldest, newest = intake.step_range(group.trajectories, versions)
         changed = self._db.change(
@@ -79,7 +90,7 @@ class Submissions(queue.Queue):
         assert changed == 1, "a group that was read as leased in this transaction is leased"
         self._db.change(
             "INSERT OR REPLACE INTO payloads (group_id, attempt, data) VALUES (?, ?, ?)",
-            group.group_id, group.attempt, codec.encode_group(group),
+            group.group_id, group.attempt, payload or codec.encode_group(group),
         )  # fmt: skip
 
     def _record(self, group: types.PromptGroup, judgement: intake.Judgement, *, now: float) -> None:
