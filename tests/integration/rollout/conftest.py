@@ -4,10 +4,10 @@ import asyncio
 import gc
 import os
 import pathlib
-import warnings
 from collections.abc import Iterator, Sequence
 
 import pytest
+import zmq
 
 from rljob_api import roles, types
 from rljob_testing import models
@@ -100,10 +100,9 @@ class Rig:
     def close(self) -> None:
         self.loop.run_until_complete(self.engine.close())
         self.loop.close()
-        with warnings.catch_warnings():
-            # vLLM leaves a ZeroMQ context to the garbage collector, which complains about it.
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+        # vLLM leaves ZeroMQ contexts to the garbage collector, which complains about them when pytest ends.
+        for context in [found for found in gc.get_objects() if isinstance(found, zmq.Context)]:
+            context.destroy(linger=0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,180 @@
+"""QUEUED to LEASED and back: granted, renewed, released, lost."""
+
+import dataclasses
+import secrets
+from collections.abc import Sequence
+
+from rljob_api import names, types
+from rljob_workers.coordinator import intake, staleness, tasks
+from rljob_workers.coordinator.transitions import base, queue
+from rljob_workers.coordinator.transitions.queue import EVALUATION, LEASED, QUEUED, TRAIN, Take
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A lease as granted."""
+
+    lease_id: types.LeaseId
+    group_id: types.GroupId
+    kind: names.GroupKind
+    attempt: int
+    ref: tasks.PromptRef
+    group_size: int
+    floor_step: int
+    pinned_version: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Grant:
+    token: str
+    version: int
+    step: int
+    now: float
+
+
+class Leases(queue.Queue):
+    """Leases and their ends. A lost lease never loses its group."""
+
+    def lease(
+        self, *, token: str, capacity: int, serving_version: int, take: Take, now: float
+    ) -> tuple[list[Lease], names.WaitReason | None]:
+        """Grant up to `capacity` leases: evaluation first, then training. The reason says what is missing for more."""
+        with self._db.transaction():
+            self.check_session(token, names.Role.ROLLOUT)
+            version = self._db.one("SELECT step FROM versions WHERE version = ?", serving_version)
+            if version is None:
+                return [], names.WaitReason.WEIGHTS
+            grant = _Grant(token=token, version=serving_version, step=version["step"], now=now)
+            leases = self._lease_evaluation(grant, capacity)
+            reason = None
+            while len(leases) < capacity and reason is None:
+                granted, reason = self._lease_one(grant, take)
+                leases += granted
+            return leases, reason
+
+    def _lease_evaluation(self, grant: "_Grant", capacity: int) -> list[Lease]:
+        current = self._db.one("SELECT step, version FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
+        if current is None or current["version"] != grant.version:
+            return []
+        sql = "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND state = ?"
+        room = min(capacity, self._limits.max_eval_inflight - self.number(sql, EVALUATION, LEASED))
+        rows = self._db.all(
+            "SELECT * FROM groups WHERE kind = ? AND state = ? AND eval_step = ? ORDER BY queue_key LIMIT ?",
+            EVALUATION, QUEUED, current["step"], max(0, room),
+        )  # fmt: skip
+        if rows:
+            self._db.change(
+                "UPDATE evaluations SET started_at = ? WHERE step = ? AND started_at IS NULL",
+                grant.now,
+                current["step"],
+            )
+        return [self._grant(grant, row, floor=grant.step, target=grant.step, pinned=grant.version) for row in rows]
+
+    def _lease_one(self, grant: "_Grant", take: Take) -> tuple[list[Lease], names.WaitReason | None]:
+        counts = self.counts()
+        if self.capacity(counts) <= 0:
+            return [], names.WaitReason.STALENESS
+        floor = staleness.version_floor(self._limits, accepted=counts.accepted, running=counts.running)
+        # Above `recorded`: weights of steps that were undone for good; no batch may take their tokens.
+        if not floor <= grant.step <= counts.recorded:
+            return [], names.WaitReason.WEIGHTS
+        if counts.queued == 0 and self.fill(take, now=grant.now) == 0:
+            return [], names.WaitReason.NO_PROMPTS
+        row = self.require(
+            "SELECT * FROM groups WHERE kind = ? AND state = ? ORDER BY queue_key LIMIT 1", TRAIN, QUEUED,
+            problem="the queue is empty although it was filled",
+        )  # fmt: skip
+        target = (counts.accepted + counts.running) // self._limits.prompts_per_step
+        return [self._grant(grant, row, floor=floor, target=target, pinned=None)], None
+
+    def _grant(self, grant: "_Grant", row: base.Row, *, floor: int, target: int, pinned: int | None) -> Lease:
+        order = self.number("SELECT value AS n FROM counters WHERE name = 'leases_granted'") + 1
+        self.count("leases_granted")
+        lease_id = types.LeaseId(f"{order:08d}-{secrets.token_hex(4)}")
+        changed = self._db.change(
+            "UPDATE groups SET state = ?, granted_step = ?, leased_at = ?, lease_order = COALESCE(lease_order, ?)"
+            " WHERE group_id = ? AND state = ?",
+            LEASED, grant.step, grant.now, order, row["group_id"], QUEUED,
+        )  # fmt: skip
+        assert changed == 1, "a group that was read as queued in this transaction is queued"
+        self._db.change(
+            "INSERT INTO leases (lease_id, group_id, attempt, session, state, granted_at, deadline, floor_step,"
+            " target_step, granted_version, granted_step) VALUES (?,?,?,?,'open',?,?,?,?,?,?)",
+            lease_id, row["group_id"], row["attempt"], grant.token, grant.now, grant.now + self._limits.lease_s, floor,
+            target, grant.version, grant.step,
+        )  # fmt: skip
+        return Lease(
+            lease_id=lease_id,
+            group_id=types.GroupId(row["group_id"]),
+            kind=names.GroupKind(row["kind"]),
+            attempt=row["attempt"],
+            ref=queue.ref_of(row),
+            group_size=row["group_size"],
+            floor_step=floor,
+            pinned_version=pinned,
+        )
+
+    def renew(self, *, token: str, lease_ids: Sequence[str], now: float) -> list[types.LeaseId]:
+        """Extend the session's open leases; return those of `lease_ids` that are no longer open: they are to be
+        cancelled.
+
+        A deadline is written only once a third of the lease has passed, so that idle heartbeats cost no disk write.
+        """
+        with self._db.transaction():
+            self.check_session(token, names.Role.ROLLOUT)
+            self._db.change(
+                "UPDATE leases SET deadline = ? WHERE session = ? AND state = 'open' AND deadline < ?",
+                now + self._limits.lease_s, token, now + self._limits.lease_s * 2 / 3,
+            )  # fmt: skip
+            rows = self._db.all("SELECT lease_id FROM leases WHERE session = ? AND state = 'open'", token)
+            valid = {row["lease_id"] for row in rows}
+            return [types.LeaseId(lease_id) for lease_id in lease_ids if lease_id not in valid]
+
+    def expire(self, *, now: float) -> int:
+        """Offer the groups of leases past their deadline again, oldest first. Returns how many leases were lost."""
+        with self._db.transaction():
+            rows = self._db.all(
+                "SELECT lease_id FROM leases WHERE state = 'open' AND deadline < ? ORDER BY lease_id", now
+            )
+            for row in rows:
+                self.lose(row["lease_id"], detail="the lease expired", state="lost", now=now)
+            self.count("leases_expired", len(rows))
+            return len(rows)
+
+    def release(self, *, token: str, lease_id: str, reason: str, now: float) -> bool:
+        """Take a lease back from its worker; False if it was not open. A drain costs the prompt no attempt."""
+        with self._db.transaction():
+            self.check_session(token, names.Role.ROLLOUT)
+            lease = self._db.one("SELECT session FROM leases WHERE lease_id = ? AND state = 'open'", lease_id)
+            if lease is None or lease["session"] != token:
+                return False
+            self.lose(lease_id, detail=f"released: {reason}", state="released", now=now, charge="drain" not in reason)
+            return True
+
+    def lose_all_of(self, token: str, *, now: float) -> None:
+        """Offer everything again that a replaced session held, at once."""
+        rows = self._db.all("SELECT lease_id FROM leases WHERE session = ? AND state = 'open' ORDER BY lease_id", token)
+        for row in rows:
+            self.lose(row["lease_id"], detail="its process was replaced", state="lost", now=now)
+
+    def extend_all(self, *, now: float) -> None:
+        """After a restart: give every worker one lease period to renew."""
+        with self._db.transaction():
+            self._db.change(
+                "UPDATE leases SET deadline = ? WHERE state = 'open' AND deadline < ?",
+                now + self._limits.lease_s, now + self._limits.lease_s,
+            )  # fmt: skip
+
+    def lose(self, lease_id: str, *, detail: str, state: str, now: float, charge: bool = True) -> None:
+        """Close an open lease without a result; its group gets another attempt or ends, by the infra budget."""
+        lease = self.require("SELECT * FROM leases WHERE lease_id = ?", lease_id, problem=f"no lease {lease_id}")
+        self._db.change("UPDATE leases SET state = ? WHERE lease_id = ? AND state = 'open'", state, lease_id)
+        group = self.require("SELECT * FROM groups WHERE group_id = ?", lease["group_id"], problem="no such group")
+        if charge:
+            judgement = intake.lost(self.facts(group), self._limits, detail)
+            self.count("retries:infra")
+        else:
+            judgement = intake.Judgement(
+                outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail, requeue=intake.Requeue.NEXT_ATTEMPT
+            )
+        self.carry_out(judgement, group, now=now)

@@ -1,0 +1,108 @@
+"""Checkpoints, what they let go, and going back to one: a trainer attempt begins where its checkpoint is."""
+
+from rljob_api import errors, names
+from rljob_workers.coordinator import intake
+from rljob_workers.coordinator.transitions import batches
+from rljob_workers.coordinator.transitions.batches import PACKED, TRAINED
+
+
+class Rewinds(batches.Batches):
+    """Trainer attempts and checkpoints."""
+
+    def commit_checkpoint(self, *, token: str, step: int, uri: str, seconds: float, final: bool, now: float) -> bool:
+        """Record a durable checkpoint and prune what no rewind to it can need. True if it was already recorded."""
+        with self._db.transaction():
+            self.check_session(token, names.Role.TRAINER)
+            known = self._db.one("SELECT final FROM checkpoints WHERE step = ? AND uri = ?", step, uri)
+            if known is not None and bool(known["final"]) >= final:
+                return True
+            if step > self.committed():
+                raise errors.LedgerError(f"a checkpoint of step {step} before step {step} was committed")
+            self._db.change(
+                "INSERT OR REPLACE INTO checkpoints (step, uri, at, seconds, final) VALUES (?, ?, ?, ?, ?)",
+                step, uri, now, seconds, int(final),
+            )  # fmt: skip
+            self._prune(step)
+            self.count("checkpoints")
+            self.note({"kind": "checkpoint", "at": now, "step": step, "uri": uri, "seconds": seconds, "final": final})
+            return False
+
+    def _prune(self, step: int) -> None:
+        self._db.change("DELETE FROM batch_parts WHERE step <= ?", step)
+        self._db.change("DELETE FROM payloads WHERE group_id IN (SELECT group_id FROM groups WHERE step <= ?)", step)
+        self.set_meta("pruned_step", str(max(step, int(self.meta("pruned_step") or 0))))
+
+    def begin_attempt(self, *, attempt: int, rank: int, resume_step: int, replaced: bool, now: float) -> None:
+        """A trainer process arrived, from a checkpoint of `resume_step`: rewind to it where steps beyond it were
+        trained.
+
+        Done once an attempt, by whichever rank comes first, and again only if rank 0 itself was `replaced`: another
+        rank may hold a batch by then, and what was handed out must not be forgotten.
+        """
+        fresh = self._db.change(
+            "INSERT OR IGNORE INTO attempts (attempt, resume_step, handed_step) VALUES (?, ?, ?)",
+            attempt, resume_step, resume_step,
+        )  # fmt: skip
+        if not fresh and not (replaced and rank == 0):
+            return
+        self._db.change(
+            "UPDATE attempts SET resume_step = ?, handed_step = ?, stop_step = NULL WHERE attempt = ?",
+            resume_step, resume_step, attempt,
+        )  # fmt: skip
+        committed = self.committed()
+        if resume_step > committed:
+            self._adopt(resume_step, committed=committed, now=now)
+        elif resume_step < committed:
+            self.rewind(resume_step=resume_step, now=now)
+        if committed or attempt > 1:
+            self.note(
+                {"kind": "restart", "at": now, "role": names.Role.TRAINER, "attempt": attempt, "step": committed,
+                 "resume_step": resume_step}
+            )  # fmt: skip
+
+    def _adopt(self, resume_step: int, *, committed: int, now: float) -> None:
+        """The checkpoint is ahead of this ledger: an earlier ledger was lost. Go on at the checkpoint, forget open
+        groups.
+        """
+        self._remove_steps(committed, now=now)
+        self.set_meta("base_step", str(resume_step))
+        self.set_meta("pruned_step", str(resume_step))
+        self.set_meta("degraded", "LedgerLost")
+        self.drop_stale(now=now)
+        self.note({"kind": "ledger_lost", "at": now, "step": committed, "resume_step": resume_step})
+
+    def rewind(self, *, resume_step: int, now: float) -> None:
+        """Un-train the steps after `resume_step`: their batches are served again in order. Versions made by them are
+        superseded.
+
+        Where the trainer fell back behind a pruned checkpoint those batches are gone: the steps are removed, their
+        groups DROPPED(rewound) and their prompts opened again in order.
+        """
+        if resume_step < int(self.meta("pruned_step") or 0):
+            self._remove_steps(resume_step, now=now)
+            self.set_meta("base_step", str(min(resume_step, self.base_step())))
+            self.set_meta("pruned_step", str(resume_step))
+        self._db.change(
+            "UPDATE steps SET state = 'packed', trained_at = NULL, attempt = NULL, stats = NULL WHERE step > ?",
+            resume_step,
+        )
+        self._db.change(
+            "UPDATE groups SET state = ?, closed_at = NULL WHERE step > ? AND state = ?", PACKED, resume_step, TRAINED
+        )
+        self._db.change("UPDATE versions SET superseded = 1 WHERE step > ?", resume_step)
+
+    def _remove_steps(self, resume_step: int, *, now: float) -> None:
+        groups = self._db.all("SELECT * FROM groups WHERE step > ? ORDER BY step DESC, step_position DESC", resume_step)
+        self._db.change("DELETE FROM steps WHERE step > ?", resume_step)
+        self._db.change("DELETE FROM batch_parts WHERE step > ?", resume_step)
+        # What was not packed yet is younger: it goes to the head first, and ends behind what was packed.
+        self.drop_undone(now=now)
+        for group in groups:
+            self._db.change("DELETE FROM payloads WHERE group_id = ?", group["group_id"])
+            self._db.change("UPDATE groups SET step = NULL, step_position = NULL WHERE group_id = ?", group["group_id"])
+            self.drop(group, names.DropReason.REWOUND, requeue=intake.Requeue.HEAD, now=now)
+
+    def end_data(self, *, step: int) -> None:
+        """Record that the data end before `step`: the run's last step is the one before."""
+        with self._db.transaction():
+            self.set_meta("data_end_step", str(step - 1))
