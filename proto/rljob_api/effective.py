@@ -128,6 +128,12 @@ def correction(spec: JobSpec) -> roles.CorrectionConfig | None:
     return roles.CorrectionConfig() if written is None else _correction(written)
 
 
+def train_zero_advantage(spec: JobSpec) -> bool:
+    """Return whether rows without advantage are computed: an entropy term or a mean weight needs them."""
+    written = spec.algorithm.loss.rollout_correction
+    return number(spec.algorithm.loss.entropy_coef) != 0 or (written is not None and written.batch_normalize)
+
+
 def _correction(block: CorrectionSpec) -> roles.CorrectionConfig:
     high = optional_number(block.high)
     return roles.CorrectionConfig(

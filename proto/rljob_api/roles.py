@@ -167,7 +167,10 @@ class LossConfig(_Frozen):
 
 
 class AlgorithmConfig(_Frozen):
-    """What the coordinator needs to turn rewards into advantages and groups into batches."""
+    """What the coordinator needs to turn rewards into advantages and groups into batches.
+
+    train_zero_advantage: rows without advantage go to the trainer too, for terms besides the policy loss.
+    """
 
     advantage_estimator: Literal["grpo", "drgrpo", "rloo", "liteppo"] = "grpo"
     group_size: int
@@ -177,6 +180,7 @@ class AlgorithmConfig(_Frozen):
     rewards: RewardShapingConfig = RewardShapingConfig()
     normalize_reward: NormalizeConfig
     filter: FilterConfig
+    train_zero_advantage: bool = False
 
 
 class AsyncConfig(_Frozen):

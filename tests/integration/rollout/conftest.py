@@ -101,8 +101,11 @@ class Rig:
         self.loop.run_until_complete(self.engine.close())
         self.loop.close()
         # vLLM leaves ZeroMQ contexts to the garbage collector, which complains about them when pytest ends.
-        for context in [found for found in gc.get_objects() if isinstance(found, zmq.Context)]:
-            context.destroy(linger=0)
+        contexts = [found for found in gc.get_objects() if isinstance(found, zmq.Context)]
+        for context in contexts:
+            # A shadow shares another's handle, which may be closed once only.
+            if not context._shadow and not context.closed:
+                context.destroy(linger=0)
 
 
 @pytest.fixture(scope="session", autouse=True)

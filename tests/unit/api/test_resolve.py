@@ -290,3 +290,8 @@ def test_manifest_read_back_with_server_defaults_resolves_to_the_same(make_job: 
 )
 def test_quantity_in_bytes(quantity: str, expected: int) -> None:
     assert num_bytes(quantity) == expected
+
+
+def test_rows_without_advantage_are_trained_only_where_another_term_needs_them(make_job: MakeJob) -> None:
+    plain, entropy = make_job({}), make_job({"algorithm.loss.entropyCoef": "0.01"})
+    assert [resolved(job).coordinator.algorithm.train_zero_advantage for job in (plain, entropy)] == [False, True]

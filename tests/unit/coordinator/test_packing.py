@@ -1,5 +1,6 @@
 """The micro-batch contract, against a slow reference that lays every row out alone."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
@@ -269,3 +270,10 @@ def test_long_completions_share_micro_batches_first_fit_decreasing() -> None:
 def test_only_a_prompt_followed_by_sampled_tokens_is_single_turn(mask: tuple[int, ...], expected: bool) -> None:
     row = sample(row=0, prompt=(1,), completion=tuple(range(len(mask) - 1)), mask=mask)
     assert (blocks.single_turn_prompt(row) is not None) is expected
+
+
+def test_rows_without_advantage_are_kept_where_an_entropy_term_needs_them() -> None:
+    rows = [sample(row=0, advantage=0.0), sample(row=1, masked=True), sample(row=2)]
+    kept = dataclasses.replace(shape(), keep_zero_advantage=True)
+    packed = packing.pack(rows, step=1, shape=kept)
+    assert sorted(header.row for batch in packed.micro_batches[0] for header in batch.rows) == [0, 2]

@@ -4,7 +4,7 @@ Rows are permuted by hash(seed, step, epoch) and cut into minibatches whose row 
 minibatch nothing is cut, so groups stay whole. Inside a minibatch rows form blocks (`blocks.py`), blocks go to the rank
 with the fewest tokens, largest first, and fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
 numerator (masked, or all advantages exactly 0) are left out of the micro-batches and stay in the denominators, which
-count all rows on all ranks before any of this. An entropy bonus would need those rows too; it is not offered with them.
+count all rows on all ranks before any of this. With an entropy bonus or normalised weights the latter are kept.
 """
 
 import array
@@ -28,13 +28,14 @@ class Packed:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How a step is cut. `max_tokens` is the budget of a micro-batch."""
+    """How a step is cut. `max_tokens` is the budget of a micro-batch; rows without advantage are kept on demand."""
 
     seed: int
     minibatches: int
     epochs: int
     world_size: int
     max_tokens: int
+    keep_zero_advantage: bool = False
 
 
 def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Packed:
@@ -62,14 +63,15 @@ def cut(
     return [permuted[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
-def is_active(row: types.TrainSample) -> bool:
+def is_active(row: types.TrainSample, *, keep_zero_advantage: bool) -> bool:
     """Return whether the row adds anything to a loss numerator."""
-    return not row.masked and any(row.advantages)
+    return not row.masked and (keep_zero_advantage or any(row.advantages))
 
 
 def distribute(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[list[list[Block]]]:
     """Return, for each rank, its micro-batches as lists of blocks."""
-    blocks = blocks_module.make_blocks(filter(is_active, rows), max_tokens=shape.max_tokens)
+    active = [row for row in rows if is_active(row, keep_zero_advantage=shape.keep_zero_advantage)]
+    blocks = blocks_module.make_blocks(active, max_tokens=shape.max_tokens)
     blocks = _enough_for_all(blocks, shape.world_size)
     return [_fill(share, shape.max_tokens) for share in _balance(blocks, shape.world_size)]
 

@@ -82,6 +82,7 @@ class Training:
                 epochs=config.algorithm.epochs,
                 world_size=config.world_size,
                 max_tokens=config.max_tokens_per_micro_batch,
+                keep_zero_advantage=config.algorithm.train_zero_advantage,
             ),
         )
         frozen = batches.FrozenStep(
