@@ -13,6 +13,7 @@
     |- LedgerError          a transition that the ledger's state does not allow          (never)
     |- WeightsError         a version, artifact or image that does not match             (later)
     |  |- DigestError       bytes differ from their hash                                 (elsewhere)
+    |  |- ConflictError     a version id that already names other bytes                  (never)
     |- ClusterError         the Kubernetes API or a pod                                  (later)
 
 Each class says when to retry and its gRPC status; an instance keeps its cause and survives pickling.
@@ -145,6 +146,12 @@ class DigestError(WeightsError):
 
     retry = Retry.ELSEWHERE
     grpc_code = "DATA_LOSS"
+
+
+class ConflictError(WeightsError):
+    """A version id that already names other bytes: the publisher is wrong, and stays wrong."""
+
+    retry = Retry.NEVER
 
 
 class ClusterError(RLJobError):

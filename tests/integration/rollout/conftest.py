@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import pathlib
+import warnings
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -98,14 +99,16 @@ class Rig:
         return self.receiver.syncs[-1]
 
     def close(self) -> None:
-        self.loop.run_until_complete(self.engine.close())
-        self.loop.close()
-        # vLLM leaves ZeroMQ contexts to the garbage collector, which complains about them when pytest ends.
-        contexts = [found for found in gc.get_objects() if isinstance(found, zmq.Context)]
-        for context in contexts:
-            # A shadow shares another's handle, which may be closed once only.
-            if not context._shadow and not context.closed:
-                context.destroy(linger=0)
+        with warnings.catch_warnings():
+            # vLLM leaves ZeroMQ contexts to the garbage collector, which complains about them.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self.loop.run_until_complete(self.engine.close())
+            self.loop.close()
+            gc.collect()
+            for context in [found for found in gc.get_objects() if isinstance(found, zmq.Context)]:
+                # A shadow shares another's handle, which may be closed once only.
+                if not context._shadow and not context.closed:
+                    context.destroy(linger=0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,6 +20,7 @@ EVERY = [
         "LedgerError",
         "WeightsError",
         "DigestError",
+        "ConflictError",
         "ClusterError",
     )
 ]

@@ -19,24 +19,27 @@ _TAIL_LINES = 8
 def check(
     configs: Mapping[str, roles.CommonConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
 ) -> None:
-    """Let the coordinator check the data and one rollout the model, tokenizer and lengths.
+    """Let the coordinator check the data, one rollout the model, tokenizer and lengths, one verifier the gold answers.
 
     `waiting` is called with the elapsed seconds while they are at work. Raises ManifestError with all problems that
     they print (exit code 2), RLJobError if a check itself breaks.
     """
-    coordinator, rollout = _first(configs, names.Role.COORDINATOR), _first(configs, names.Role.ROLLOUT)
+    coordinator, rollout, verifier = (
+        _first(configs, role) for role in (names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER)
+    )
     with tempfile.TemporaryDirectory(prefix="rljob-check-") as folder:
         paths = launch.write_configs(
-            {name: configs[name] for name in (coordinator, rollout)}, pathlib.Path(folder) / "configs"
+            {name: configs[name] for name in (coordinator, rollout, verifier)}, pathlib.Path(folder) / "configs"
         )
         sources = ("--sources", str(paths[coordinator]))
         commands = [
             (*programs(names.Role.COORDINATOR), "--config", str(paths[coordinator]), "--check"),
             (*programs(names.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
+            (*programs(names.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
         ]
         problems = [problem for ended in _run(commands, pathlib.Path(folder), waiting) for problem in _problems(ended)]
     if problems:
-        # Both programs read the data, so both may find the same fault.
+        # All of them read the data, so each may find the same fault.
         raise errors.ManifestError(*dict.fromkeys(problems))
 
 

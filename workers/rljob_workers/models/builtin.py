@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 PREFIX = "builtin:"
 # Raised when the conversion changes its output, so that an old folder is not taken for a new one.
 CONVERTER_VERSION = 1
-MARKER = "CONVERTED"
+# Hidden, so that no tool takes it for a part of the model.
+MARKER = ".converted"
 CONVERSION_TIMEOUT_S = 600.0
 
 

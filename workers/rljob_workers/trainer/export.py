@@ -69,6 +69,7 @@ class ImageExporter:
             return
         with durable.replaced_folder(target) as work:
             for path in sorted(model_dir.iterdir()):
-                if path.is_file() and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
+                hidden = path.name.startswith(".")
+                if path.is_file() and not hidden and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
                     shutil.copyfile(path, work / path.name)
             save_file(self._views, work / "model.safetensors", metadata={"format": "pt"})

@@ -32,7 +32,7 @@ class Publisher(Protocol):
         """Store `data` and return the artifact; storing the same bytes again is harmless."""
 
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
-        """Register a version whose artifacts are stored and return the head. Raises WeightsError on a conflict."""
+        """Register a version whose artifacts are stored and return the head. Raises ConflictError for a taken id."""
 
 
 class Puller(Protocol):
@@ -78,6 +78,8 @@ class WeightPublisher:
         """Register the version; a repetition with the same state hash is accepted."""
         request = codec.publish_to(session=self.session, version=version, layout=layout)
         reply = _call(self._peer, lambda: self._stub.Publish(request, timeout=self._timeout_s))
+        if reply.outcome == "conflict":
+            raise errors.ConflictError(f"version {version.version} was refused: {reply.detail}")
         if reply.outcome not in ("accepted", "repeated"):
             raise errors.WeightsError(f"version {version.version} was refused ({reply.outcome}): {reply.detail}")
         return types.VersionId(reply.head_version)
