@@ -84,7 +84,7 @@ def test_run_survives_the_death_of_a_role(rljob: Runs, role: str) -> None:
 def pid_of(rljob: Runs, role: str) -> int:
     """Return the process that runs the role's program, from the run's own list."""
     processes = json.loads((rljob.folder / "run/pids.json").read_text())
-    return int(next(pid for name, pid in processes.items() if name.startswith(role)))
+    return int(next(entry["pid"] for name, entry in processes.items() if name.startswith(role)))
 
 
 def wait_for_step(rljob: Runs, run_dir: str, step: int, limit_s: float = 240) -> None:

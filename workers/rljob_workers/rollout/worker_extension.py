@@ -142,8 +142,11 @@ class ImageWeightEngine(WeightTransferEngine[ImageInitInfo, ImageUpdateInfo]):
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Load the whole image. Overridden: the base class ends in an accelerator call that CPU builds do not have."""
-        self.receive_weights(self.parse_update_info(update_info))
-        if self.device.type != "cpu":
+        if self.device.type == "cpu":
+            with _every_core():
+                self.receive_weights(self.parse_update_info(update_info))
+        else:
+            self.receive_weights(self.parse_update_info(update_info))
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: ImageUpdateInfo) -> None:
@@ -213,6 +216,17 @@ class ImageWeightEngine(WeightTransferEngine[ImageInitInfo, ImageUpdateInfo]):
 
         count.rljob_counts = True  # type: ignore[attr-defined]
         return count
+
+
+@contextlib.contextmanager
+def _every_core() -> Iterator[None]:
+    """Copy and repack with all cores: nothing else of this engine runs during a pause, and the pause is what counts."""
+    own = torch.get_num_threads()
+    torch.set_num_threads(max(own, len(os.sched_getaffinity(0))))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(own)
 
 
 def _is_untouched(layer: torch.nn.Module) -> bool:
