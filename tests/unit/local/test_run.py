@@ -80,7 +80,8 @@ class Stage:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "RLJOB_FAKE_DIR": str(self.folder)},
+            # As the command line sets it, before grpc is imported.
+            env={**os.environ, "RLJOB_FAKE_DIR": str(self.folder), "GRPC_VERBOSITY": "NONE"},
         )
         self.started.append(process)
         return process

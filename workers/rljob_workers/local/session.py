@@ -1,7 +1,6 @@
 """`rljob run` without its command line: everything wired together, one run segment, and what is left behind."""
 
 import dataclasses
-import os
 import pathlib
 import signal
 import sys
@@ -49,8 +48,6 @@ def run_job(
 
     Raises ManifestError, with nothing started and nothing overwritten, for a job or directory that cannot be used.
     """
-    # The client library's own notes about lost connections would mix with ours.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     directory = rundir.RunDir(path)
     identity = directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
     if identity.finished:
