@@ -197,12 +197,9 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130
 
 
-# gRPC: one limit in both directions; chunks of 2 MiB stay in the cache and far below it.
-MAX_MESSAGE_BYTES = 8 << 20
+# gRPC: one limit in both directions; weight chunks of 2 MiB stay in the cache and far below it.
 MAX_BATCH_PART_BYTES = 64 << 20
 CHUNK_BYTES = 2 << 20
-
-DEFAULT_PORTS = {"control": 7070, "store": 7071, "verify": 7072, "rendezvous": 7073, "health": 7080}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

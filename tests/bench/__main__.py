@@ -1,4 +1,4 @@
-"""`python -m tests.bench --rows C13,C14 --size smoke|full --out DIR`: run rows, print the table, store JSON.
+"""`python -m tests.bench --rows C14 --size smoke|full --out DIR`: run rows, print the table, store JSON.
 
 Exit 0: all passed or skipped; 1: a bar was missed; 2: noisy; 3: a row broke.
 """

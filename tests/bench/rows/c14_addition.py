@@ -35,7 +35,10 @@ def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:
     for seed in seeds:
         sides = ["ours", "peer"]
         random.Random(seed).shuffle(sides)
-        runs = {side: (run_ours if side == "ours" else run_trl)(out, python, seed, steps, rate) for side in sides}
+        runs = {
+            side: run_ours(out, seed, steps) if side == "ours" else run_trl(out, python, seed, steps, rate)
+            for side in sides
+        }
         walls.append(runner.Pair(per_step(runs["ours"]), per_step(runs["peer"]), sides[0]))
         times.append(runner.Pair(time_to(runs["ours"]), time_to(runs["peer"]), sides[0]))
         curves[seed] = {side: [row["reward"] for row in run] for side, run in runs.items()}
@@ -88,7 +91,7 @@ def trl_environment(folder: pathlib.Path) -> pathlib.Path:
     return python
 
 
-def run_ours(out: pathlib.Path, python: pathlib.Path, seed: int, steps: int, rate: float) -> list[dict[str, float]]:
+def run_ours(out: pathlib.Path, seed: int, steps: int) -> list[dict[str, float]]:
     """Run the example without evaluation and return wall seconds and reward per step."""
     run_dir = out / f"ours-{seed}"
     shutil.rmtree(run_dir, ignore_errors=True)

@@ -3,7 +3,6 @@ only.
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 
@@ -24,8 +23,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if invocation.check:
         return check(invocation.config)
     boot.configure_process(invocation.config)
-    if invocation.config.cpu_affinity:
-        os.sched_setaffinity(0, invocation.config.cpu_affinity)
     # After parsing: --help and --check need none of it.
     from rljob_workers.coordinator import process
 

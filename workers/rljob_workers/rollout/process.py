@@ -41,8 +41,6 @@ VERIFY_CALL_EXTRA_S = 30.0
 def serve(config: roles.RolloutConfig) -> None:
     """Run until drained. Raises the error that ended the process otherwise."""
     os.environ.update(engines.environment(num_threads=config.num_threads))
-    if config.cpu_affinity:
-        os.sched_setaffinity(0, config.cpu_affinity)
     probes = readiness.Readiness(max_lag_steps=config.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:

@@ -29,7 +29,7 @@ class Stager:
         self.buffer = image_buffer.ImageBuffer(self.layout.image_bytes)
         self._model, self._puller, self._clock = model, puller, clock
         images.fill_from_safetensors(model, self.layout, self.buffer.view)
-        self.initial = _initial_manifest(job, self.layout, self.buffer.view)
+        self.initial = images.initial_manifest(job, self.layout, self.buffer.view)
         self.buffer.mark_clean(self.initial.version)
         self._last = Staged(manifest=self.initial, fetch_s=0.0, verify_s=0.0, num_bytes=0)
 
@@ -75,19 +75,3 @@ class Stager:
                 f"version {manifest.version} has {manifest.artifacts[0].num_bytes} bytes for {self.layout.image_bytes}"
             )
         return manifest.artifacts[0]
-
-
-def _initial_manifest(job: str, layout: types.Layout, image: memoryview) -> types.WeightVersion:
-    found = images.digests(image, layout)
-    return types.WeightVersion(
-        job=job,
-        version=types.VersionId(0),
-        step=0,
-        attempt=0,
-        parent=types.NO_VERSION,
-        created_at=0.0,
-        layout_id=layout.layout_id,
-        digests=found,
-        state_hash=images.state_hash(layout, found),
-        exporter="model-files",
-    )

@@ -73,7 +73,7 @@ def read_config(config_type: type[ConfigT], path: pathlib.Path) -> ConfigT:
 
 
 def configure_process(config: roles.CommonConfig) -> None:
-    """Set up logging and make this process die with the one that started it, where that one asked for it."""
+    """Set up logging and cores, and make this process die with the one that started it, where that one asked for it."""
     identity: dict[str, object] = {
         "rljob_namespace": config.job.namespace,
         "rljob": config.job.name,
@@ -81,6 +81,8 @@ def configure_process(config: roles.CommonConfig) -> None:
         "pod": config.pod,
     }
     logs.configure(level=config.log_level, identity=identity)
+    if config.cpu_affinity:
+        os.sched_setaffinity(0, config.cpu_affinity)
     if os.environ.get("RLJOB_DIE_WITH_PARENT"):
         die_with_parent()
 

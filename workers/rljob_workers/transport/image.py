@@ -140,8 +140,13 @@ def initial_version(directory: pathlib.Path, job: str) -> tuple[types.Layout, ty
     layout = layout_from_safetensors(directory)
     image = bytearray(layout.image_bytes)
     fill_from_safetensors(directory, layout, memoryview(image))
-    found = digests(memoryview(image), layout)
-    version = types.WeightVersion(
+    return layout, initial_manifest(job, layout, memoryview(image)), image
+
+
+def initial_manifest(job: str, layout: types.Layout, image: memoryview) -> types.WeightVersion:
+    """Return the manifest of version 0 for an image that was filled from the model files."""
+    found = digests(image, layout)
+    return types.WeightVersion(
         job=job,
         version=types.VersionId(0),
         step=0,
@@ -153,4 +158,3 @@ def initial_version(directory: pathlib.Path, job: str) -> tuple[types.Layout, ty
         state_hash=state_hash(layout, found),
         exporter="model-files",
     )
-    return layout, version, image

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -19,8 +18,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if invocation.check:
         return _check(invocation)
     boot.configure_process(invocation.config)
-    if invocation.config.cpu_affinity:
-        os.sched_setaffinity(0, invocation.config.cpu_affinity)
     return boot.run_main(functools.partial(_run, invocation.config))
 
 
