@@ -7,6 +7,7 @@ import pathlib
 import select
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -94,6 +95,20 @@ async def test_worker_has_no_new_privileges_and_a_clean_environment(grade: Grade
         "HOME", "LANG", "PYTHONHASHSEED", "PYTHONUTF8", "PYTHONPATH",
         "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
     }  # fmt: skip
+
+
+async def test_folders_that_libraries_put_on_our_path_do_not_reach_a_worker(
+    obedient: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendored = tmp_path / "library" / "_vendor"
+    vendored.mkdir(parents=True)
+    (vendored / "typing_extensions.py").write_text("raise ImportError('a vendored copy shadows the real package')")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(vendored)])
+    paths = sysconfig.get_paths()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {**paths, "elsewhere": str(tmp_path)})
+    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20, cpu_limit_s=1)
+    worker = await launcher.start(module=service.WORKER_MODULE, arguments=["--grader", obedient], hello=hello.payload())
+    await worker.teardown()
 
 
 async def test_worker_inherits_no_descriptor_but_its_socket(grade: Grade) -> None:

@@ -8,6 +8,7 @@ survive it. The launcher owns the process: teardown is idempotent and returns wh
 import asyncio
 import contextlib
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -161,9 +162,11 @@ def _spawn(*, module: str, arguments: Sequence[str], fd: int) -> "subprocess.Pop
 
 
 def _own_paths() -> list[str]:
-    # A fresh interpreter finds the standard library and site-packages itself; source checkouts it must be told.
-    known = {os.path.realpath(path) for path in sysconfig.get_paths().values()}
-    return [path for path in sys.path if os.path.isdir(path) and os.path.realpath(path) not in known]
+    # A fresh interpreter finds the standard library and site-packages itself; source checkouts it must be told. Folders
+    # inside site-packages are not passed on: libraries put their vendored copies on sys.path, which would come first.
+    installed = [pathlib.Path(path).resolve() for path in sysconfig.get_paths().values()]
+    folders = [pathlib.Path(path).resolve() for path in sys.path if os.path.isdir(path)]
+    return [str(folder) for folder in folders if not any(folder.is_relative_to(place) for place in installed)]
 
 
 async def _wait_for_exit(process: "subprocess.Popen[bytes]", timeout_s: float) -> None:
