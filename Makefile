@@ -51,7 +51,7 @@ bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
 	@$(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
 
 lock: setup  ## compile the lock again from pyproject.toml
-	@$(BIN)/uv pip compile -q pyproject.toml --extra coordinator --extra verifier --extra rollout --extra trainer \
+	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra rollout --extra trainer \
 	  --extra cli --extra models --extra dev --override workers/constraints/overrides.txt --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o $(LOCK)
 

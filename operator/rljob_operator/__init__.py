@@ -1,0 +1,1 @@
+"""The operator: decides about the pods of RLJobs; never on the data path."""
