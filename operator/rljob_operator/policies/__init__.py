@@ -1,0 +1,1 @@
+"""One question a file; pure, so that each answer is tested without a cluster."""

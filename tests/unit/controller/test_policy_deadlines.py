@@ -1,0 +1,23 @@
+from rljob_operator.policies import deadlines
+
+
+def test_startup_deadline_runs_from_the_first_pod_to_the_first_step() -> None:
+    assert deadlines.startup_ends(start_time=None, first_step_time=None, limit_s=1800) is None
+    assert deadlines.startup_ends(start_time=100, first_step_time=None, limit_s=1800) == 1900
+    assert deadlines.startup_ends(start_time=100, first_step_time=500, limit_s=1800) is None
+
+
+def test_active_deadline_starts_again_with_the_segment() -> None:
+    assert deadlines.active_ends(start_time=100, limit_s=60) == 160
+    assert deadlines.active_ends(start_time=900, limit_s=60) == 960
+    assert deadlines.active_ends(start_time=900, limit_s=None) is None
+
+
+def test_clock_that_jumps_back_never_deletes_early() -> None:
+    end = deadlines.ttl_ends(completion_time=1000, ttl_s=60)
+    assert [deadlines.is_over(end, now) for now in (1059, 1060, 10)] == [False, True, False]
+
+
+def test_job_without_ttl_or_without_an_end_is_never_over() -> None:
+    assert not deadlines.is_over(deadlines.ttl_ends(completion_time=1000, ttl_s=None), 1e12)
+    assert not deadlines.is_over(deadlines.ttl_ends(completion_time=None, ttl_s=0), 1e12)

@@ -1,0 +1,131 @@
+import asyncio
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_operator.workqueue import WorkQueue, drain_due
+from rljob_testing.clock import FakeClock
+
+
+def _queue(clock: FakeClock, concurrency: int = 8) -> WorkQueue:
+    return WorkQueue(clock=clock, rng=random.Random(0), concurrency=concurrency)
+
+
+def test_repeated_key_is_one_entry() -> None:
+    queue = _queue(FakeClock())
+    for _ in range(3):
+        queue.enqueue("ns/a")
+    assert (len(queue), queue.take(), queue.take()) == (1, "ns/a", None)
+
+
+def test_key_enqueued_while_it_runs_comes_again_only_after_its_end() -> None:
+    queue = _queue(FakeClock())
+    queue.enqueue("a")
+    assert queue.take() == "a"
+    queue.enqueue("a")
+    assert queue.take() is None
+    queue.done("a")
+    assert queue.take() == "a"
+
+
+def test_no_more_keys_run_at_once_than_allowed() -> None:
+    queue = _queue(FakeClock(), concurrency=2)
+    for key in "abc":
+        queue.enqueue(key)
+    assert [queue.take() for _ in range(3)] == ["a", "b", None]
+    assert queue.next_due_s() is None
+    queue.done("a")
+    assert queue.take() == "c"
+
+
+def test_slow_key_does_not_delay_another() -> None:
+    queue = _queue(FakeClock())
+    queue.enqueue("slow")
+    assert queue.take() == "slow"
+    queue.enqueue("other")
+    assert queue.take() == "other"
+
+
+def test_earlier_of_two_times_counts() -> None:
+    clock = FakeClock()
+    queue = _queue(clock)
+    queue.enqueue("a", after_s=60)
+    queue.enqueue("a", after_s=10)
+    queue.enqueue("a", after_s=30)
+    assert queue.next_due_s() == 10
+    clock.tick(10)
+    assert queue.take() == "a"
+
+
+def test_backoff_grows_from_half_a_second_to_five_minutes_with_jitter_below_and_is_reset_by_success() -> None:
+    clock = FakeClock()
+    queue = _queue(clock)
+    ceilings = [0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    for ceiling in ceilings:
+        queue.enqueue("a")
+        assert queue.take() == "a"
+        delay = queue.failed("a")
+        assert ceiling / 2 <= delay <= ceiling
+        clock.tick(delay)
+    assert queue.take() == "a"
+    queue.done("a")
+    queue.enqueue("a")
+    queue.take()
+    assert queue.failed("a") <= 0.5
+
+
+def test_age_of_the_oldest_key_starts_when_it_becomes_due() -> None:
+    clock = FakeClock()
+    queue = _queue(clock)
+    queue.enqueue("later", after_s=100)
+    queue.enqueue("now")
+    clock.tick(30)
+    assert queue.oldest_s() == 30
+
+
+@given(st.lists(st.tuples(st.sampled_from(["enqueue", "take", "done", "failed", "tick"]), st.sampled_from("abc"))))
+def test_key_never_runs_twice_at_once_and_none_is_lost(steps: list[tuple[str, str]]) -> None:
+    clock = FakeClock()
+    queue, running, wanted = _queue(clock, concurrency=2), set[str](), set[str]()
+    for action, key in steps:
+        if action == "enqueue":
+            queue.enqueue(key)
+            wanted.add(key)
+        elif action == "take" and (taken := queue.take()) is not None:
+            assert taken not in running
+            running.add(taken)
+            wanted.discard(taken)
+            assert len(running) <= 2
+        elif action == "done" and key in running:
+            queue.done(key)
+            running.discard(key)
+        elif action == "failed" and key in running:
+            queue.failed(key)
+            running.discard(key)
+            wanted.add(key)
+        else:
+            clock.tick(400)
+    assert len(queue) == len(wanted)
+
+
+async def test_failing_key_is_reported_and_does_not_stop_the_others() -> None:
+    queue, seen, errors = _queue(FakeClock()), list[str](), list[str]()
+
+    async def reconcile(key: str) -> float | None:
+        await asyncio.sleep(0)
+        if key == "bad":
+            raise RuntimeError("no")
+        seen.append(key)
+        return 5.0
+
+    for key in ("bad", "good", "other"):
+        queue.enqueue(key)
+    assert await drain_due(queue, reconcile, on_error=lambda key, _: errors.append(key)) == 3
+    assert (sorted(seen), errors, len(queue)) == (["good", "other"], ["bad"], 3)
+
+
+def test_queue_that_may_run_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        _queue(FakeClock(), concurrency=0)
