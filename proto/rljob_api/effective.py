@@ -10,13 +10,17 @@ from rljob_api import roles
 from rljob_api.job import JobSpec
 from rljob_api.spec.algorithm import NormalizeSpec
 from rljob_api.spec.base import number, optional_number
-from rljob_api.spec.loss import CorrectionSpec
+from rljob_api.spec.loss import CorrectionSpec, RejectSpec
 
 DEFAULT_CLIP = 0.2
+DEFAULT_TAU_POS, DEFAULT_TAU_NEG = 1.0, 1.05
 DEFAULT_REWARD_CLIP = 20.0
 DEFAULT_TRUNCATE_HIGH = 2.0
 FILTER_STARVATION_STEPS = 10
 MODEL_LEN_MULTIPLE = 16
+# Of multi_turn_math: its default number of turns, and room for one feedback text in any tokenizer.
+DEFAULT_NUM_TURNS = 5
+FEEDBACK_TOKENS = 128
 
 # Algorithms reference 5.1: what each estimator does to shaped rewards, over rows.
 REWARD_PRESETS: dict[str, roles.NormalizeConfig] = {
@@ -99,6 +103,18 @@ def clip_high(spec: JobSpec) -> float:
     return clip_low(spec) if written is None else written
 
 
+def tau_pos(spec: JobSpec) -> float:
+    """Return sapo's temperature for positive advantages; default 1.0."""
+    written = optional_number(spec.algorithm.loss.tau_pos)
+    return DEFAULT_TAU_POS if written is None else written
+
+
+def tau_neg(spec: JobSpec) -> float:
+    """Return sapo's temperature for other advantages; default 1.05."""
+    written = optional_number(spec.algorithm.loss.tau_neg)
+    return DEFAULT_TAU_NEG if written is None else written
+
+
 def proximal(spec: JobSpec) -> str:
     """Return the policy that the clip band is centred on; default recompute."""
     return spec.algorithm.loss.proximal or "recompute"
@@ -145,6 +161,17 @@ def _correction(block: CorrectionSpec) -> roles.CorrectionConfig:
         high=DEFAULT_TRUNCATE_HIGH if high is None and block.mode == "truncate" else high,
         weighting=block.weighting or "ratio",
         batch_normalize=block.batch_normalize,
+        reject=None if block.reject is None else _reject(block.reject),
+    )
+
+
+def _reject(block: RejectSpec) -> roles.RejectConfig:
+    return roles.RejectConfig(
+        level=block.level,
+        metric=block.metric,
+        agg=block.agg,
+        low=optional_number(block.low),
+        high=optional_number(block.high),
     )
 
 
@@ -171,7 +198,17 @@ def evaluation_max_tokens(spec: JobSpec) -> int:
 def longest_request(spec: JobSpec) -> int:
     """Return the longest prompt + answer of training and evaluation, tokens."""
     suites = (suite.max_prompt_tokens + evaluation_max_tokens(spec) for suite in spec.evaluation.suites)
-    return max(longest_row(spec), *suites, 0)
+    return max(longest_row(spec), *suites, 0) + later_turns(spec)
+
+
+def later_turns(spec: JobSpec) -> int:
+    """Return what the turns after the first may add to a request, tokens; 0 for workflows of one turn."""
+    if spec.workflow.type != "multi_turn_math":
+        return 0
+    written = spec.workflow.config.get("numTurns")
+    turns = written if isinstance(written, int) else DEFAULT_NUM_TURNS
+    answer = max(spec.rollout.sampling.max_tokens, evaluation_max_tokens(spec))
+    return max(0, turns - 1) * (answer + FEEDBACK_TOKENS)
 
 
 def max_model_len(spec: JobSpec) -> int:

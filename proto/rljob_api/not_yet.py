@@ -29,6 +29,14 @@ def _zero(value: object) -> bool:
     return isinstance(value, str) and number(value) <= 0
 
 
+def _one_row(value: object) -> bool:
+    """One row per episode; a row per turn and rewards shaped by the workflow are not served."""
+    config = value if isinstance(value, dict) else {}
+    return config.get("layout", "concat") == "concat" and not {"rewardScale", "rewardBias", "legacyFeedback"} & {
+        *config
+    }
+
+
 def _among(*names: str | None) -> Callable[[object], bool]:
     return lambda value: value in names
 
@@ -43,8 +51,8 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="data.template", served=_among("chat", "qwen_math", "r1", "no"), works="chat, qwen_math, r1, no"),
     Unserved(path="data.train[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
     Unserved(path="evaluation.suites[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
-    Unserved(path="workflow.type", served=_among("rlvr"), works="rlvr"),
-    Unserved(path="workflow.config", served=_empty, works="rlvr, which has no options"),
+    Unserved(path="workflow.type", served=_among("rlvr", "multi_turn_math"), works="rlvr, multi_turn_math"),
+    Unserved(path="workflow.config", served=_one_row, works="layout concat without rewardScale, rewardBias"),
     Unserved(
         path="algorithm.advantageEstimator",
         served=_among("grpo", "drgrpo", "rloo", "liteppo"),
@@ -58,20 +66,15 @@ NOT_YET: tuple[Unserved, ...] = (
         path="algorithm.gae.bootstrapTruncated", served=_unset, works="row-level estimators, which have no critic"
     ),
     Unserved(path="algorithm.critic", served=_unset, works="estimators without a critic"),
-    Unserved(path="algorithm.loss.type", served=_among("ppo"), works="ppo"),
     Unserved(path="algorithm.loss.m2Threshold", served=_unset, works="rolloutCorrection"),
     Unserved(path="algorithm.loss.klCoef", served=_zero, works="0"),
-    Unserved(
-        path="algorithm.loss.rolloutCorrection.reject", served=_unset, works="one filter, rolloutCorrection itself"
-    ),
     Unserved(path="async.onStale", served=_among(None, "drop"), works="drop"),
     Unserved(path="rollout.autoscaling", served=_unset, works="a fixed number of replicas"),
     Unserved(
         path="verifier.rewards[].type",
-        served=_among("exact", "math", "reasoning_gym"),
-        works="exact, math, reasoning_gym",
+        served=_among("exact", "math", "reasoning_gym", "gsm8k", "clevr_count_70k"),
+        works="exact, math, reasoning_gym, gsm8k, clevr_count_70k",
     ),
-    Unserved(path="verifier.rewards[].mode", served=_among("strict"), works="strict"),
     Unserved(path="verifier.isolation", served=_among("sandbox", "none"), works="sandbox, none"),
     Unserved(path="observability.traces", served=_empty, works="logs and metrics"),
 )

@@ -19,6 +19,9 @@ class FakeTokens:
             raise errors.DataError(f"record {record.prompt_id} has no 'prompt'")
         return tuple(map(ord, prompt))
 
+    def feedback_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, f"[{text}]"))
+
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(token) for token in ids if token != 2)
 

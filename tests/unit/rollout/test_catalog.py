@@ -2,7 +2,7 @@ import pytest
 
 from rljob_api import errors
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout.episodes import catalog, protocols, rlvr
+from rljob_workers.rollout.episodes import catalog, multi_turn, protocols, rlvr
 
 
 def make(workflow: str, config: dict[str, object]) -> protocols.RolloutCollector:
@@ -16,7 +16,9 @@ def test_rlvr_is_the_single_turn_collector() -> None:
 
 
 def test_an_unknown_workflow_names_field_value_and_choice() -> None:
-    with pytest.raises(errors.ManifestError, match="spec.workflow.type is 'tree_search', but must be one of rlvr"):
+    with pytest.raises(
+        errors.ManifestError, match="spec.workflow.type is 'tree_search', but must be one of rlvr, multi_turn_math"
+    ):
         make("tree_search", {})
 
 
@@ -27,3 +29,12 @@ def test_every_unknown_option_is_named() -> None:
         "spec.workflow.config.numTurns",
         "spec.workflow.config.layout",
     ]
+
+
+def test_multi_turn_math_is_made_with_its_defaults() -> None:
+    assert isinstance(make("multi_turn_math", {}), multi_turn.MultiTurnCollector)
+
+
+def test_an_option_cannot_choose_another_workflow() -> None:
+    with pytest.raises(errors.ManifestError, match="spec.workflow.config.type does not exist"):
+        make("rlvr", {"type": "multi_turn_math"})

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rljob_api import errors, types
 from rljob_workers.rollout import templates
+from rljob_workers.rollout.episodes import feedback as feedbacks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,6 +56,23 @@ class PromptTokenizer:
             return self._encode_chat(messages)
         where = f"record {record.prompt_id} of {record.source}"
         raise errors.DataError(f"{where} has no 'prompt', 'messages' or 'input_ids'")
+
+    def feedback_ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids between a closed answer and the next one. Raises ManifestError if turns are not appended.
+
+        A question stands first in both renderings, for templates that want one; it cancels out.
+        """
+        if not self._tokenizer.chat_template:
+            raise errors.ManifestError(
+                "spec.workflow.type is 'multi_turn_math', but the tokenizer has no chat template to render feedback"
+                " with; choose a chat model, or workflow rlvr"
+            )
+        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        feedback = {"role": "user", "content": text}
+        before = self._tokenizer.apply_chat_template(turns, tokenize=False)
+        after = self._tokenizer.apply_chat_template([*turns, feedback], tokenize=False, add_generation_prompt=True)
+        added = feedbacks.between(str(before), str(after), eos=str(self._tokenizer.eos_token or ""))
+        return tuple(self._tokenizer(added, add_special_tokens=False)["input_ids"])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens and without clean-up of spaces."""

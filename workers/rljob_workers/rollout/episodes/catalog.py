@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import pydantic
+import pydantic_core
 
 from rljob_api import errors
-from rljob_workers.rollout.episodes import protocols, rlvr
+from rljob_workers.rollout.episodes import multi_turn, protocols, rlvr
 
 
 class RlvrConfig(pydantic.BaseModel):
@@ -17,10 +18,9 @@ class RlvrConfig(pydantic.BaseModel):
     type: Literal["rlvr"]
 
 
-_WORKFLOWS: pydantic.TypeAdapter[RlvrConfig] = pydantic.TypeAdapter(
-    Annotated[RlvrConfig, pydantic.Field(description="one member per served workflow")]
-)
-KNOWN = ("rlvr",)
+Config = RlvrConfig | multi_turn.MultiTurnConfig
+_WORKFLOWS: pydantic.TypeAdapter[Config] = pydantic.TypeAdapter(Annotated[Config, pydantic.Field(discriminator="type")])
+KNOWN = ("rlvr", "multi_turn_math")
 
 
 def make_collector(
@@ -34,11 +34,20 @@ def make_collector(
     """Return the collector of `workflow`. Raises ManifestError that names the field, its value and what there is."""
     if workflow not in KNOWN:
         raise errors.ManifestError(f"spec.workflow.type is '{workflow}', but must be one of {', '.join(KNOWN)}")
+    if "type" in config:
+        raise errors.ManifestError("spec.workflow.config.type does not exist; spec.workflow.type names the workflow")
     try:
-        _WORKFLOWS.validate_python({"type": workflow, **config})
+        options = _WORKFLOWS.validate_python({"type": workflow, **config})
     except pydantic.ValidationError as error:
-        problems = (".".join(str(part) for part in problem["loc"]) for problem in error.errors())
-        raise errors.ManifestError(
-            *(f"spec.workflow.config.{field} does not belong to workflow '{workflow}'; remove it" for field in problems)
-        ) from error
+        raise errors.ManifestError(*(_problem(workflow, problem) for problem in error.errors())) from error
+    if isinstance(options, multi_turn.MultiTurnConfig):
+        return multi_turn.MultiTurnCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
     return rlvr.RlvrCollector(tokens=tokens, template=template, max_model_len=max_model_len)
+
+
+def _problem(workflow: str, problem: pydantic_core.ErrorDetails) -> str:
+    # The first part of the place is the union's member.
+    field = ".".join(str(part) for part in problem["loc"][1:])
+    if problem["type"] == "extra_forbidden":
+        return f"spec.workflow.config.{field} does not belong to workflow '{workflow}'; remove it"
+    return f"spec.workflow.config.{field} is {problem['input']!r}: {problem['msg']}"

@@ -109,6 +109,9 @@ class Tokens(Protocol):
     def prompt_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
         """Return the ids of a record's prompt."""
 
+    def feedback_ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids between a closed answer and the next one: `text` as a user turn, the answer opened."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return text without special tokens."""
 

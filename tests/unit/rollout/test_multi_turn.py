@@ -1,0 +1,158 @@
+import pytest
+
+from rljob_api import errors, types
+from rljob_testing import makers
+from rljob_testing import rollout as fakes
+from rljob_workers.rollout import generation
+from rljob_workers.rollout.episodes import catalog, multi_turn, protocols
+
+EOS = 2
+RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "2+2", "answer": "SECRET"})
+TASK = protocols.Task(record=RECORD, input_ids=(50, 43, 50), prompt_text="2+2")
+
+
+class FakeModel:
+    """Answers with the given ids, turn by turn, and keeps the requests."""
+
+    def __init__(self, *answers: tuple[int, ...], first_version: int = 0) -> None:
+        self.answers, self.first_version = answers, first_version
+        self.requests: list[generation.GenerationRequest] = []
+
+    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+        ids = self.answers[len(self.requests)][: request.sampling.max_tokens]
+        version = self.first_version + len(self.requests)
+        self.requests.append(request)
+        return generation.GenerationResult(
+            output_ids=ids,
+            logprobs=(-0.5,) * len(ids),
+            versions=(version,) * len(ids),
+            stop_reason="stop" if ids[-1] == EOS else "length",
+        )
+
+
+class FakeGrader:
+    """Gives the rewards in order; None is an infrastructure failure."""
+
+    def __init__(self, *rewards: float | None) -> None:
+        self.rewards = list(rewards)
+        self.seen: list[tuple[str, bool]] = []
+
+    async def grade(self, *, prompt: str, completion: str, truncated: bool) -> types.Verdict:
+        self.seen.append((completion, truncated))
+        return makers.make_verdict(self.rewards[len(self.seen) - 1])
+
+
+async def run(
+    model: FakeModel, grader: FakeGrader, *, config: dict[str, object] | None = None, max_model_len: int = 256
+) -> types.Trajectory:
+    options = {"retryText": "no", "successText": "yes", **(config or {})}
+    collector = catalog.make_collector(
+        workflow="multi_turn_math", config=options, tokens=fakes.FakeTokens(), template="no",
+        max_model_len=max_model_len,
+    )  # fmt: skip
+    episode = await collector.arun_episode(
+        llm_client=model, gconfig=types.Sampling(max_tokens=8), task=TASK, grader=grader, seed=7
+    )
+    assert episode is not None
+    (row,) = episode.rows
+    return row
+
+
+def ids(text: str) -> tuple[int, ...]:
+    return tuple(map(ord, text))
+
+
+A, B, C = (65, EOS), (66, EOS), (67, EOS)
+
+
+async def test_a_right_first_answer_ends_the_episode_with_its_whole_reward() -> None:
+    row = await run(FakeModel(A), FakeGrader(1.0), config={"turnDiscount": 0.9, "numTurns": 5})
+    assert (row.num_turns, row.reward, row.raw_reward) == (1, 1.0, 1.0)
+
+
+async def test_four_wrong_answers_are_four_turns_with_reward_0_and_not_truncated() -> None:
+    row = await run(FakeModel(A, B, C, A), FakeGrader(0.0, 0.0, 0.0, 0.0), config={"turnDiscount": 0.9, "numTurns": 4})
+    assert (row.num_turns, row.reward, row.truncated) == (4, 0.0, False)
+
+
+async def test_one_row_holds_all_turns_and_trains_the_sampled_tokens_of_each() -> None:
+    row = await run(FakeModel(A, B, first_version=3), FakeGrader(0.0, 1.0), config={"turnDiscount": 0.9})
+    assert tuple(row.tokens) == (*TASK.input_ids, *A, *ids("[no]"), *B)
+    assert list(row.loss_mask) == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
+    assert list(row.versions) == [-1, -1, -1, 3, 3, -1, -1, -1, -1, 4, 4]
+    assert list(row.turn_ids) == [-1, -1, -1, 0, 0, -1, -1, -1, -1, 1, 1]
+    assert [value != 0.0 for value in row.logprobs] == [bool(sampled) for sampled in row.loss_mask]
+    assert row.reward == pytest.approx(0.9)
+    assert row.raw_reward == 1.0
+
+
+async def test_the_ids_of_each_turn_begin_with_those_of_the_turn_before() -> None:
+    model = FakeModel(A, B, C)
+    await run(model, FakeGrader(0.0, 0.0, 0.0), config={"numTurns": 3})
+    contexts = [request.input_ids for request in model.requests]
+    for before, answer, after in zip(contexts, (A, B), contexts[1:], strict=False):
+        assert after[: len(before) + len(answer)] == before + answer
+
+
+async def test_an_answer_cut_by_length_is_graded_as_it_stands_and_closed_with_eos() -> None:
+    model, grader = FakeModel((65, 66, 67), B), FakeGrader(0.0, 1.0)
+    row = await run(model, grader, config={"maxNewTokensPerTurn": 2})
+    assert grader.seen == [("AB", True), ("B", False)]
+    assert model.requests[1].input_ids == (*TASK.input_ids, 65, 66, EOS, *ids("[no]"))
+    assert list(row.loss_mask)[3:6] == [1, 1, 0]
+    assert row.truncated is False
+
+
+async def test_turns_after_success_are_not_trained_unless_asked_for() -> None:
+    config: dict[str, object] = {"stopOnSuccess": False, "numTurns": 2}
+    row = await run(FakeModel(A, B), FakeGrader(1.0, 0.0), config=config)
+    assert tuple(row.tokens)[5:10] == ids("[yes]")
+    assert list(row.loss_mask)[10:] == [0, 0]
+    assert (row.reward, row.num_turns) == (1.0, 2)
+    row = await run(FakeModel(A, B), FakeGrader(1.0, 0.0), config={**config, "trainAfterSuccess": True})
+    assert list(row.loss_mask)[10:] == [1, 1]
+
+
+async def test_without_context_for_a_further_turn_the_row_is_truncated() -> None:
+    row = await run(FakeModel(A, B), FakeGrader(0.0, 1.0), max_model_len=8)
+    assert (row.truncated, row.num_turns) == (True, 1)
+
+
+async def test_every_turn_has_its_own_seed_and_request_id() -> None:
+    model = FakeModel(A, B)
+    await run(model, FakeGrader(0.0, 0.0), config={"numTurns": 2})
+    assert len({request.seed for request in model.requests}) == 2
+    assert len({request.rid for request in model.requests}) == 2
+
+
+async def test_the_gold_never_enters_the_context() -> None:
+    model = FakeModel(A, B)
+    await run(model, FakeGrader(0.0, 0.0), config={"numTurns": 2})
+    assert all("SECRET" not in "".join(map(chr, request.input_ids)) for request in model.requests)
+
+
+async def test_a_turn_without_verdict_fails_the_attempt_and_never_scores_0() -> None:
+    with pytest.raises(errors.SandboxError, match="no verdict for turn 1"):
+        await run(FakeModel(A, B), FakeGrader(0.0, None))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"numTurns": 0}, "spec.workflow.config.numTurns is 0: "),
+        ({"turnDiscount": 1.5}, "spec.workflow.config.turnDiscount is 1.5: "),
+        ({"layout": "tree"}, "spec.workflow.config.layout is 'tree': "),
+        ({"turns": 3}, "spec.workflow.config.turns does not belong to workflow 'multi_turn_math'; remove it"),
+    ],
+)
+async def test_a_wrong_option_is_refused_with_its_path_and_value(config: dict[str, object], said: str) -> None:
+    with pytest.raises(errors.ManifestError) as refused:
+        await run(FakeModel(A), FakeGrader(1.0), config=config)
+    assert str(refused.value).startswith(said)
+
+
+def test_the_default_retry_text_is_the_published_one() -> None:
+    assert multi_turn.MultiTurnConfig().retry_text == (
+        "Your answer is either wrong or not parsable to the reward function. You may misunderstand the original"
+        " question. Please carefully read the original question, check the previous errors, and try to answer it again."
+    )
