@@ -41,5 +41,5 @@ def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_co
     unknown = roles.GraderConfig(name="r", type="maths")
     missing = roles.DataSourceConfig(name="train", path="/nonexistent", max_prompt_tokens=64)
     assert check.problems(make_config(unknown), [missing]) == [
-        "reward 'r' has type 'maths'; known: exact, math, reasoning_gym"
+        "reward 'r' has type 'maths'; known: clevr_count_70k, exact, gsm8k, math, reasoning_gym"
     ]

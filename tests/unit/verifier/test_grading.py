@@ -228,7 +228,7 @@ async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch:
         (
             {"rewards": [{"name": "r", "type": "maths"}]},
             errors.ManifestError,
-            "type 'maths'; known: exact, math, reasoning_gym",
+            "type 'maths'; known: clevr_count_70k, exact, gsm8k, math, reasoning_gym",
         ),
         ({"rewards": [{"name": "r", "type": "math", "mode": "compat"}]}, errors.ManifestError, "no compat mode"),
         ({"rewards": [{"name": "r", "type": "math", "config": {"boxed": 1}}]}, errors.ManifestError, "config.boxed"),

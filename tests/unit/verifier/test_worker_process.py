@@ -135,7 +135,9 @@ async def test_whole_group_is_gone_after_teardown(obedient: str) -> None:
 
 async def test_worker_that_cannot_build_its_graders_says_why() -> None:
     hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=1 << 20, cpu_limit_s=1)
-    with pytest.raises(errors.SandboxError, match="type 'obedient'; known: exact, math, reasoning_gym"):
+    with pytest.raises(
+        errors.SandboxError, match="type 'obedient'; known: clevr_count_70k, exact, gsm8k, math, reasoning_gym"
+    ):
         await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
 
 

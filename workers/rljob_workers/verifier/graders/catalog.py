@@ -4,12 +4,16 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import errors, roles
-from rljob_workers.verifier.graders import exact, gym, maths, protocol
+from rljob_workers.verifier.graders import exact, gsm8k, gym, maths, protocol
 
+# Graders of our own reproduce nothing.
+_OWN = frozenset(("exact", "math", "reasoning_gym"))
 Factory = Callable[[roles.GraderConfig], protocol.Grader]
 
 BUILT_IN: Mapping[str, Factory] = {
+    "clevr_count_70k": gsm8k.CountGrader,
     "exact": exact.ExactGrader,
+    "gsm8k": gsm8k.CountGrader,
     "math": maths.MathGrader,
     "reasoning_gym": gym.GymGrader,
 }
@@ -25,7 +29,7 @@ def _build_one(reward: roles.GraderConfig, catalog: Mapping[str, Factory]) -> pr
         raise errors.ManifestError(
             f"reward {reward.name!r} has type {reward.type!r}; known: {', '.join(sorted(catalog))}"
         )
-    if reward.mode != "strict" and reward.type in BUILT_IN:
+    if reward.mode != "strict" and reward.type in _OWN:
         raise errors.ManifestError(
             f"reward {reward.name!r}: type {reward.type} reproduces nothing and has no compat mode"
         )

@@ -1,0 +1,90 @@
+"""`gsm8k` and `clevr_count_70k`: every row of the graders reference, 7.3, in both modes, and what is refused."""
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from rljob_api import errors, names, roles
+from rljob_workers.verifier.graders import catalog, protocol
+
+R = names.VerdictReason
+GSM8K_STRICT: dict[str, object] = {"method": "strict"}
+GSM8K_FLEXIBLE: dict[str, object] = {"method": "flexible"}
+ROWS = [
+    ("gsm8k", GSM8K_STRICT, "#### 72", "#### 72", 1, 1),
+    ("gsm8k", GSM8K_STRICT, "#### $72", "#### 72", 0, 1),
+    ("gsm8k", GSM8K_STRICT, "#### 1,234", "#### 1234", 1, 1),
+    ("gsm8k", GSM8K_STRICT, "#### 5 #### 6", "#### 6", 1, 1),
+    ("gsm8k", GSM8K_FLEXIBLE, "The answer is 72.", "#### 72", 0, 1),
+    ("gsm8k", GSM8K_FLEXIBLE, "1,000", "#### 1000", 0, 1),
+    ("clevr_count_70k", {}, "[3]", "3", 1, 1),
+    ("clevr_count_70k", {}, "[ 3 ]", "3", 0, 1),
+    ("clevr_count_70k", {}, "3", "3", 0, 0),
+    # G1, G2 and the gold's forms (7.1, 7.2).
+    ("gsm8k", GSM8K_STRICT, "####72", "#### 72", 0, 1),
+    ("gsm8k", GSM8K_STRICT, "#### -$5 left", "#### -5", 0, 1),
+    ("gsm8k", GSM8K_STRICT, "#### 72.", "#### 72", 0, 1),
+    ("gsm8k", GSM8K_STRICT, "#### 72.0", "#### 72", 0, 1),
+    ("gsm8k", GSM8K_STRICT, "#### 71", "#### 72", 0, 0),
+    ("clevr_count_70k", {}, "[+3]", 3, 0, 1),
+    ("clevr_count_70k", {"answerFormat": "hashes"}, "#### 3", "#### 3", 1, 1),
+]
+
+
+def make_grader(type_: str, config: dict[str, object], mode: str) -> protocol.Grader:
+    reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
+    return catalog.build([reward], catalog.BUILT_IN)[0]
+
+
+def graded(grader: protocol.Grader, completion: str, gold: object) -> protocol.Grade:
+    grade = grader.quick(protocol.Answer(prompt="", completion=completion, columns={"answer": gold}))
+    assert grade is not None
+    return grade
+
+
+@pytest.mark.parametrize("mode", ["compat", "strict"])
+@pytest.mark.parametrize(("type_", "config", "completion", "gold", "compat", "strict"), ROWS)
+def test_row_has_the_verdict_of_its_mode(
+    type_: str, config: dict[str, object], completion: str, gold: object, compat: int, strict: int, mode: str
+) -> None:
+    grade = graded(make_grader(type_, config, mode), completion, gold)
+    assert grade.score == (compat if mode == "compat" else strict)
+
+
+@pytest.mark.parametrize("mode", ["compat", "strict"])
+@pytest.mark.parametrize(("type_", "completion"), [("gsm8k", "I give up"), ("gsm8k", "72"), ("clevr_count_70k", "3")])
+def test_answer_in_another_form_is_no_answer(type_: str, completion: str, mode: str) -> None:
+    grade = graded(make_grader(type_, {}, mode), completion, "#### 3" if type_ == "gsm8k" else "3")
+    assert (grade.reason, grade.formatted) == (R.NO_ANSWER, False)
+
+
+def test_format_score_goes_to_a_found_but_wrong_answer_only() -> None:
+    grader = make_grader("gsm8k", {"formatScore": 0.25}, "strict")
+    assert graded(grader, "#### 5", "#### 6").score == 0.25
+    assert graded(grader, "five", "#### 6").score == 0.0
+
+
+@pytest.mark.parametrize("columns", [{}, {"answer": ""}, {"answer": []}, {"answer": "72"}])
+def test_gold_without_a_mark_is_an_error_that_names_the_key(columns: dict[str, object]) -> None:
+    with pytest.raises(errors.DataError, match="answer"):
+        make_grader("gsm8k", {}, "strict").check(columns)
+
+
+@pytest.mark.parametrize("config", [{"method": "math_verify"}, {"formatScore": 2}, {"answerFormat": "hashes"}])
+def test_option_that_is_not_served_is_refused(config: dict[str, object]) -> None:
+    with pytest.raises(errors.ManifestError, match="config"):
+        make_grader("gsm8k", config, "strict")
+
+
+@hypothesis.given(value=st.integers(-(10**40), 10**40), other=st.integers(-(10**40), 10**40))
+def test_strict_compares_values_whatever_the_commas(value: int, other: int) -> None:
+    grader = make_grader("gsm8k", {}, "strict")
+    assert graded(grader, f"#### {other:,}", f"#### {value}").score == float(value == other)
+
+
+@pytest.mark.parametrize(
+    "text", ["#" * 65536, "[" * 65536, "9," * 32768, "####" + " " * 65536, "#### " + "9" * 100_000]
+)
+def test_hostile_text_ends_without_reward(text: str) -> None:
+    for type_, gold in (("gsm8k", "#### 5"), ("clevr_count_70k", "5")):
+        assert graded(make_grader(type_, {}, "strict"), text, gold).score == 0.0
