@@ -1,0 +1,23 @@
+"""The ConfigMap that holds a job's resolved configs and its pinned images."""
+
+import json
+
+from rljob_api import names
+from rljob_operator.resources.inputs import Inputs, Manifest, labels, metadata
+
+
+def config_map(inputs: Inputs) -> Manifest:
+    """Return `<job>-config`: `<role>.json` per role (replicas share one) and `images.json`."""
+    name = f"{inputs.job.metadata.name}-config"
+    own = labels(inputs, names.Role.COORDINATOR)
+    del own["app.kubernetes.io/component"], own["rljob.dev/role"]
+    configs = inputs.configs
+    firsts = (configs.coordinator, configs.rollouts[0], configs.verifiers[0], configs.trainer)
+    data = {f"{config.role}.json": config.model_dump_json(indent=1) for config in firsts}
+    images = {str(role): image for role, image in sorted(inputs.images.items())}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(inputs, name, own),
+        "data": {**data, "images.json": json.dumps(images)},
+    }
