@@ -11,10 +11,10 @@ ROWS ?= all
 SIZE ?= smoke
 OUT ?= build/bench
 
-.PHONY: help demo test check fmt gen bench lock clean setup
+.PHONY: help demo test check fmt gen bench lock clean setup cluster-tools cluster-up cluster-down
 
 help:  ## print every target
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv from the pinned lock
 
@@ -54,6 +54,16 @@ lock: setup  ## compile the lock again from pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra rollout --extra trainer \
 	  --extra cli --extra models --extra dev --override workers/constraints/overrides.txt --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o $(LOCK)
+
+cluster-tools: setup  ## packages and programs of the test cluster (root, apt, Go)
+	@tests/cluster/packages.sh
+	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster build
+
+cluster-up: cluster-tools  ## a control plane on loopback, in runs/cluster
+	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster up
+
+cluster-down:  ## stop it
+	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster down
 
 clean:  ## remove the environment, caches and runs
 	rm -rf $(VENV) build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,159 @@
+"""The programs of the cluster: each is looked up, or built from the checked-in Go modules into a cache folder.
+
+A finished program is renamed into `<cache>/tools/<module>-<key>/`; the key covers go.mod, go.sum, flags and the Go
+version, and linked from `<cache>/bin/`; so a build that was cut off leaves nothing half-made. `$KUBEBUILDER_ASSETS` is
+looked at first.
+"""
+
+import dataclasses
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+MODULES = pathlib.Path(__file__).parents[2] / "cluster" / "tools"
+KUBERNETES_VERSION = "v1.36.3"
+BUILD_TIMEOUT_S = 3600
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tool:
+    """A program: its name, the folder of its tools module, the package that it is built from."""
+
+    name: str
+    module: str
+    package: str
+
+
+_KUBERNETES = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kubectl",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+)
+LIGHT = ("kube-apiserver", "kube-controller-manager", "kubectl")
+# In the order of their use: what more tests wait for is built first.
+TOOLS: Sequence[Tool] = (
+    *(Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}") for name in _KUBERNETES),
+    Tool("helm", "helm", "helm.sh/helm/v3/cmd/helm"),
+    Tool("kubeconform", "kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
+    Tool("coredns", "coredns", "github.com/coredns/coredns"),
+    Tool("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    Tool("keda-operator", "keda", "github.com/kedacore/keda/v2/cmd/operator"),
+    Tool("keda-adapter", "keda", "github.com/kedacore/keda/v2/cmd/adapter"),
+)
+
+
+class MissingProgramError(RuntimeError):
+    """A program of the cluster is neither built nor installed; the message says how to get it."""
+
+
+def cache_dir() -> pathlib.Path:
+    """Return the cache folder of this user, outside of any checkout."""
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "rljob"
+
+
+def find(name: str) -> pathlib.Path:
+    """Return the path of a program. Raises MissingProgramError."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    tool = next((tool for tool in TOOLS if tool.name == name), None)
+    candidates = [pathlib.Path(assets) / name] if assets else []
+    if tool is not None and shutil.which("go"):
+        candidates.append(_target(tool))
+    elif installed := shutil.which(name):
+        candidates.append(pathlib.Path(installed))
+    for path in candidates:
+        if os.access(path, os.X_OK):
+            return path
+    how = "`make cluster-tools` builds it" if tool else "`tests/cluster/packages.sh` installs it"
+    raise MissingProgramError(f"{name} is missing: {how}")
+
+
+def build(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Make each program be there; yield its name and whether it had to be built. Raises MissingProgramError.
+
+    Two builders at once wait for each other, so that they do not compile the same packages twice.
+    """
+    for name in names:
+        try:
+            find(name)
+            yield name, False
+        except MissingProgramError:
+            tool = next(tool for tool in TOOLS if tool.name == name)
+            with _lock(cache_dir() / "tools" / f"{tool.module}.lock"):
+                if not _target(tool).exists():
+                    _compile(tool)
+            yield name, True
+
+
+def _target(tool: Tool) -> pathlib.Path:
+    return cache_dir() / "tools" / f"{tool.module}-{_key(tool)}" / tool.name
+
+
+def _key(tool: Tool) -> str:
+    go = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True, timeout=30)
+    parts = [
+        (MODULES / tool.module / "go.mod").read_text(),
+        (MODULES / tool.module / "go.sum").read_text(),
+        " ".join(_flags(tool)),
+        go.stdout.strip(),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _flags(tool: Tool) -> list[str]:
+    """Return the build flags; Kubernetes learns its version from the linker, and wants no cloud providers."""
+    if tool.module != "kubernetes":
+        return ["-trimpath", "-ldflags", "-s -w"]
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    stamps = [
+        f"-X {package}.{key}={value}"
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+        for key, value in (("gitVersion", KUBERNETES_VERSION), ("gitMajor", major), ("gitMinor", minor))
+    ]
+    return ["-trimpath", "-tags", "providerless", "-ldflags", " ".join(["-s", "-w", *stamps])]
+
+
+def _compile(tool: Tool) -> None:
+    target = _target(tool)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        fresh = pathlib.Path(folder) / tool.name
+        command = ["go", "build", *_flags(tool), "-o", str(fresh), tool.package]
+        done = subprocess.run(
+            command,
+            cwd=MODULES / tool.module,
+            env={**os.environ, "CGO_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+        )
+        if done.returncode:
+            raise MissingProgramError(f"building {tool.name} failed: {done.stderr[-2000:]}")
+        fresh.rename(target)
+    _link(target)
+
+
+def _link(target: pathlib.Path) -> None:
+    """Point `<cache>/bin/<name>` at the program, in one step."""
+    link = cache_dir() / "bin" / target.name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
+@contextmanager
+def _lock(path: pathlib.Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,86 @@
+"""Processes of the cluster: started with a log and a pid file, stopped by pid, and only if it still is that process."""
+
+import contextlib
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+STOP_S = 10.0
+POLL_S = 0.1
+
+
+class NotReadyError(RuntimeError):
+    """Something of the cluster did not become ready in time; the message has the end of its log."""
+
+
+def start(run_dir: pathlib.Path, name: str, command: Sequence[str]) -> None:
+    """Start a process with `<run_dir>/logs/<name>.log` and `<run_dir>/pids/<name>`."""
+    for folder in ("logs", "pids"):
+        (run_dir / folder).mkdir(parents=True, exist_ok=True)
+    with log_path(run_dir, name).open("ab") as log:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=run_dir, start_new_session=True
+        )
+    (run_dir / "pids" / name).write_text(f"{child.pid} {_started(child.pid)}")
+
+
+def log_path(run_dir: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the log file of a process."""
+    return run_dir / "logs" / f"{name}.log"
+
+
+def alive(run_dir: pathlib.Path, name: str) -> bool:
+    """Return whether the process that was started under this name still runs."""
+    return _pid(run_dir / "pids" / name) is not None
+
+
+def stop_all(run_dir: pathlib.Path) -> None:
+    """Stop every process of a run folder, the latest first; a pid that was given to another process is left alone."""
+    files = sorted((run_dir / "pids").glob("*"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in files:
+        pid = _pid(path)
+        if pid is not None:
+            _end(pid)
+        path.unlink()
+
+
+def wait_until(run_dir: pathlib.Path, name: str, ready: Callable[[], bool], deadline_s: float) -> None:
+    """Wait until `ready()`. Raises NotReadyError with the log's end when the process died or the time is over."""
+    end = time.monotonic() + deadline_s
+    while not ready():
+        if not alive(run_dir, name) or time.monotonic() > end:
+            tail = log_path(run_dir, name).read_text(errors="replace")[-2000:]
+            raise NotReadyError(f"{name} was not ready within {deadline_s:.0f} s or ended:\n{tail}")
+        time.sleep(POLL_S)
+
+
+def _started(pid: int) -> str:
+    """Return the start time of a process in clock ticks since boot, which with the pid names it for ever."""
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def _pid(path: pathlib.Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        pid, started = path.read_text().split()
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state != "Z" and _started(int(pid)) == started:
+            return int(pid)
+    return None
+
+
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                signal.pidfd_send_signal(handle, number)
+                if select.select([handle], [], [], STOP_S)[0]:
+                    break
+        finally:
+            os.close(handle)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
