@@ -138,26 +138,35 @@ class NormalizeConfig(_Frozen):
     std_center: Literal["subtracted", "own"] = "subtracted"
 
 
-class CorrectionConfig(_Frozen):
-    """Rollout correction, behave to prox (6.3). Absent bounds are open."""
+class RejectConfig(_Frozen):
+    """A statistic of rho and its bounds (6.3). Absent bounds are open."""
 
     level: Literal["token", "sequence"] = "token"
-    mode: Literal["none", "truncate", "mask"] = "truncate"
     metric: Literal["ratio", "k1", "k2", "k3", "binaryKl"] = "ratio"
     agg: Literal["mean", "sum", "max"] | None = None
     low: float | None = None
+    high: float | None = None
+
+
+class CorrectionConfig(RejectConfig):
+    """Rollout correction, behave to prox (6.3); `reject` is a second filter that always masks."""
+
+    mode: Literal["none", "truncate", "mask"] = "truncate"
     high: float | None = 2.0
     weighting: Literal["ratio", "none"] = "ratio"
     batch_normalize: bool = False
+    reject: RejectConfig | None = None
 
 
 class LossConfig(_Frozen):
     """The policy loss, algorithms reference 6."""
 
-    type: Literal["ppo"] = "ppo"
+    type: Literal["ppo", "gspo", "cispo", "sapo", "reinforce"] = "ppo"
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float | None = None
+    tau_pos: float = 1.0
+    tau_neg: float = 1.05
     proximal: Literal["recompute", "reuse", "loglinear", "behaviour"] = "recompute"
     aggregation: Literal["tokenMean", "sequenceMean", "constant"] = "tokenMean"
     constant_denominator: float

@@ -55,6 +55,8 @@ def _loss(spec: JobSpec) -> roles.LossConfig:
             "clip_low": effective.clip_low(spec),
             "clip_high": effective.clip_high(spec),
             "dual_clip": optional_number(loss.dual_clip),
+            "tau_pos": effective.tau_pos(spec),
+            "tau_neg": effective.tau_neg(spec),
             "proximal": effective.proximal(spec),
             "aggregation": effective.aggregation(spec),
             "constant_denominator": effective.constant_denominator(spec),
