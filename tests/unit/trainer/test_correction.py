@@ -128,3 +128,18 @@ def test_truncated_weights_never_leave_their_bounds(log_rho: list[float], low: f
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=12))
 def test_k3_is_never_negative(log_rho: list[float]) -> None:
     assert float(correction.k3(torch.tensor(log_rho, dtype=torch.float64)).min()) >= -1e-12
+
+
+def test_the_second_filter_masks_rows_and_leaves_the_first_ones_weights_to_the_rest() -> None:
+    # Geometric means of the rows: sqrt(3) = 1.732 is out of 0.5 .. 1.7, sqrt(0.4 * 2.5) = 1 is in.
+    reject = roles.RejectConfig(level="sequence", agg="mean", low=0.5, high=1.7)
+    config = roles.CorrectionConfig(mode="truncate", high=2.0, reject=reject)
+    found = corrected([1.0, 3.0, 0.4, 2.5], config, index=[0, 0, 1, 1])
+    assert found.kept.tolist() == [False, False, True, True]
+    assert found.weights.tolist() == pytest.approx([0.0, 0.0, 0.4, 2.0])
+
+
+def test_a_token_stays_only_if_both_filters_keep_it() -> None:
+    config = roles.CorrectionConfig(mode="mask", low=0.5, high=None, reject=roles.RejectConfig(metric="k3", high=0.5))
+    # k3 of 3 is 0.9014 and of 1.5 is 0.0945.
+    assert corrected([0.4, 1.5, 3.0], config).kept.tolist() == [False, True, False]

@@ -190,3 +190,11 @@ def test_a_micro_batch_of_an_unknown_update_is_refused() -> None:
     header, micro_batches = step_of(1)
     with pytest.raises(errors.WireError, match="update 3 of 1"):
         learner_of(FakeEngine()).learn(header, [dataclasses.replace(micro_batches[0], update=3)])
+
+
+def test_reinforce_has_no_prox_and_costs_no_forward_for_it() -> None:
+    engine = FakeEngine()
+    learner_of(engine, minibatches=2, loss=roles.LossConfig(type="reinforce", constant_denominator=8.0)).learn(
+        *step_of(2)
+    )
+    assert "score" not in engine.events

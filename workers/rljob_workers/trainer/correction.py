@@ -58,7 +58,8 @@ def correct(
 ) -> Correction:
     """Return weights and kept tokens. proximal, behave [N]: log-probabilities, detached.
 
-    mode none: w = rho. truncate: w clamped to [low or 0, high]. mask: out of [low, high] leaves, equal stays.
+    mode none: w = rho. truncate: w clamped to [low or 0, high]. mask: out of [low, high] leaves, equal stays. The
+    second filter `reject` masks by bounds of its own, whatever the mode.
     batchNormalize is the caller's: it needs the whole step.
     """
     config = config or UNCORRECTED
@@ -69,6 +70,8 @@ def correct(
         weights = weights.clamp(min=config.low or 0.0, max=config.high)
     elif config.mode == "mask":
         kept = _in_bounds(_statistic(log_rho, proximal, behave, rows, config), config)
+    if config.reject is not None:
+        kept = kept & _in_bounds(_statistic(log_rho, proximal, behave, rows, config.reject), config.reject)
     return Correction(torch.where(kept, weights, torch.zeros_like(weights)), kept)
 
 
@@ -87,7 +90,7 @@ def _weights(log_rho: torch.Tensor, rows: Rows, config: roles.CorrectionConfig) 
 
 
 def _statistic(
-    log_rho: torch.Tensor, proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: roles.CorrectionConfig
+    log_rho: torch.Tensor, proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: roles.RejectConfig
 ) -> torch.Tensor:
     """Return the statistic that the bounds are for, per token [N]."""
     if config.metric == "ratio":
@@ -105,7 +108,7 @@ def _aggregate(values: torch.Tensor, rows: Rows, agg: str | None) -> torch.Tenso
     return {"mean": rows.mean, "sum": rows.total, "max": rows.largest}[agg or "mean"](values)
 
 
-def _in_bounds(statistic: torch.Tensor, config: roles.CorrectionConfig) -> torch.Tensor:
+def _in_bounds(statistic: torch.Tensor, config: roles.RejectConfig) -> torch.Tensor:
     kept = torch.ones_like(statistic, dtype=torch.bool)
     if config.low is not None:
         kept &= statistic >= config.low

@@ -136,7 +136,7 @@ class Learner:
     def _needs_proximal(self, updates: int) -> bool:
         # With one update the training forward itself is prox; batchNormalize needs all weights before the first loss.
         config = self._config.loss
-        moving = config.proximal == "recompute" and updates > 1
+        moving = config.proximal == "recompute" and config.type != "reinforce" and updates > 1
         normalized = config.correction is not None and config.correction.batch_normalize
         return moving or (normalized and config.proximal in ("recompute", "reuse"))
 
@@ -200,7 +200,8 @@ class Learner:
         self._engine.backward(outputs.loss * self._engine.world_size)
         measured.computed_tokens += item.tensors.tokens.numel()
         first_epoch = update < self._config.minibatches
-        moved = update > 0 and self._config.loss.proximal in ("loglinear", "behaviour")
+        chosen = self._config.loss
+        moved = update > 0 and (chosen.type == "reinforce" or chosen.proximal in ("loglinear", "behaviour"))
         measured.tally.add(outputs.tally, batch_facts=first_epoch, mismatch=first_epoch and not moved)
 
     def _count(self, outcome: UpdateOutcome) -> None:

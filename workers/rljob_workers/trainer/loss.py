@@ -1,10 +1,9 @@
 """The policy loss: pure, one micro-batch at a time, exact under any split.
 
     L = aggregate(w * l) - entropyCoef * H
-    l = max(-A r, -A clamp(r, 1 - clipLow, 1 + clipHigh));  with dualClip c and A < 0:  l = min(l, -c A)
-    r = exp(clamp(logp_theta - logp_prox, +-20)),  w from correction.py (behave -> prox), detached
+    l from surrogates.py by `loss.type`,  w from correction.py (behave -> prox), detached
 
-Sources: PPO arXiv 1707.06347; decoupled PPO arXiv 2110.00641 and AReaL arXiv 2505.24298; dual clip arXiv 1912.09729;
+Sources: decoupled PPO arXiv 2110.00641 and AReaL arXiv 2505.24298;
 loglinear prox A-3PO (AReaL). Aggregations: DAPO token mean, GRPO sequence mean, Dr.GRPO constant. Every denominator is
 that of the minibatch over all ranks, so micro-batches add up to the same loss and gradient whatever the split.
 Deviation from the papers: rejected and masked tokens stay in denominators, else filtering would raise the step size.
@@ -15,7 +14,7 @@ import dataclasses
 import torch
 
 from rljob_api import roles, types
-from rljob_workers.trainer import correction, stats
+from rljob_workers.trainer import correction, stats, surrogates
 from rljob_workers.trainer.stats import Peak, Sum
 
 
@@ -50,23 +49,13 @@ class LossOutputs:
     tally: stats.Tally
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Surrogate:
-    losses: torch.Tensor
-    ratio: torch.Tensor
-    log_ratio: torch.Tensor
-    low: torch.Tensor
-    high: torch.Tensor
-    dual: torch.Tensor
-
-
 def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
     """Return the loss share and the sums of one micro-batch."""
     proximal = proximal_logprobs(inputs, config)
     rows = correction.Rows(inputs.row_index, inputs.row_tokens)
     corrected = correction.correct(proximal, inputs.behave, rows, config.correction)
     weights = corrected.weights / inputs.mean_weight
-    surrogate = _clipped(inputs, proximal, config)
+    surrogate = surrogates.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
     numerators = torch.where(corrected.kept & trained, weights * surrogate.losses, torch.zeros_like(weights))
     loss = (numerators * token_shares(inputs, config)).sum()
@@ -81,11 +70,14 @@ def proximal_logprobs(inputs: LossInputs, config: roles.LossConfig) -> torch.Ten
 
     recompute and reuse without a computed prox: stop-gradient of the training forward (r = 1 in value), which is the
     same number when the step has one update. loglinear: behave + alpha (theta - behave), alpha = clamp((v - 1 - v_tok)
-    / (v - v_tok), 0, 1) with v = V + 1, and 0 for tokens that are not older than this step's result.
+    / (v - v_tok), 0, 1) with v = V + 1, and 0 for tokens that are not older than this step's result. reinforce has no
+    prox: theta itself, so that rho = sg(pi_theta / pi_behave).
     """
+    theta = inputs.logprobs.detach()
+    if config.type == "reinforce":
+        return theta
     if inputs.proximal is not None:
         return inputs.proximal
-    theta = inputs.logprobs.detach()
     if config.proximal == "behaviour":
         return inputs.behave
     if config.proximal == "loglinear":
@@ -95,22 +87,6 @@ def proximal_logprobs(inputs: LossInputs, config: roles.LossConfig) -> torch.Ten
         alpha = torch.where((inputs.version_steps < 0) | (age <= 0), torch.zeros_like(alpha), alpha)
         return inputs.behave + alpha * (theta - inputs.behave)
     return theta
-
-
-def _clipped(inputs: LossInputs, proximal: torch.Tensor, config: roles.LossConfig) -> _Surrogate:
-    log_ratio, _ = correction.bounded_log_ratio(inputs.logprobs, proximal)
-    ratio, advantages = log_ratio.exp(), inputs.advantages
-    unclipped = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-    losses = torch.maximum(unclipped, clipped)
-    acted = (clipped > unclipped).detach()
-    dual = torch.zeros_like(acted)
-    if config.dual_clip is not None:
-        capped = -config.dual_clip * advantages
-        dual = ((advantages < 0) & (capped < losses)).detach()
-        losses = torch.where(dual, capped, losses)
-    low, high = acted & (ratio < 1 - config.clip_low), acted & (ratio > 1 + config.clip_high)
-    return _Surrogate(losses, ratio.detach(), log_ratio.detach(), low, high, dual)
 
 
 def token_shares(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
@@ -124,7 +100,7 @@ def token_shares(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
 
 def _tally(
     inputs: LossInputs,
-    surrogate: _Surrogate,
+    surrogate: surrogates.Surrogate,
     proximal: torch.Tensor,
     rows: correction.Rows,
     weights: torch.Tensor,
