@@ -28,11 +28,12 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.model_executor.model_loader.reload.layerwise import _place_kernel_tensors, get_layerwise_info
+from vllm.platforms import current_platform
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from rljob_workers.rollout import patches
-from rljob_workers.runtime import boot
+from rljob_workers.runtime import allocator, boot
 
 BACKEND = "rljob_image"
 
@@ -59,6 +60,9 @@ class RolloutExecutor(UniProcExecutor):
 
     def _init_executor(self) -> None:
         _die_with_rollout()
+        if current_platform.is_cpu():
+            # An update copies and repacks all weights: with fresh pages each time that takes a third longer.
+            allocator.keep_memory()
         register_weight_engine()
         super()._init_executor()
 

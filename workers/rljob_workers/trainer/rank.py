@@ -13,8 +13,7 @@ import sys
 import threading
 
 from rljob_api import names, roles
-from rljob_workers.runtime import boot, health, metrics
-from rljob_workers.trainer import allocator
+from rljob_workers.runtime import allocator, boot, health, metrics
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
