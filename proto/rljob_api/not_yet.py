@@ -51,7 +51,11 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="data.template", served=_among("chat", "qwen_math", "r1", "no"), works="chat, qwen_math, r1, no"),
     Unserved(path="data.train[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
     Unserved(path="evaluation.suites[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
-    Unserved(path="workflow.type", served=_among("rlvr", "multi_turn_math"), works="rlvr, multi_turn_math"),
+    Unserved(
+        path="workflow.type",
+        served=_among("rlvr", "math_code_single_step", "multi_turn_math"),
+        works="rlvr, math_code_single_step, multi_turn_math",
+    ),
     Unserved(path="workflow.config", served=_one_row, works="layout concat without rewardScale, rewardBias"),
     Unserved(
         path="algorithm.advantageEstimator",

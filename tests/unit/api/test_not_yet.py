@@ -15,7 +15,7 @@ UNSERVED: dict[str, tuple[object, str]] = {
     "model.source": ({"path": "/m"}, 'spec.model.source = {"path": "/m"}'),
     "data.template": ("mine:prompt", "spec.data.template = 'mine:prompt'"),
     "data.train.0.format": ("code", "spec.data.train[0].format = 'code'"),
-    "workflow.type": ("math_code_single_step", "spec.workflow.type = 'math_code_single_step'"),
+    "workflow.type": ("mine:Workflow", "spec.workflow.type = 'mine:Workflow'"),
     "workflow.config": ({"layout": "legacy"}, 'spec.workflow.config = {"layout": "legacy"}'),
     "algorithm.advantageEstimator": ("reinforcepp", "spec.algorithm.advantageEstimator = 'reinforcepp'"),
     "algorithm.normalizeAdvantage": (

@@ -17,7 +17,8 @@ def test_rlvr_is_the_single_turn_collector() -> None:
 
 def test_an_unknown_workflow_names_field_value_and_choice() -> None:
     with pytest.raises(
-        errors.ManifestError, match="spec.workflow.type is 'tree_search', but must be one of rlvr, multi_turn_math"
+        errors.ManifestError,
+        match="spec.workflow.type is 'tree_search', but must be one of rlvr, math_code_single_step",
     ):
         make("tree_search", {})
 

@@ -131,7 +131,8 @@ def test_an_unknown_workflow_is_refused(
     model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, problems = check(rollout_config(str(model), tmp_path, workflow="nope"), None, capsys)
-    assert (code, problems) == (2, ["error: spec.workflow.type is 'nope', but must be one of rlvr, multi_turn_math"])
+    known = "rlvr, math_code_single_step, multi_turn_math"
+    assert (code, problems) == (2, [f"error: spec.workflow.type is 'nope', but must be one of {known}"])
 
 
 def test_tokenizer_round_trips_ids_and_skips_special_tokens_in_text(model: pathlib.Path) -> None:

@@ -135,3 +135,9 @@ def within_context(sampling: types.Sampling, *, prompt_len: int, max_model_len: 
     if budget <= 0:
         raise errors.EpisodeError(f"a prompt of {prompt_len} tokens leaves no room in a context of {max_model_len}")
     return dataclasses.replace(sampling, max_tokens=budget)
+
+
+def completion_text(decoded: str, result: GenerationResult, sampling: types.Sampling) -> str:
+    """Return what a grader reads of `decoded`: up to the stop string, unless the user asked to keep it."""
+    # The ids keep what was sampled; the grader reads what the user asked for.
+    return decoded.split(result.matched_stop, 1)[0] if result.matched_stop and not sampling.include_stop else decoded

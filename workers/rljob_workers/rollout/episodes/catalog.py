@@ -7,7 +7,7 @@ import pydantic
 import pydantic_core
 
 from rljob_api import errors
-from rljob_workers.rollout.episodes import multi_turn, protocols, rlvr
+from rljob_workers.rollout.episodes import multi_turn, protocols, rlvr, single_step
 
 
 class RlvrConfig(pydantic.BaseModel):
@@ -18,9 +18,9 @@ class RlvrConfig(pydantic.BaseModel):
     type: Literal["rlvr"]
 
 
-Config = RlvrConfig | multi_turn.MultiTurnConfig
+Config = RlvrConfig | single_step.SingleStepConfig | multi_turn.MultiTurnConfig
 _WORKFLOWS: pydantic.TypeAdapter[Config] = pydantic.TypeAdapter(Annotated[Config, pydantic.Field(discriminator="type")])
-KNOWN = ("rlvr", "multi_turn_math")
+KNOWN = ("rlvr", "math_code_single_step", "multi_turn_math")
 
 
 def make_collector(
@@ -42,6 +42,8 @@ def make_collector(
         raise errors.ManifestError(*(_problem(workflow, problem) for problem in error.errors())) from error
     if isinstance(options, multi_turn.MultiTurnConfig):
         return multi_turn.MultiTurnCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
+    if isinstance(options, single_step.SingleStepConfig):
+        return single_step.make_collector(tokens=tokens, template=template, max_model_len=max_model_len)
     return rlvr.RlvrCollector(tokens=tokens, template=template, max_model_len=max_model_len)
 
 

@@ -144,7 +144,7 @@ class MultiTurnCollector:
         result = await llm_client.generate(request)
         verdict = await grader.grade(
             prompt=task.prompt_text,
-            completion=_completion(self._tokens, result, request.sampling),
+            completion=generation.completion_text(self._tokens.decode(result.output_ids), result, request.sampling),
             truncated=result.stop_reason == "length",
         )
         if verdict.reason is names.VerdictReason.INFRA_FAILURE or verdict.reward is None:
@@ -187,9 +187,3 @@ class MultiTurnCollector:
 
 def _solved(turns: list[_Turn]) -> bool:
     return any(turn.raw_reward != 0.0 for turn in turns)
-
-
-def _completion(tokens: protocols.Tokens, result: generation.GenerationResult, sampling: types.Sampling) -> str:
-    text = tokens.decode(result.output_ids)
-    # The ids keep what was sampled; the grader reads what the user asked for.
-    return text.split(result.matched_stop, 1)[0] if result.matched_stop and not sampling.include_stop else text

@@ -27,7 +27,7 @@ class RlvrCollector:
         request = self._request(gconfig, task, seed)
         result = await llm_client.generate(request)
         truncated = result.stop_reason == "length"
-        completion = self._completion(result, request.sampling)
+        completion = generation.completion_text(self._tokens.decode(result.output_ids), result, request.sampling)
         verdict = await grader.grade(prompt=task.prompt_text, completion=completion, truncated=truncated)
         if verdict.reason is names.VerdictReason.INFRA_FAILURE or verdict.reward is None:
             raise errors.SandboxError(f"no verdict: {verdict.detail or verdict.reason}")
@@ -40,13 +40,6 @@ class RlvrCollector:
         # Two leases may hold the same prompt and seed at once: an evaluation repeated, a lease offered again.
         rid = f"{task.query_id}-{uuid.uuid4().hex}"
         return generation.GenerationRequest(rid=rid, input_ids=task.input_ids, sampling=sampling, seed=seed)
-
-    def _completion(self, result: generation.GenerationResult, sampling: types.Sampling) -> str:
-        text = self._tokens.decode(result.output_ids)
-        if result.matched_stop and not sampling.include_stop:
-            # The ids keep what was sampled; the grader reads what the user asked for.
-            return text.split(result.matched_stop, 1)[0]
-        return text
 
 
 def single_turn_row(

@@ -1,0 +1,175 @@
+"""An agent acts in an environment until the episode ends; its steps become ONE row. Source: workflow reference 2 and 4.
+
+The steps of an episode join where the context of each begins with the ids of the one before, as an agent that only
+appends makes them. A context that was rewritten cannot join, and fails the attempt with that sentence.
+"""
+
+import dataclasses
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from rljob_api import errors, names, types
+from rljob_workers.rollout import generation
+from rljob_workers.rollout.episodes import multi_turn, protocols
+
+MAX_STEPS = 256
+VERDICT = "verdict"
+ObsT = TypeVar("ObsT")
+ActionT = TypeVar("ActionT")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Generic[ActionT]):
+    """One decision and what it earned. `verdict` is the environment's, if it asked a grader."""
+
+    taken: protocols.AgentOutput[ActionT]
+    reward: float
+    truncated: bool
+    verdict: types.Verdict | None
+
+
+@dataclasses.dataclass(slots=True)
+class EpisodeClient:
+    """The generator as one episode sees it: own request ids, a seed per call, budgets within the context."""
+
+    inner: generation.Generator
+    seed: int
+    max_model_len: int
+    num_calls: int = 0
+
+    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+        """Generate. Raises EngineError, or EpisodeError if no context is left."""
+        index, self.num_calls = self.num_calls, self.num_calls + 1
+        sampling = generation.within_context(
+            request.sampling, prompt_len=len(request.input_ids), max_model_len=self.max_model_len
+        )
+        return await self.inner.generate(
+            dataclasses.replace(
+                request,
+                rid=f"{request.rid}-{index}-{uuid.uuid4().hex}",
+                sampling=sampling,
+                seed=generation.derived_seed(self.seed, index),
+            )
+        )
+
+
+class AgentCollector(Generic[ObsT, ActionT]):
+    """Holds no state between episodes: each has an agent and an environment of its own."""
+
+    def __init__(
+        self,
+        *,
+        make_agent: Callable[[], protocols.Agent[ObsT, ActionT]],
+        make_environment: Callable[[protocols.Grader], protocols.Environment[ObsT, ActionT]],
+        max_model_len: int,
+    ) -> None:
+        """`max_model_len` bounds prompt + answer of each call, tokens."""
+        self._make_agent, self._make_environment, self._max_model_len = make_agent, make_environment, max_model_len
+
+    async def arun_episode(
+        self,
+        *,
+        llm_client: generation.Generator,
+        gconfig: types.Sampling,
+        task: protocols.Task,
+        grader: protocols.Grader,
+        seed: int,
+    ) -> protocols.Episode | None:
+        """Run to the end; the environment is closed whatever happens. Raises EpisodeError for a broken contract."""
+        client = EpisodeClient(inner=llm_client, seed=seed, max_model_len=self._max_model_len)
+        environment = self._make_environment(grader)
+        try:
+            steps = await self._steps(self._make_agent(), environment, client, gconfig, task, seed)
+        finally:
+            await environment.aclose()
+        return as_episode(steps)
+
+    async def _steps(
+        self,
+        agent: protocols.Agent[ObsT, ActionT],
+        environment: protocols.Environment[ObsT, ActionT],
+        client: EpisodeClient,
+        gconfig: types.Sampling,
+        task: protocols.Task,
+        seed: int,
+    ) -> list[Step[ActionT]]:
+        await agent.areset()
+        obs, _ = await environment.reset(seed=seed, options=options(task))
+        steps: list[Step[ActionT]] = []
+        while len(steps) < MAX_STEPS:
+            taken = await agent.aact(protocols.AgentInput(obs=obs, llm_client=client, gconfig=gconfig))
+            seen, reward, terminated, truncated, info = await environment.step(taken.action)
+            steps.append(_step(taken, reward, truncated, info))
+            if terminated or truncated:
+                return steps
+            if seen is None:
+                raise errors.EpisodeError(f"step {len(steps)} did not end the episode but returned no observation")
+            obs = seen
+        raise errors.EpisodeError(f"the environment did not end within {MAX_STEPS} steps")
+
+
+def options(task: protocols.Task) -> dict[str, object]:
+    """Return what an environment is reset with: the record's columns, input_ids, query_id and prompt_text, which is
+    what the ids spell.
+    """
+    added = {"input_ids": list(task.input_ids), "query_id": task.query_id, "prompt_text": task.prompt_text}
+    return {"prompt": task.prompt_text, **task.record.columns, **added}
+
+
+def _step(
+    taken: protocols.AgentOutput[ActionT], reward: float, truncated: bool, info: Mapping[str, object]
+) -> Step[ActionT]:
+    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+        raise errors.EpisodeError(f"the environment's reward is {reward!r}, but must be a finite number")
+    verdict = info.get(VERDICT)
+    return Step(
+        taken=taken,
+        reward=float(reward),
+        truncated=truncated,
+        verdict=verdict if isinstance(verdict, types.Verdict) else None,
+    )
+
+
+def as_episode(steps: list[Step[ActionT]]) -> protocols.Episode:
+    """Return the steps as one row whose reward is their sum. Raises EpisodeError if a context was rewritten."""
+    row = multi_turn.Conversation.begin(())
+    for index, step in enumerate(steps):
+        context = step.taken.llm_req.input_ids
+        if context[: len(row.ids)] != tuple(row.ids):
+            raise errors.EpisodeError(
+                f"the context of step {index} does not begin with the ids of step {index - 1}: append to the ids,"
+                " do not render the conversation again"
+            )
+        row.insert(context[len(row.ids) :])
+        row.sample(step.taken.llm_resp, turn=index)
+    total = math.fsum(step.reward for step in steps)
+    last = steps[-1]
+    made = types.Trajectory(
+        tokens=types.ints(row.ids),
+        loss_mask=types.mask(row.loss_mask),
+        logprobs=types.floats(row.logprobs),
+        versions=types.ints(row.versions),
+        turn_ids=types.ints(row.turn_ids),
+        truncated=last.truncated or last.taken.llm_resp.stop_reason == "length",
+        reward=total,
+        raw_reward=total,
+        verdict=last.verdict or verdict_of(total),
+        sample_index=0,
+        stop_reason=last.taken.llm_resp.stop_reason,
+        num_turns=len(steps),
+    )
+    return protocols.Episode(rows=(made,), total_reward=total, num_turns=len(steps))
+
+
+def verdict_of(reward: float, *, grader: str = "environment") -> types.Verdict:
+    """Return the verdict of a reward that no verifier gave."""
+    right = reward > 0
+    return types.Verdict(
+        reward=reward,
+        reason=names.VerdictReason.OK if right else names.VerdictReason.WRONG,
+        outcome=names.VerifyOutcome.PASS if right else names.VerifyOutcome.FAIL,
+        formatted=True,
+        grader=grader,
+    )
