@@ -1,0 +1,88 @@
+"""Where the processes of a job run in a cluster: Services as addresses, one port each, volumes as folders.
+
+All replicas of a role share one config. What differs between them comes from RLJOB_* variables of their pods: a config
+volume lags behind its ConfigMap, so neither pod name nor trainer attempt may come from there.
+"""
+
+import posixpath
+from typing import Literal
+
+from rljob_api import names, roles
+from rljob_api.job import RLJob
+from rljob_api.placement import Placement, ProcessPlacement, TrainerPlacement, VerifierPlacement
+
+CONTROL_PORT, STORE_PORT, VERIFY_PORT = 50051, 50052, 50053
+HEALTH_PORT = 8080
+RENDEZVOUS_PORT = 29500
+ANY_ADDRESS = "0.0.0.0"
+
+# Mount points. The storage volume is mounted in every pod that writes state, checkpoints or dumps.
+CONFIG_DIR, STORAGE_DIR, CACHE_DIR, SCRATCH_DIR = "/etc/rljob", "/var/lib/rljob", "/var/cache/rljob", "/tmp/rljob"
+# What relative data and model paths of a manifest are relative to; the user mounts it.
+DATA_DIR = "/data"
+
+
+def service_host(job: RLJob, role: names.Role) -> str:
+    """Return the DNS name of a role's Service, resolved by the search list of any pod of the cluster."""
+    return f"{job.metadata.name}-{role}.{job.metadata.namespace}.svc"
+
+
+def rendezvous_host(job: RLJob, attempt: int) -> str:
+    """Return the DNS name of the first pod of a trainer attempt: another attempt never answers it."""
+    return f"{job.metadata.name}-{names.Role.TRAINER}-{attempt}-0.{service_host(job, names.Role.TRAINER)}"
+
+
+def cluster_placement(
+    job: RLJob,
+    *,
+    verifier_cores: int,
+    attempt: int = 1,
+    tls: roles.TlsConfig | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+) -> Placement:
+    """Return the placement of a job's pods.
+
+    verifier_cores: processors of a verifier pod, for the number of gradings at once. `attempt` is the trainer's; pods
+    of later attempts are told by their environment. A claim may serve many jobs, so folders hold the job's uid.
+    """
+    storage = posixpath.join(STORAGE_DIR, job.metadata.uid)
+    coordinator = service_host(job, names.Role.COORDINATOR)
+    return Placement(
+        uid=job.metadata.uid,
+        namespace=job.metadata.namespace,
+        config_generation=job.metadata.generation,
+        base_dir=DATA_DIR,
+        bind_host=ANY_ADDRESS,
+        health_host=ANY_ADDRESS,
+        tls=tls,
+        coordinator=_process(names.Role.COORDINATOR),
+        control_port=CONTROL_PORT,
+        control_address=f"{coordinator}:{CONTROL_PORT}",
+        store_port=STORE_PORT,
+        store_address=f"{coordinator}:{STORE_PORT}",
+        rollouts=(_process(names.Role.ROLLOUT),) * job.spec.rollout.replicas,
+        verifiers=(_verifier(job, verifier_cores),),
+        trainer=TrainerPlacement(
+            process=_process(names.Role.TRAINER),
+            rendezvous_host=rendezvous_host(job, attempt),
+            rendezvous_port=RENDEZVOUS_PORT,
+            attempt=attempt,
+            device=device,
+        ),
+        state_dir=posixpath.join(storage, "state"),
+        checkpoint_dir=posixpath.join(storage, "checkpoints"),
+        export_dir=posixpath.join(storage, "export"),
+        cache_dir=CACHE_DIR,
+        dump_dir=posixpath.join(storage, "dumps"),
+    )
+
+
+def _process(role: names.Role) -> ProcessPlacement:
+    return ProcessPlacement(pod=str(role), health_port=HEALTH_PORT, scratch_dir=SCRATCH_DIR)
+
+
+def _verifier(job: RLJob, num_cores: int) -> VerifierPlacement:
+    """Return the verifiers behind their Service: one address, whatever the number of replicas."""
+    host = service_host(job, names.Role.VERIFIER)
+    process = _process(names.Role.VERIFIER)
+    return VerifierPlacement(process=process, port=VERIFY_PORT, address=f"{host}:{VERIFY_PORT}", num_cores=num_cores)

@@ -1,0 +1,43 @@
+from collections.abc import Callable
+
+from rljob_api import resolve
+from rljob_api.cluster_placement import cluster_placement, rendezvous_host
+from rljob_api.job import RLJob
+
+MakeJob = Callable[..., RLJob]
+
+
+def in_cluster(job: RLJob, uid: str = "u-1") -> RLJob:
+    metadata = job.metadata.model_copy(update={"namespace": "team", "uid": uid, "generation": 7})
+    return job.model_copy(update={"metadata": metadata})
+
+
+def test_roles_find_each_other_by_the_names_of_their_services(make_job: MakeJob) -> None:
+    job = in_cluster(make_job({"rollout.replicas": 3, "verifier.replicas": 2}))
+    configs = resolve.resolve(job, cluster_placement(job, verifier_cores=4))
+    assert configs.trainer.coordinator_address == "job-coordinator.team.svc:50051"
+    assert configs.trainer.store_address == "job-coordinator.team.svc:50052"
+    assert configs.rollouts[0].verifier_addresses == ("job-verifier.team.svc:50053",)
+    assert configs.coordinator.expected_rollouts == 3
+    assert configs.verifiers[0].max_concurrent == 4
+    assert configs.coordinator.job.config_generation == 7
+
+
+def test_replicas_share_one_config(make_job: MakeJob) -> None:
+    job = in_cluster(make_job({"rollout.replicas": 3}))
+    assert len(set(cluster_placement(job, verifier_cores=1).rollouts)) == 1
+
+
+def test_rendezvous_of_another_attempt_is_another_host(make_job: MakeJob) -> None:
+    job = in_cluster(make_job())
+    assert rendezvous_host(job, 2) == "job-trainer-2-0.job-trainer.team.svc"
+    placement = cluster_placement(job, verifier_cores=1, attempt=2)
+    assert placement.trainer.rendezvous_host == rendezvous_host(job, 2)
+    assert placement.trainer.attempt == 2
+
+
+def test_two_jobs_on_one_claim_share_no_folder(make_job: MakeJob) -> None:
+    one, other = (cluster_placement(in_cluster(make_job(), uid), verifier_cores=1) for uid in ("u-1", "u-2"))
+    folders = [(place.state_dir, place.checkpoint_dir, place.export_dir, place.dump_dir) for place in (one, other)]
+    assert len({*folders[0], *folders[1]}) == 8
+    assert all(folder.startswith("/var/lib/rljob/u-1/") for folder in folders[0])
