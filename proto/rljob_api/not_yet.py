@@ -51,11 +51,6 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="data.template", served=_among("chat", "qwen_math", "r1", "no"), works="chat, qwen_math, r1, no"),
     Unserved(path="data.train[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
     Unserved(path="evaluation.suites[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
-    Unserved(
-        path="workflow.type",
-        served=_among("rlvr", "math_code_single_step", "multi_turn_math"),
-        works="rlvr, math_code_single_step, multi_turn_math",
-    ),
     Unserved(path="workflow.config", served=_one_row, works="layout concat without rewardScale, rewardBias"),
     Unserved(
         path="algorithm.advantageEstimator",
@@ -76,8 +71,8 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="rollout.autoscaling", served=_unset, works="a fixed number of replicas"),
     Unserved(
         path="verifier.rewards[].type",
-        served=_among("exact", "math", "reasoning_gym", "gsm8k", "clevr_count_70k"),
-        works="exact, math, reasoning_gym, gsm8k, clevr_count_70k",
+        served=_among("exact", "math", "reasoning_gym", "gsm8k", "clevr_count_70k", "areal-math"),
+        works="exact, math, reasoning_gym, gsm8k, clevr_count_70k, areal-math",
     ),
     Unserved(path="verifier.isolation", served=_among("sandbox", "none"), works="sandbox, none"),
     Unserved(path="observability.traces", served=_empty, works="logs and metrics"),

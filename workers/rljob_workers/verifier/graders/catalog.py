@@ -4,13 +4,14 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import errors, roles
-from rljob_workers.verifier.graders import exact, gsm8k, gym, maths, protocol
+from rljob_workers.verifier.graders import areal_math, exact, gsm8k, gym, maths, protocol
 
 # Graders of our own reproduce nothing.
 _OWN = frozenset(("exact", "math", "reasoning_gym"))
 Factory = Callable[[roles.GraderConfig], protocol.Grader]
 
 BUILT_IN: Mapping[str, Factory] = {
+    "areal-math": areal_math.ArealMathGrader,
     "clevr_count_70k": gsm8k.CountGrader,
     "exact": exact.ExactGrader,
     "gsm8k": gsm8k.CountGrader,

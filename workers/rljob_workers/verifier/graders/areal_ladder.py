@@ -1,0 +1,136 @@
+"""The equality ladder of `areal-math` (graders reference, 5.3, and M3 to M6): the first rung that decides wins.
+
+Pure but for `symbolic`, the last rung, which the caller supplies: None from it means "not decided here". Texts are
+normalised, and no deeper nested and no longer than `MOST_PARTS` parts, before they come here.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+
+from rljob_workers.verifier.graders import areal_numbers, brackets
+
+Symbolic = Callable[[str, str], bool | None]
+
+MOST_PARTS = 64
+_LETTER = re.compile(r"\b([A-E])\b")
+_ONLY_LETTER = re.compile(r"\(?([A-Ea-e])(?:\)?|[.):].{0,4096})", re.DOTALL)
+_GROUP = re.compile(r"\{[^{}]{0,4096},[^{}]{0,4096}\}")
+_BEGIN, _END = r"\begin{pmatrix}", r"\end{pmatrix}"
+_BLIND = str.maketrans("", "", "{}()")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """Equality of an answer (ours) and a gold (theirs)."""
+
+    compat: bool
+    symbolic: Symbolic
+
+    def equal(self, ours: str, theirs: str) -> bool | None:
+        """Return the decision, None if only the symbolic rung could make it and it did not."""
+        if ours.casefold() == theirs.casefold() or self._same_letter(ours, theirs):
+            return True
+        numeric = areal_numbers.compare(ours, theirs, compat=self.compat)
+        if numeric is not None:
+            return numeric
+        bracketed = self._compat_brackets(ours, theirs) if self.compat else self._strict_brackets(ours, theirs)
+        if bracketed is not None:
+            return bracketed
+        if self.compat and _BEGIN in ours and _BEGIN not in theirs:
+            theirs = _groups_as_matrix(theirs)
+        if _is_matrix(ours) and _is_matrix(theirs):
+            return self._matrices(ours, theirs)
+        return self._relations(ours, theirs)
+
+    def _same_letter(self, ours: str, theirs: str) -> bool:
+        if theirs not in ("A", "B", "C", "D", "E"):
+            return False
+        if self.compat:
+            letters = _LETTER.findall(ours.upper())
+            return bool(letters) and letters[-1] == theirs
+        match = _ONLY_LETTER.fullmatch(ours.strip())
+        return match is not None and match[1].upper() == theirs
+
+    def _compat_brackets(self, ours: str, theirs: str) -> bool | None:
+        """Rungs 4 and 5 without regard to the kind of bracket."""
+        blind_ours, blind_theirs = ours, theirs
+        square = _wrapped(ours, "[", "]") and not theirs.startswith("(")
+        if square or (_wrapped(ours, "(", ")") and not theirs.startswith("[")):
+            blind_ours, blind_theirs = blind_ours.strip("[]()"), blind_theirs.strip("[]()")
+        if blind_ours.translate(_BLIND).casefold() == blind_theirs.translate(_BLIND).casefold():
+            return True
+        if not (_is_list(ours) and _is_list(theirs)):
+            return None
+        our_parts, their_parts = ours[1:-1].split(","), theirs[1:-1].split(",")
+        if len(our_parts) != len(their_parts):
+            return None
+        return True if self._all(our_parts, their_parts) else None
+
+    def _strict_brackets(self, ours: str, theirs: str) -> bool | None:
+        """M3: the same kind at both ends; only round ones may be missing on one side."""
+        our_pair, their_pair = brackets.outer(ours), brackets.outer(theirs)
+        if our_pair != their_pair:
+            if "()" in (our_pair, their_pair) and "" in (our_pair, their_pair):
+                return self.equal(ours[1:-1] if our_pair else ours, theirs[1:-1] if their_pair else theirs)
+            if our_pair and their_pair:
+                return False
+            lone = our_pair or their_pair
+            return False if lone in ("[]", "{}", "[)", "(]") else None
+        if our_pair:
+            ours, theirs = ours[1:-1], theirs[1:-1]
+        our_parts, their_parts = brackets.split(ours), brackets.split(theirs)
+        if len(our_parts) != len(their_parts):
+            return False
+        if len(our_parts) == 1 and not our_pair:
+            return None
+        return self._all(our_parts, their_parts)
+
+    def _matrices(self, ours: str, theirs: str) -> bool | None:
+        our_rows, their_rows = _cells(ours), _cells(theirs)
+        if [len(row) for row in our_rows] != [len(row) for row in their_rows]:
+            return False
+        return self._all([cell for row in our_rows for cell in row], [cell for row in their_rows for cell in row])
+
+    def _relations(self, ours: str, theirs: str) -> bool | None:
+        if ours.count("=") == theirs.count("=") == 1:
+            left, right = (f"{side.split('=')[0]}-({side.split('=')[1]})" for side in (ours, theirs))
+            same = self.symbolic(left, right)
+            return same if same else self.symbolic(f"-({left})", right)
+        if self.compat:
+            for one, other, mine in ((ours, theirs, True), (theirs, ours, False)):
+                if one.count("=") == 1 and "=" not in other and len(one.split("=")[0].strip()) <= 2:
+                    right = one.split("=")[1]
+                    return self.equal(right, other) if mine else self.equal(other, right)
+        return self.symbolic(ours, theirs)
+
+    def _all(self, ours: Sequence[str], theirs: Sequence[str]) -> bool | None:
+        decisions = []
+        for our, their in zip(ours, theirs, strict=True):
+            decisions.append(self.equal(our.strip(), their.strip()))
+            if decisions[-1] is False:
+                return False
+        return None if None in decisions else True
+
+
+def _wrapped(text: str, first: str, last: str) -> bool:
+    return text.startswith(first) and text.endswith(last)
+
+
+def _is_list(text: str) -> bool:
+    return len(text) > 1 and text[0] in "([" and text[-1] in ")]"
+
+
+def _is_matrix(text: str) -> bool:
+    return text.startswith(_BEGIN) and text.endswith(_END)
+
+
+def _cells(matrix: str) -> list[list[str]]:
+    rows = matrix[len(_BEGIN) : -len(_END)].split("\\\\")
+    return [row.split("&") for row in rows if row.strip()]
+
+
+def _groups_as_matrix(text: str) -> str:
+    """Return a matrix whose rows are the `{..,..}` groups of a text, or the text if it has none."""
+    rows = [group[1:-1].replace(",", "&") for group in _GROUP.findall(text)]
+    return _BEGIN + "\\\\".join(rows) + _END if rows else text

@@ -1,0 +1,92 @@
+"""Metadata files of areal-math and areal-code (graders reference, 4.1): one JSON object a line, by query_id.
+
+Every problem is an error that names line and key: a duplicate id, a missing or mistyped field, an unknown task.
+"""
+
+import json
+import logging
+import pathlib
+from collections.abc import Iterator, Mapping
+
+from rljob_api import errors
+
+QUERY_ID = "query_id"
+TASKS = ("math", "stem", "code")
+_SEPARATOR = "@"
+
+logger = logging.getLogger(__name__)
+
+
+def query_id(columns: Mapping[str, object]) -> str:
+    """Return a record's id, cut at the first "@", after which samples carry their number. Raises DataError."""
+    for key in (QUERY_ID, "id"):
+        value = columns.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool) and str(value):
+            return str(value).partition(_SEPARATOR)[0]
+    raise errors.DataError(f"the record has no {QUERY_ID!r}; it has {', '.join(sorted(columns)) or 'no columns'}")
+
+
+def solutions(path: pathlib.Path) -> dict[str, tuple[str, ...]]:
+    """Return the solutions of a file's math and stem records. Raises ManifestError with file, line and key."""
+    found: dict[str, tuple[str, ...]] = {}
+    lines: dict[str, int] = {}
+    for number, record in _records(path):
+        where = f"{path}:{number}"
+        identity = _identity(record, where)
+        if identity in lines:
+            raise errors.ManifestError(f"{where}: {QUERY_ID} {identity!r} was already used on line {lines[identity]}")
+        lines[identity] = number
+        if _task(record, where) != "code":
+            found[identity] = _solutions(record, where)
+    if not found:
+        raise errors.ManifestError(f"solutionPath {str(path)!r} holds no record of task math or stem")
+    return found
+
+
+def _records(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, object]]]:
+    if path.suffix != ".jsonl":
+        raise errors.ManifestError(f"solutionPath {str(path)!r} must end in .jsonl")
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, _record(line, f"{path}:{number}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.ManifestError(f"solutionPath {str(path)!r} cannot be read: {error}") from error
+
+
+def _record(line: str, where: str) -> Mapping[str, object]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise errors.ManifestError(f"{where}: not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise errors.ManifestError(f"{where}: a {type(record).__name__}, not an object")
+    return record
+
+
+def _identity(record: Mapping[str, object], where: str) -> str:
+    value = record.get(QUERY_ID)
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value):
+        raise errors.ManifestError(f"{where}: {QUERY_ID!r} is {value!r}, not a text or integer")
+    if _SEPARATOR in str(value):
+        raise errors.ManifestError(f"{where}: {QUERY_ID!r} {value!r} must not contain '@'")
+    return str(value)
+
+
+def _task(record: Mapping[str, object], where: str) -> str:
+    if "task" not in record:
+        logger.warning("%s: no 'task'; taken as math", where)
+    task = record.get("task", "math")
+    if task not in TASKS:
+        raise errors.ManifestError(f"{where}: 'task' is {task!r}; known: {', '.join(TASKS)}")
+    return str(task)
+
+
+def _solutions(record: Mapping[str, object], where: str) -> tuple[str, ...]:
+    value = record.get("solutions")
+    if not isinstance(value, list) or not value:
+        raise errors.ManifestError(f"{where}: 'solutions' must be a list of texts that is not empty")
+    if not all(isinstance(member, str) and member.strip() for member in value):
+        raise errors.ManifestError(f"{where}: 'solutions' holds something other than a text that is not empty")
+    return tuple(value)
