@@ -71,8 +71,8 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="rollout.autoscaling", served=_unset, works="a fixed number of replicas"),
     Unserved(
         path="verifier.rewards[].type",
-        served=_among("exact", "math", "reasoning_gym", "gsm8k", "clevr_count_70k", "areal-math"),
-        works="exact, math, reasoning_gym, gsm8k, clevr_count_70k, areal-math",
+        served=_among("exact", "math", "reasoning_gym", "gsm8k", "clevr_count_70k", "areal-math", "boxed", "answer_tag"),
+        works="exact, math, reasoning_gym, gsm8k, clevr_count_70k, areal-math, boxed, answer_tag",
     ),
     Unserved(path="verifier.isolation", served=_among("sandbox", "none"), works="sandbox, none"),
     Unserved(path="observability.traces", served=_empty, works="logs and metrics"),

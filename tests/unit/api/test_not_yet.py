@@ -27,7 +27,7 @@ UNSERVED: dict[str, tuple[object, str]] = {
     "algorithm.loss.klCoef": ("0.1", "spec.algorithm.loss.klCoef = '0.1'"),
     "async.onStale": ("wait", "spec.async.onStale = 'wait'"),
     "rollout.autoscaling": ({"maxReplicas": 2}, 'spec.rollout.autoscaling = {"maxReplicas": 2}'),
-    "verifier.rewards.0.type": ("areal-math", "spec.verifier.rewards[0].type = 'areal-math'"),
+    "verifier.rewards.0.type": ("areal-code", "spec.verifier.rewards[0].type = 'areal-code'"),
     "verifier.isolation": ("runtimeClass:gvisor", "spec.verifier.isolation = 'runtimeClass:gvisor'"),
 }
 

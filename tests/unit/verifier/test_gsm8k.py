@@ -70,7 +70,9 @@ def test_gold_without_a_mark_is_an_error_that_names_the_key(columns: dict[str, o
         make_grader("gsm8k", {}, "strict").check(columns)
 
 
-@pytest.mark.parametrize("config", [{"method": "math_verify"}, {"formatScore": 2}, {"answerFormat": "hashes"}])
+@pytest.mark.parametrize(
+    "config", [{"method": "other"}, {"formatScore": 2}, {"precision": 0}, {"answerFormat": "hashes"}]
+)
 def test_option_that_is_not_served_is_refused(config: dict[str, object]) -> None:
     with pytest.raises(errors.ManifestError, match="config"):
         make_grader("gsm8k", config, "strict")

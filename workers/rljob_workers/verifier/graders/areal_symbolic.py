@@ -1,4 +1,7 @@
-"""Rung 8 of `areal-math`: symbolic equality by our own reader. Runs in a grading worker only."""
+"""Symbolic equality by our own reader: rung 8 of `areal-math`, and stage B of the Oat rewards.
+
+Runs in a grading worker only.
+"""
 
 import sympy
 
@@ -19,6 +22,14 @@ def symbolically_equal(ours: str, theirs: str, *, compat: bool) -> bool | None:
         return bool(left == right)
     checks = (equality.equal, equality.equations_equal, equality.numerically_close, equality.matrices_close)
     return any(check(left, right) for check in checks)
+
+
+def difference_is_zero(ours: str, theirs: str) -> bool | None:
+    """Return whether the difference of two expressions simplifies to 0; False if a side cannot be read."""
+    left, right = reader.read(ours), reader.read(theirs)
+    if left is None or right is None:
+        return False
+    return bool(left == right) or equality.difference_is_zero(left, right)
 
 
 def _are_integers(left: reader.Node, right: reader.Node) -> bool:

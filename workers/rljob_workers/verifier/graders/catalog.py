@@ -4,17 +4,19 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import errors, roles
-from rljob_workers.verifier.graders import areal_math, exact, gsm8k, gym, maths, protocol
+from rljob_workers.verifier.graders import areal_math, exact, gsm8k, gsm8k_verify, gym, maths, oat, protocol
 
 # Graders of our own reproduce nothing.
 _OWN = frozenset(("exact", "math", "reasoning_gym"))
 Factory = Callable[[roles.GraderConfig], protocol.Grader]
 
 BUILT_IN: Mapping[str, Factory] = {
+    "answer_tag": oat.OatGrader,
     "areal-math": areal_math.ArealMathGrader,
+    "boxed": oat.OatGrader,
     "clevr_count_70k": gsm8k.CountGrader,
     "exact": exact.ExactGrader,
-    "gsm8k": gsm8k.CountGrader,
+    "gsm8k": gsm8k_verify.gsm8k_grader,
     "math": maths.MathGrader,
     "reasoning_gym": gym.GymGrader,
 }

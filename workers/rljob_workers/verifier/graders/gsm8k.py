@@ -1,7 +1,8 @@
 """`gsm8k` and `clevr_count_70k`: the number after four hashes, the last number, or the number in brackets.
 
-Options of gsm8k: `method` strict or flexible (an extraction rule; it has nothing to do with `mode`), `formatScore`,
-given to an answer that was found and is wrong. Of clevr_count_70k: `answerFormat` brackets or hashes, and `method` for
+Options of gsm8k: `method` strict or flexible (an extraction rule; it has nothing to do with `mode`), or math_verify,
+which `gsm8k_verify.py` serves; `formatScore`, given to an answer that was found and is wrong; `precision`, significant
+digits of math_verify. Of clevr_count_70k: `answerFormat` brackets or hashes, and `method` for
 hashes. Reproduces the rewards of AReaLite (mode compat); mode strict corrects G1 to G4.
 """
 
@@ -19,8 +20,9 @@ from rljob_workers.verifier.graders import counts, protocol
 class Gsm8kOptions(protocol.Options):
     """Options of `gsm8k`."""
 
-    method: Literal["strict", "flexible"] = "strict"
+    method: Literal["strict", "flexible", "math_verify"] = "strict"
     format_score: float = pydantic.Field(default=0.0, ge=0.0, le=1.0)
+    precision: int = pydantic.Field(default=6, ge=1, le=15)
 
 
 class ClevrOptions(protocol.Options):

@@ -2,7 +2,7 @@
 
 Model text meets math-verify's LaTeX reader, which builds SymPy nodes, and its expression pattern, which hands digits
 and operators alone to an evaluator (a test pins that). Its own time limits are alarms and are switched off: the
-supervisor's clock is the limit. Box and anchor patterns stay off, because the answer has been extracted already.
+supervisor's clock is the limit. Box and anchor patterns stay off where the answer has been extracted already.
 """
 
 import functools
@@ -14,15 +14,15 @@ from typing import Any
 class MathVerify:
     """math-verify 0.8. Construct it where its imports (about 1 s) may be paid."""
 
-    def __init__(self) -> None:
-        """Import math-verify and compile its patterns."""
+    def __init__(self, *, box_priority: int = -1) -> None:
+        """Import math-verify and compile its patterns. `box_priority` -1 ignores boxes, 0 takes them first."""
         import math_verify
 
         logging.getLogger("math_verify").setLevel(logging.ERROR)
         logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
         self._library = math_verify
         self._targets = (
-            math_verify.LatexExtractionConfig(boxed_match_priority=-1),
+            math_verify.LatexExtractionConfig(boxed_match_priority=box_priority),
             math_verify.ExprExtractionConfig(),
         )
         # One gold serves a whole group of samples.

@@ -1,0 +1,47 @@
+r"""`gsm8k` with `method: math_verify`: every row of the graders reference, section 9, in both modes."""
+
+import pytest
+
+from rljob_api import names, roles
+from rljob_workers.verifier.graders import catalog, gsm8k_verify, protocol
+
+R = names.VerdictReason
+ROWS = [
+    ("The answer is 72", "6 x 12 = 72\n#### 72", 1),
+    (r"I get 71 but \boxed{72} is final, checked 70", "#### 72", 1),
+    ("The answer is 50%", "#### 0.5", 1),
+    ("The answer is 0.3333", "1/3", 0),
+    ("2.232", "2.23", 0),
+]
+
+
+@pytest.fixture(scope="module", params=["compat", "strict"])
+def grader(request: pytest.FixtureRequest) -> protocol.Grader:
+    config = {"name": "r", "type": "gsm8k", "mode": request.param, "config": {"method": "math_verify"}}
+    made = catalog.build([roles.GraderConfig.model_validate(config)], catalog.BUILT_IN)[0]
+    assert isinstance(made, gsm8k_verify.Gsm8kVerifyGrader)
+    made.warm()
+    return made
+
+
+def answered(completion: str, gold: str) -> protocol.Answer:
+    return protocol.Answer(prompt="", completion=completion, columns={"answer": gold})
+
+
+@pytest.mark.parametrize(("completion", "gold", "score"), ROWS)
+def test_row_has_its_verdict(grader: protocol.Grader, completion: str, gold: str, score: int) -> None:
+    assert grader.grade(answered(completion, gold)).score == score
+
+
+@pytest.mark.parametrize("completion", ["...", "I do not know"])
+def test_completion_without_an_expression_is_no_answer(grader: protocol.Grader, completion: str) -> None:
+    assert grader.grade(answered(completion, "#### 72")).reason is R.NO_ANSWER
+
+
+@pytest.mark.parametrize(
+    "text", ["(((((9!)!)!)!)!)", "it is 9^9^9^9", "9" * 6000, "(" * 500, "2**1000000", "__import__('os')", "1e999999"]
+)
+def test_text_with_a_huge_value_never_reaches_the_library(grader: protocol.Grader, text: str) -> None:
+    grade = grader.quick(answered(f"The answer is {text}", "#### 72"))
+    assert grade is not None
+    assert (grade.score, grade.reason) == (0.0, R.PARSE_ERROR)

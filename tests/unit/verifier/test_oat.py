@@ -1,0 +1,159 @@
+r"""`boxed` and `answer_tag`: every row of the graders reference, 8.4, in both modes and versions; each correction."""
+
+import pathlib
+
+import pytest
+
+from rljob_api import errors, names, roles
+from rljob_workers.verifier.graders import catalog, hazards, oat, protocol, repetition
+
+R = names.VerdictReason
+# Type, completion, gold, then compat fast / math_verify, strict fast / math_verify.
+ROWS = [
+    ("boxed", r"\boxed{\frac12}", "0.5", 1, 1, 1, 1),
+    ("boxed", r"\boxed{.25}", "1/4", 1, 1, 1, 1),
+    ("boxed", r"\boxed{27}", 27.0, 1, 1, 1, 1),
+    ("boxed", r"\boxed{50\%}", "0.5", 0, 1, 0, 1),
+    ("boxed", r"\boxed{[1,2)}", "(1,2)", 0, 0, 0, 0),
+    ("boxed", r"\boxed{x=5}", "5", 1, 1, 1, 1),
+    ("boxed", r"\boxed{5\text{ cm}}", "5", 1, 1, 1, 1),
+    ("boxed", r"\boxed{\text{Yes}}", "yes", 1, 1, 1, 1),
+    ("boxed", r"\boxed{x^2+2x+1}", "(x+1)^2", 1, 1, 1, 1),
+    ("boxed", r"\boxed{10^3}", "1000", 0, 1, 0, 1),
+    ("boxed", r"\boxed{3.0000000001}", "3", 1, 1, 1, 1),
+    ("boxed", r"\boxed{0.3333}", "1/3", 0, 0, 0, 0),
+    ("boxed", r"\boxed{x\in[1,2]}", "[1,2]", 0, 1, 0, 1),
+    ("boxed", r"\boxed{}", "5", 0, 0, 0, 0),
+    ("boxed", r"\boxed{five}", "5", 0, 0, 0, 0),
+    ("answer_tag", "think</think> <answer>42</answer>", "42", 1, 1, 1, 1),
+    ("answer_tag", "think</think>\n<answer>42</answer>", "42", 0, 0, 0, 0),
+    ("answer_tag", "think</think> <answer>The answer is 42</answer>", "42", 0, 1, 0, 1),
+    ("boxed", r"\boxed{a+b}", "c+b", 1, 1, 0, 0),
+    ("boxed", r"\boxed{x+c}", "x+s", 1, 1, 0, 0),
+    ("boxed", r"\boxed{(a,1)}", "(c,1)", 1, 1, 0, 0),
+    ("boxed", r"\boxed{(((((9!)!)!)!)!)}", "5", 0, 0, 0, 0),
+    ("boxed", r"\boxed{__import__('os').system('touch owned')}", "5", 0, 0, 0, 0),
+]
+
+
+def make_grader(type_: str, mode: str, **config: object) -> oat.OatGrader:
+    reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
+    grader = catalog.build([reward], catalog.BUILT_IN)[0]
+    assert isinstance(grader, oat.OatGrader)
+    return grader
+
+
+@pytest.fixture(scope="module")
+def warm() -> dict[tuple[str, str, str], oat.OatGrader]:
+    graders = {
+        (type_, mode, version): make_grader(type_, mode, verifierVersion=version)
+        for type_ in ("boxed", "answer_tag")
+        for mode in ("compat", "strict")
+        for version in ("fast", "math_verify")
+    }
+    for grader in graders.values():
+        grader.warm()
+    return graders
+
+
+def answered(completion: str, gold: object) -> protocol.Answer:
+    return protocol.Answer(prompt="", completion=completion, columns={"answer": gold})
+
+
+@pytest.mark.parametrize(("mode", "version", "column"), [
+    ("compat", "fast", 0), ("compat", "math_verify", 1), ("strict", "fast", 2), ("strict", "math_verify", 3),
+])  # fmt: skip
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row[1]}-{row[2]}" for row in ROWS])
+def test_row_has_the_verdict_of_its_mode_and_version(
+    warm: dict[tuple[str, str, str], oat.OatGrader],
+    row: tuple[str, str, object, int, int, int, int],
+    mode: str,
+    version: str,
+    column: int,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    type_, completion, gold, *expected = row
+    assert warm[type_, mode, version].grade(answered(completion, gold)).score == expected[column]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("type_", "completion", "formatted"),
+    [
+        ("boxed", "5", False), ("boxed", r"\fbox{5}", False), ("boxed", r"\boxed{5", False),
+        ("boxed", r"\boxed 5", False),
+        ("boxed", r"\boxed{1} then \boxed{6}", True), ("answer_tag", "think</think>\n<answer>42</answer>", False),
+        ("answer_tag", r"</think> <answer>\boxed 5</answer>", True), ("answer_tag", "<answer>5</answer>", False),
+    ],
+)  # fmt: skip
+def test_formatted_says_whether_the_required_form_was_there(type_: str, completion: str, formatted: bool) -> None:
+    grade = make_grader(type_, "compat").quick(answered(completion, "5"))
+    assert grade is not None
+    assert (grade.score, grade.formatted) == (0.0, formatted)
+
+
+@pytest.mark.parametrize(("mode", "reason", "formatted"), [("compat", R.WRONG, True), ("strict", R.NO_ANSWER, False)])
+def test_empty_box_is_formatted_in_compat_and_no_answer_in_strict(mode: str, reason: R, formatted: bool) -> None:
+    grade = make_grader("boxed", mode).quick(answered(r"\boxed{}", "5"))
+    assert grade is not None
+    assert (grade.reason, grade.formatted) == (reason, formatted)
+
+
+def test_loose_rule_needs_only_the_answer_tags() -> None:
+    grade = make_grader("answer_tag", "strict", tagRule="loose").quick(answered(r"<answer>\boxed{5}</answer>", "5"))
+    assert grade is not None
+    assert grade.reason is R.OK
+
+
+def test_tagged_answer_ends_at_the_first_closing_tag_in_strict_mode_only() -> None:
+    completion = "</think> <answer>5</answer>, or 6</answer>"
+    strict, compat = (make_grader("answer_tag", mode).quick(answered(completion, "5")) for mode in ("strict", "compat"))
+    assert strict is not None
+    assert strict.reason is R.OK
+    assert compat is None or compat.score == 0.0
+
+
+def test_any_member_of_a_list_and_a_boxed_gold_count() -> None:
+    grader = make_grader("boxed", "strict")
+    for gold in (["4", "5"], r"\boxed{5}", 5):
+        grade = grader.quick(answered(r"\boxed{5}", gold))
+        assert grade is not None
+        assert grade.reason is R.OK
+
+
+@pytest.mark.parametrize("columns", [{}, {"answer": []}, {"answer": ["5", ""]}, {"answer": None}])
+def test_record_without_gold_is_an_error_naming_the_key(columns: dict[str, object]) -> None:
+    with pytest.raises(errors.DataError, match="answer"):
+        make_grader("boxed", "strict").check(columns)
+
+
+def test_tag_rule_is_no_option_of_boxed() -> None:
+    with pytest.raises(errors.ManifestError, match="tagRule"):
+        make_grader("boxed", "strict", tagRule="loose")
+
+
+@pytest.mark.parametrize("version", ["fast", "math_verify"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9^{9^{9^{9}}}", "(" * 500 + ")" * 500, "9" * 6000, "9" * 3000, "2^{1000000}", "see 9^9^9^9 there",
+        "so (9!)!)!", "1e999999", r"\binom{99999}{9999}", "a" * 5000,
+    ],
+)  # fmt: skip
+def test_hostile_answer_ends_without_reward_and_without_a_worker(version: str, text: str) -> None:
+    grade = make_grader("boxed", "strict", verifierVersion=version).quick(answered(rf"\boxed{{{text}}}", "7"))
+    assert grade is not None
+    assert (grade.score, grade.reason in (R.PARSE_ERROR, R.WRONG)) == (0.0, True)
+
+
+@pytest.mark.parametrize("text", ["The answer is 42", "5! apples", "x^2 of $y^3$ and 10^6", "Wow! 7 days!"])
+def test_prose_with_small_formulas_is_no_hazard(text: str) -> None:
+    assert hazards.first(text) == ""
+
+
+def test_repetition_is_told_from_variety() -> None:
+    assert repetition.is_repetitive("1+" * 100)
+    assert not repetition.is_repetitive("1+" * 64)
+    assert not repetition.is_repetitive("".join(chr(33 + index % 90) + str(index) for index in range(60)))

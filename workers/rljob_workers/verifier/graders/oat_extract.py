@@ -1,0 +1,54 @@
+"""Where the rewards `boxed` and `answer_tag` find an answer (graders reference, 8.1). Pure, on capped text.
+
+Correction O3 of mode strict: the tagged answer ends at the first `</answer>` after the last `<answer>`.
+"""
+
+from rljob_workers.verifier.graders import extract
+
+_BOX = r"\boxed"
+_OPEN, _CLOSE = "<answer>", "</answer>"
+_THINK = "</think> <answer>"
+
+
+def boxed(completion: str) -> extract.Found | None:
+    """Return the content of the last box; None, unformatted, without one that closes."""
+    content = last_box(completion[-extract.MAX_SCANNED_CHARS :])
+    return None if content is None else extract.Found(text=content, formatted=True)
+
+
+def tagged(completion: str, *, loose: bool, compat: bool) -> extract.Found | None:
+    """Return what stands between the last answer tags, unboxed; None, unformatted, without the tags.
+
+    An unreadable box inside the tags is an empty, formatted answer.
+    """
+    text = completion[-extract.MAX_SCANNED_CHARS :]
+    opening = _OPEN if loose else _THINK
+    if opening not in text or _CLOSE not in text:
+        return None
+    said = text.rsplit(_OPEN, 1)[1]
+    said = said.replace(_CLOSE, "") if compat else said.split(_CLOSE, 1)[0]
+    if _BOX in said:
+        said = last_box(said) or ""
+    return extract.Found(text=said, formatted=True)
+
+
+def last_box(text: str) -> str | None:
+    r"""Return the content of the last `\boxed{...}`; None if there is none, or it is not closed or has no brace."""
+    start = text.rfind(_BOX)
+    if start < 0:
+        return None
+    rest = text[start + len(_BOX) :].lstrip(" ")
+    if not rest.startswith("{"):
+        return None
+    depth = 0
+    for index, char in enumerate(rest):
+        depth += (char == "{") - (char == "}")
+        if depth == 0:
+            return rest[1:index]
+    return None
+
+
+def ungold(gold: str) -> str:
+    """Return a gold without its box; a box that cannot be read stays text."""
+    content = last_box(gold) if _BOX in gold else None
+    return gold if content is None else content
