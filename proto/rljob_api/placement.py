@@ -56,7 +56,8 @@ class Placement:
     """One job's place. `base_dir` is what relative data and model paths are relative to: the manifest's folder.
 
     `control_address` and `store_address` are host:port as other processes dial them. `kv_cache_bytes` 0 leaves the
-    size to the engine. Raises ValueError if no rollout or verifier is placed.
+    size to the engine. `code_dir` is where the ConfigMap of spec.workflow.code is mounted; empty: its path is relative
+    to base_dir. Raises ValueError if no rollout or verifier is placed.
     """
 
     uid: str
@@ -79,6 +80,7 @@ class Placement:
     export_dir: str
     cache_dir: str
     dump_dir: str
+    code_dir: str = ""
     kv_cache_bytes: int = 0
 
     def __post_init__(self) -> None:

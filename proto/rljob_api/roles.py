@@ -301,6 +301,7 @@ class RolloutConfig(CommonConfig):
     template: str
     workflow: str
     workflow_config: dict[str, object] = Field(default_factory=dict)
+    user_code: str = ""
     group_size: int
     max_groups_in_flight: int
     in_flight_weight_updates: bool

@@ -1,5 +1,7 @@
 """One rollout's config."""
 
+import posixpath
+
 from rljob_api import effective, names, roles
 from rljob_api.job import JobSpec, RLJob
 from rljob_api.placement import Placement, ProcessPlacement
@@ -34,6 +36,7 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         template=spec.data.template,
         workflow=spec.workflow.type,
         workflow_config=dict(spec.workflow.config),
+        user_code=_user_code(spec, placement),
         group_size=spec.algorithm.group_size,
         max_groups_in_flight=_groups_per_replica(spec, num_replicas=len(placement.rollouts)),
         in_flight_weight_updates=effective.in_flight_weight_updates(spec),
@@ -45,6 +48,16 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         seed=spec.seed,
         dump_dir="" if spec.observability.trajectory_dump == "none" else placement.dump_dir,
     )
+
+
+def _user_code(spec: JobSpec, placement: Placement) -> str:
+    """Return the user's file, "" without one. A ConfigMap's key is the file's name."""
+    code = spec.workflow.code
+    if code is None:
+        return ""
+    if code.config_map is not None and placement.code_dir:
+        return posixpath.join(placement.code_dir, posixpath.basename(code.path))
+    return posixpath.normpath(posixpath.join(placement.base_dir, code.path))
 
 
 def _groups_per_replica(spec: JobSpec, *, num_replicas: int) -> int:

@@ -7,7 +7,7 @@ They speak of values that were written: an unset field never breaks a rule by it
 from collections.abc import Callable, Iterator
 
 from rljob_api.job import JobSpec
-from rljob_api.rules import advantages, batch, correction, loss, resource, sampling, warned
+from rljob_api.rules import advantages, batch, code, correction, loss, resource, sampling, warned
 
 Rule = Callable[[JobSpec], Iterator[str]]
 
@@ -53,6 +53,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("storage", resource.one_kind_of_storage),
     ("security", resource.issuer_and_tls),
     ("pod labels", resource.reserved_labels),
+    ("user code", code.file_and_module_agree),
 )
 
 WARNINGS: tuple[Rule, ...] = warned.WARNINGS

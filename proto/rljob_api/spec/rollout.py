@@ -1,18 +1,32 @@
 """`spec.workflow`, `spec.async` and `spec.rollout`: how episodes run and how old they may be."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import FREE, INT32, Config, Decimal, Section, Text, TokenId, one_of
+from rljob_api.spec.base import FREE, INT32, NAME_PATTERN, Config, Decimal, Section, Text, TokenId, one_of
 from rljob_api.spec.pod import PodSpec
 
 WORKFLOWS = ("rlvr", "math_code_single_step", "multi_turn_math")
+
+PythonFile = Annotated[str, Field(min_length=4, max_length=1024, pattern=r"^([^/]*/)*[A-Za-z_][A-Za-z0-9_]*\.py$")]
 
 if TYPE_CHECKING:
     Workflow = str
 else:
     Workflow = one_of(*WORKFLOWS)
+
+
+class CodeSpec(Section):
+    """One Python file of the user: a workflow, an agent, an environment. Its stem is the module in module:Class."""
+
+    path: PythonFile = Field(
+        description="The file, ending in .py; relative to the manifest on one machine. In a cluster: the key, that is"
+        " the file's name, in the ConfigMap."
+    )
+    config_map: Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)] | None = Field(
+        default=None, description="ConfigMap of the job's namespace that holds the file; only read in a cluster."
+    )
 
 
 class WorkflowSpec(Section):
@@ -25,6 +39,7 @@ class WorkflowSpec(Section):
         json_schema_extra=FREE,
         description="Options of the workflow, checked by its own model.",
     )
+    code: CodeSpec | None = Field(default=None, description="The user's own file, for a type that is module:Class.")
 
 
 class AsyncSpec(Section):

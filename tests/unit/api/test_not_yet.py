@@ -15,7 +15,6 @@ UNSERVED: dict[str, tuple[object, str]] = {
     "model.source": ({"path": "/m"}, 'spec.model.source = {"path": "/m"}'),
     "data.template": ("mine:prompt", "spec.data.template = 'mine:prompt'"),
     "data.train.0.format": ("code", "spec.data.train[0].format = 'code'"),
-    "workflow.type": ("mine:Workflow", "spec.workflow.type = 'mine:Workflow'"),
     "workflow.config": ({"layout": "legacy"}, 'spec.workflow.config = {"layout": "legacy"}'),
     "algorithm.advantageEstimator": ("reinforcepp", "spec.algorithm.advantageEstimator = 'reinforcepp'"),
     "algorithm.normalizeAdvantage": (
@@ -42,6 +41,7 @@ def test_value_that_nothing_serves_is_refused_with_what_works(path: str, make_jo
 SERVED: dict[str, object] = {
     "gang": "none",
     "workflow": {"type": "multi_turn_math", "config": {"numTurns": 2}},
+    "workflow.type": "mine:Workflow",
     "data.template": "no",
     "data.train.0.format": "gsm8k",
     "algorithm.advantageEstimator": "liteppo",

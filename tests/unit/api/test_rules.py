@@ -531,6 +531,12 @@ TABLE: dict[str, Row] = {
         "spec.trainer.pod.labels is 'rljob.dev/role'",
         {"trainer.pod.labels": {"example.com/role": "x"}},
     ),
+    "user code without a type that names it": Row(
+        "user code",
+        {"workflow.code": {"path": "mine.py"}},
+        "spec.workflow.code.path is 'mine.py'",
+        {"workflow.code": {"path": "mine.py"}, "workflow.type": "mine:Game"},
+    ),
 }
 
 

@@ -131,7 +131,7 @@ def test_an_unknown_workflow_is_refused(
     model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, problems = check(rollout_config(str(model), tmp_path, workflow="nope"), None, capsys)
-    known = "rlvr, math_code_single_step, multi_turn_math"
+    known = "rlvr, math_code_single_step, multi_turn_math, or module:Class"
     assert (code, problems) == (2, [f"error: spec.workflow.type is 'nope', but must be one of {known}"])
 
 

@@ -5,7 +5,7 @@ import pathlib
 import tempfile
 
 from rljob_api import errors, names, resolve
-from rljob_workers.local import failure_policy, model_memory, prepare
+from rljob_workers.local import failure_policy, model_memory, prepare, user_code
 
 _NO_RUN = "plan"
 
@@ -18,6 +18,8 @@ def plan(path: pathlib.Path, *, output: str) -> int:
     # Values are shown, nothing is started: the run directory is only a placeholder.
     folder = pathlib.Path(tempfile.gettempdir()) / "rljob-plan"
     resolved = prepare.resolve_here(manifest, run_dir=folder, uid=_NO_RUN)
+    if problems := user_code.problems(manifest.job.spec, manifest.folder):
+        raise errors.ManifestError(*problems)
     rows, warnings = resolve.explain(manifest.job, resolved), resolve.warnings(manifest.job)
     memory = model_memory.lines(resolved)
     if output == "json":

@@ -20,6 +20,7 @@ def problems(config: roles.RolloutConfig, sources: Path | None) -> list[str]:
             tokens=tokens,
             template=config.template,
             max_model_len=config.engine.max_model_len,
+            code=config.user_code,
         )
     except errors.ManifestError as error:
         return list(error.problems)

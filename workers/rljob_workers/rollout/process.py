@@ -197,6 +197,7 @@ def _worker(
         tokens=tokens,
         template=config.template,
         max_model_len=config.engine.max_model_len,
+        code=config.user_code,
     )
     runner = groups.GroupRunner(
         generator=door,

@@ -7,7 +7,7 @@ import pydantic
 import pydantic_core
 
 from rljob_api import errors
-from rljob_workers.rollout.episodes import multi_turn, protocols, rlvr, single_step
+from rljob_workers.rollout.episodes import custom, multi_turn, protocols, rlvr, single_step
 
 
 class RlvrConfig(pydantic.BaseModel):
@@ -30,10 +30,20 @@ def make_collector(
     tokens: protocols.Tokens,
     template: str,
     max_model_len: int,
+    code: str = "",
 ) -> protocols.RolloutCollector:
-    """Return the collector of `workflow`. Raises ManifestError that names the field, its value and what there is."""
+    """Return the collector of `workflow`, which may be module:Class; `code` is the user's file.
+
+    Raises ManifestError that names the field, its value and what there is.
+    """
+    if ":" in workflow:
+        return custom.make_collector(
+            workflow, file=code, config=config, tokens=tokens, template=template, max_model_len=max_model_len
+        )
     if workflow not in KNOWN:
-        raise errors.ManifestError(f"spec.workflow.type is '{workflow}', but must be one of {', '.join(KNOWN)}")
+        raise errors.ManifestError(
+            f"spec.workflow.type is '{workflow}', but must be one of {', '.join(KNOWN)}, or module:Class"
+        )
     if "type" in config:
         raise errors.ManifestError("spec.workflow.config.type does not exist; spec.workflow.type names the workflow")
     try:

@@ -1,0 +1,54 @@
+"""The check of user code before a run, by real programs: it answers with file and line."""
+
+import json
+import pathlib
+
+import pytest
+
+from rljob_api.job import JobSpec, load_manifest
+from rljob_workers.local import user_code
+
+GAME = """class Game:
+    def __init__(self, config: dict[str, object]) -> None:
+        pass
+
+    async def arun_episode(
+        self, *, llm_client: object, gconfig: object, task: object, grader: object, seed: int
+    ) -> None:
+        return None
+"""
+
+
+def spec(**workflow: object) -> JobSpec:
+    body = {
+        "maxSteps": 1,
+        "model": {"name": "builtin:smollm2-135m-instruct"},
+        "data": {"train": [{"name": "sums", "path": "sums.jsonl"}]},
+        "verifier": {"rewards": [{"name": "right", "type": "exact"}]},
+        "workflow": workflow or {"type": "game:Game", "code": {"path": "game.py"}},
+    }
+    return load_manifest(
+        json.dumps({"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "job"}, "spec": body})
+    ).spec
+
+
+def test_code_that_fits_has_no_problem(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "game.py").write_text(GAME)
+    assert user_code.problems(spec(), tmp_path) == []
+
+
+def test_an_import_error_is_said_with_file_and_line(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "game.py").write_text("import no_such_module\n" + GAME)
+    (problem,) = user_code.problems(spec(), tmp_path)
+    assert problem.startswith(f"{tmp_path}/game.py:1: ModuleNotFoundError: No module named 'no_such_module'")
+
+
+@pytest.mark.skipif(not user_code.can_check_types(), reason="mypy is not installed")
+def test_a_type_error_is_said_with_file_and_line(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "game.py").write_text(GAME.replace("return None", "seed.append(1)"))
+    (problem,) = user_code.problems(spec(), tmp_path)
+    assert problem == f'{tmp_path}/game.py:8: error: "int" has no attribute "append"'
+
+
+def test_a_built_in_workflow_needs_no_check(tmp_path: pathlib.Path) -> None:
+    assert user_code.problems(spec(type="rlvr"), tmp_path) == []

@@ -1,0 +1,209 @@
+"""A user's own class in one file: its forms, what is wrong with it by file and line, and how it runs."""
+
+import pathlib
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+from rljob_api import errors, types
+from rljob_testing import episodes
+from rljob_testing import rollout as fakes
+from rljob_workers.rollout.episodes import catalog, custom, protocols
+
+EOS = episodes.EOS
+RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "answer": "B"})
+TASK = protocols.Task(record=RECORD, input_ids=(104, 105), prompt_text="hi")
+Write = Callable[[str], str]
+
+GUESSING = """
+    class Guessing:
+        def __init__(self, config):
+            self.tries = config.get("tries", 2)
+
+        async def reset(self, *, seed=None, options=None):
+            self.answer = options["answer"]
+            return options["prompt"], {}
+
+        async def step(self, action):
+            self.tries -= 1
+            right = action == self.answer
+            return "no", float(right), right or not self.tries, False, {}
+
+        async def aclose(self):
+            pass
+"""
+
+
+@pytest.fixture
+def write(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Write:
+    # A module's name is its file's, so each test has its own.
+    path = tmp_path / f"mine_{abs(hash(request.node.nodeid))}.py"
+
+    def written(text: str) -> str:
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+        return str(path)
+
+    return written
+
+
+def make(file: str, name: str, config: dict[str, object] | None = None) -> protocols.RolloutCollector:
+    return catalog.make_collector(
+        workflow=f"{pathlib.Path(file).stem}:{name}",
+        config=config or {},
+        tokens=fakes.FakeTokens(),
+        template="no",
+        max_model_len=64,
+        code=file,
+    )
+
+
+async def run(collector: protocols.RolloutCollector, *answers: tuple[int, ...]) -> types.Trajectory:
+    episode = await collector.arun_episode(
+        llm_client=episodes.FakeModel(*answers),
+        gconfig=types.Sampling(max_tokens=8),
+        task=TASK,
+        grader=episodes.FakeGrader(1.0),
+        seed=1,
+    )
+    assert episode is not None
+    return episode.rows[0]
+
+
+async def test_an_environment_of_the_user_is_answered_by_the_text_agent_in_one_row(write: Write) -> None:
+    row = await run(make(write(GUESSING), "Guessing"), (65, EOS), (66, EOS))
+    assert list(row.tokens) == [*b"hi", 65, EOS, *b"[no]", 66, EOS]
+    assert list(row.turn_ids) == [-1, -1, 0, 0, -1, -1, -1, -1, 1, 1]
+    assert (row.reward, row.num_turns) == (1.0, 2)
+
+
+async def test_the_environment_gets_workflow_config(write: Write) -> None:
+    row = await run(make(write(GUESSING), "Guessing", {"tries": 1}), (65, EOS))
+    assert (row.reward, row.num_turns) == (0.0, 1)
+
+
+async def test_an_answer_without_eos_is_closed_before_the_next_turn(write: Write) -> None:
+    row = await run(make(write(GUESSING), "Guessing"), (65,), (66, EOS))
+    assert list(row.tokens) == [*b"hi", 65, EOS, *b"[no]", 66, EOS]
+    assert list(row.loss_mask)[2:4] == [1, 0]
+
+
+async def test_a_synchronous_gymnasium_environment_runs_too(write: Write) -> None:
+    text = GUESSING.replace("async def", "def").replace("def aclose", "def close")
+    row = await run(make(write(text), "Guessing"), (65, EOS), (66, EOS))
+    assert (row.reward, row.num_turns) == (1.0, 2)
+
+
+async def test_an_agent_of_the_user_acts_in_the_environment_of_the_user(write: Write) -> None:
+    agent = """
+    from rljob_workers.rollout import generation
+    from rljob_workers.rollout.episodes.protocols import AgentOutput
+
+    class Once:
+        def __init__(self, config):
+            self.ids = ()
+
+        async def areset(self):
+            self.ids = ()
+
+        async def aact(self, agent_input):
+            ids = (*self.ids, *map(ord, agent_input.obs))
+            request = generation.GenerationRequest(rid="x", input_ids=ids, sampling=agent_input.gconfig, seed=0)
+            result = await agent_input.llm_client.generate(request)
+            return AgentOutput(action="B", llm_req=request, llm_resp=result)
+    """
+    file = write(textwrap.dedent(agent) + textwrap.dedent(GUESSING))
+    row = await run(make(file, "Guessing", {"agent": f"{pathlib.Path(file).stem}:Once"}), (65, EOS))
+    assert row.reward == 1.0
+
+
+async def test_a_collector_of_the_user_runs_as_it_is_and_none_means_rejected(write: Write) -> None:
+    text = """
+    class Nothing:
+        def __init__(self, config):
+            pass
+
+        async def arun_episode(self, *, llm_client, gconfig, task, grader, seed):
+            return None
+    """
+    collector = make(write(text), "Nothing")
+    assert (
+        await collector.arun_episode(
+            llm_client=episodes.FakeModel(),
+            gconfig=types.Sampling(),
+            task=TASK,
+            grader=episodes.FakeGrader(),
+            seed=1,
+        )
+        is None
+    )
+
+
+def test_a_class_with_its_own_config_model_refuses_wrong_options_by_path(write: Write) -> None:
+    text = """
+    import pydantic
+
+    class Mine:
+        class Config(pydantic.BaseModel):
+            depth: int
+
+        def __init__(self, config):
+            self.depth = config.depth
+
+        async def arun_episode(self, *, llm_client, gconfig, task, grader, seed):
+            return None
+    """
+    with pytest.raises(errors.ManifestError, match=r"^spec\.workflow\.config\.depth is 'deep': "):
+        make(write(text), "Mine", {"depth": "deep"})
+
+
+WRONG: dict[str, tuple[str, str, str]] = {
+    "a syntax error": ("x = 1\ndef f(:\n", "Mine", ":2: SyntaxError: "),
+    "an import that fails": ("import os\nimport no_such_module\n", "Mine", ":2: ModuleNotFoundError: "),
+    "code that raises": ("x = {}\n\ny = x['k']\n", "Mine", ":3: KeyError: 'k' (spec.workflow.type)"),
+    "a name that is not there": ("class Other:\n    pass\n", "Mine", "has no Mine; it defines Other"),
+    "a function": ("def Mine():\n    pass\n", "Mine", "which is function and not a class"),
+    "a class of no form": ("x = 1\nclass Mine:\n    pass\n", "Mine", ":2: class Mine has neither arun_episode("),
+    "an agent without areset": (
+        "class Mine:\n    async def aact(self, agent_input):\n        pass\n",
+        "Mine",
+        ":1: class Mine is an Agent, but has no method areset",
+    ),
+    "a method that is not async": (
+        "class Mine:\n    def arun_episode(self, llm_client, gconfig, task, grader, seed):\n        pass\n",
+        "Mine",
+        ":2: Mine.arun_episode must be an async function",
+    ),
+    "a method without a parameter": (
+        "class Mine:\n    async def arun_episode(self, *, llm_client, gconfig, task, grader):\n        pass\n",
+        "Mine",
+        ":2: Mine.arun_episode must take seed by name",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_with_a_file_is_said_with_its_place(case: str, write: Write) -> None:
+    text, name, said = WRONG[case]
+    file = write(text)
+    with pytest.raises(errors.ManifestError) as refused:
+        custom.check(f"{pathlib.Path(file).stem}:{name}", file=file, config={})
+    assert file in str(refused.value) or case == "a function"
+    assert said in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.ManifestError, match=r"spec\.workflow\.code\.path: there is no file .*nowhere\.py"):
+        custom.check("nowhere:Mine", file=str(tmp_path / "nowhere.py"), config={})
+
+
+def test_a_module_that_is_not_installed_says_what_to_do() -> None:
+    with pytest.raises(errors.ManifestError, match=r"name its file in spec\.workflow\.code\.path, or install it"):
+        custom.check("no_such_package.flow:Mine", file="", config={})
+
+
+def test_a_file_named_like_a_loaded_module_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "json.py"
+    path.write_text("class Mine:\n    pass\n")
+    with pytest.raises(errors.ManifestError, match="has the name of a module that is loaded already"):
+        custom.check("json:Mine", file=str(path), config={})

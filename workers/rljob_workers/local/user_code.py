@@ -1,0 +1,59 @@
+"""A user's own file before anything starts: does it import, has its class the right form, do its types fit?
+
+Both looks are programs of their own with a time limit: neither the module nor the type checker enters this process.
+"""
+
+import importlib.util
+import json
+import pathlib
+import posixpath
+import subprocess
+import sys
+
+from rljob_api.job import JobSpec
+
+_LIMIT_S = 120.0
+_ERROR = "error: "
+
+
+def problems(spec: JobSpec, folder: pathlib.Path) -> list[str]:
+    """Return one sentence per problem, with file and line; relative paths are below `folder`."""
+    if ":" not in spec.workflow.type:
+        return []
+    code = spec.workflow.code
+    path = "" if code is None else posixpath.normpath(posixpath.join(folder, code.path))
+    config = json.dumps(dict(spec.workflow.config))
+    module = "rljob_workers.rollout.code_check"
+    found = _lines([sys.executable, "-m", module, path, spec.workflow.type, config], folder)
+    if found or not path:
+        return found
+    return type_errors(path, folder)
+
+
+def can_check_types() -> bool:
+    """Return whether mypy is installed: it is no part of the base."""
+    return importlib.util.find_spec("mypy") is not None
+
+
+def type_errors(path: str, folder: pathlib.Path) -> list[str]:
+    """Return what mypy says of a file, `file:line: sentence` each; nothing without mypy."""
+    if not can_check_types():
+        return []
+    options = ["--follow-imports=silent", "--ignore-missing-imports", "--show-absolute-path", "--no-error-summary"]
+    return _lines([sys.executable, "-m", "mypy", *options, "--hide-error-codes", "--config-file=", path], folder)
+
+
+def _lines(command: list[str], folder: pathlib.Path) -> list[str]:
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=_LIMIT_S, check=False, cwd=folder, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return [f"the check of spec.workflow.code did not end within {_LIMIT_S:.0f} s"]
+    if ended.returncode == 0:
+        return []
+    output = (ended.stderr + ended.stdout).splitlines()
+    found = [line.removeprefix(_ERROR) for line in output if _ERROR in line]
+    return found or [
+        f"the check of spec.workflow.code ended with exit code {ended.returncode}: {' '.join(output[-3:])}"
+    ]

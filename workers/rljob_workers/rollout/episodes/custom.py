@@ -1,0 +1,112 @@
+"""From a user's class to a collector: `workflow.type: module:Class`, in any form of `forms.py`."""
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import pydantic
+
+from rljob_api import errors
+from rljob_workers.rollout.episodes import agent_loop, forms, gym_env, protocols, single_step, text_agent, user_code
+
+TYPE_FIELD = "spec.workflow.type"
+AGENT = "agent"
+AGENT_FIELD = f"spec.workflow.config.{AGENT}"
+Make = Callable[[object], object]
+AnyAgent = protocols.Agent[object, object]
+AnyEnvironment = protocols.Environment[object, object]
+
+
+def check(reference: str, *, file: str, config: Mapping[str, object]) -> None:
+    """Import what a manifest names and look at its form. Raises ManifestError with file and line."""
+    _class(reference, file=file, field=TYPE_FIELD)
+    if AGENT in config:
+        _agent_class(config[AGENT], file=file)
+
+
+def make_collector(
+    reference: str,
+    *,
+    file: str,
+    config: Mapping[str, object],
+    tokens: protocols.Tokens,
+    template: str,
+    max_model_len: int,
+) -> protocols.RolloutCollector:
+    """Return the collector of a user's class. Raises ManifestError with field, or file and line, and remedy.
+
+    A collector runs as it is; an agent acts in the environment of math_code_single_step; an environment is acted in by
+    `config.agent`, else by the built-in text agent. Classes are made with their config alone.
+    """
+    made, form = _class(reference, file=file, field=TYPE_FIELD)
+    if form is forms.Form.COLLECTOR:
+        collector: protocols.RolloutCollector = made(_options(made, config))  # type: ignore[assignment]  # by its form
+        return collector
+    own = {key: value for key, value in config.items() if key != AGENT}
+    options = _options(made, own)
+    if form is forms.Form.AGENT:
+        _refuse_agent(config)
+        return _loop(lambda: made(options), lambda grader: _math(grader), max_model_len)
+    adapt: Callable[[object], AnyEnvironment] = _as_is if form is forms.Form.ENVIRONMENT else gym_env.adapted
+    if AGENT in config:
+        agent = _agent_class(config[AGENT], file=file)
+        return _loop(lambda: agent({}), lambda _: adapt(made(options)), max_model_len)
+    return _loop(
+        lambda: text_agent.TextAgent(tokens=tokens, template=template), lambda _: adapt(made(options)), max_model_len
+    )
+
+
+def _loop(
+    make_agent: Callable[[], object],
+    make_environment: Callable[[protocols.Grader], AnyEnvironment],
+    max_model_len: int,
+) -> protocols.RolloutCollector:
+    return agent_loop.AgentCollector(
+        # What an agent reads and an environment takes is the user's affair; the loop only carries it.
+        make_agent=lambda: cast("AnyAgent", make_agent()),
+        make_environment=make_environment,
+        max_model_len=max_model_len,
+    )
+
+
+def _as_is(made: object) -> AnyEnvironment:
+    return cast("AnyEnvironment", made)
+
+
+def _math(grader: protocols.Grader) -> AnyEnvironment:
+    return cast("AnyEnvironment", single_step.MathCodeEnvironment(grader=grader))
+
+
+def _class(reference: str, *, file: str, field: str) -> tuple[Make, forms.Form]:
+    found = user_code.load(reference, file=file, field=field)
+    form = forms.form_of(found, reference=reference, field=field)
+    return cast("Make", found), form
+
+
+def _agent_class(reference: object, *, file: str) -> Make:
+    if not isinstance(reference, str) or ":" not in reference:
+        raise errors.ManifestError(f"{AGENT_FIELD} is {reference!r}, but must be module:Class")
+    made, form = _class(reference, file=file, field=AGENT_FIELD)
+    if form is not forms.Form.AGENT:
+        raise errors.ManifestError(f"{AGENT_FIELD} is '{reference}', which is an {form} and not an Agent")
+    return made
+
+
+def _refuse_agent(config: Mapping[str, object]) -> None:
+    if AGENT in config:
+        raise errors.ManifestError(f"{AGENT_FIELD} belongs to an environment, but spec.workflow.type names an agent")
+
+
+def _options(made: Make, config: Mapping[str, object]) -> object:
+    """Return the config as the class's own pydantic model `Config`, if it has one, else as it was written."""
+    model = getattr(made, "Config", None)
+    if not (isinstance(model, type) and issubclass(model, pydantic.BaseModel)):
+        return dict(config)
+    try:
+        return model.model_validate(dict(config))
+    except pydantic.ValidationError as error:
+        raise errors.ManifestError(
+            *(
+                f"spec.workflow.config.{'.'.join(map(str, problem['loc']))} is {problem['input']!r}: {problem['msg']}"
+                for problem in error.errors()
+            )
+        ) from error
