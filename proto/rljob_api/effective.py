@@ -34,10 +34,32 @@ REWARD_PRESETS: dict[str, roles.NormalizeConfig] = {
 }
 
 
+# 5.1 again: those that normalise over tokens as well.
+WHITENING_ESTIMATORS = ("reinforcepp", "reinforceppBaseline", "ppo")
+
+
 def normalize_reward(spec: JobSpec) -> roles.NormalizeConfig:
     """Return the block that was written, else the estimator's preset."""
     written = spec.algorithm.normalize_reward
     return REWARD_PRESETS[spec.algorithm.advantage_estimator] if written is None else _normalize(written)
+
+
+def normalize_advantage(spec: JobSpec) -> roles.NormalizeConfig | None:
+    """Return the block that was written, else the estimator's preset; None where nothing would change."""
+    written = spec.algorithm.normalize_advantage
+    if written is not None:
+        chosen = _normalize(written)
+        return None if chosen.mean == chosen.std == "none" else chosen
+    whitened = spec.algorithm.advantage_estimator in WHITENING_ESTIMATORS
+    return roles.NormalizeConfig(mean="batch", std="batch") if whitened else None
+
+
+def returns(spec: JobSpec) -> roles.ReturnsConfig | None:
+    """Return what makes advantages of tokens from rewards of rows; None where every token gets its row's value."""
+    gamma, normalize = optional_number(spec.algorithm.gae.gamma), normalize_advantage(spec)
+    if gamma in (None, 1.0) and normalize is None and not kl_in_reward(spec):
+        return None
+    return roles.ReturnsConfig(gamma=1.0 if gamma is None else gamma, normalize=normalize)
 
 
 def _normalize(block: NormalizeSpec) -> roles.NormalizeConfig:
@@ -136,6 +158,16 @@ def kl_placement(spec: JobSpec) -> str:
     return spec.algorithm.loss.kl_placement or "loss"
 
 
+def kl_estimator(spec: JobSpec) -> str:
+    """Return the KL estimator: k3 in the loss, k1 in the reward."""
+    return spec.algorithm.loss.kl_estimator or ("k1" if kl_placement(spec) == "reward" else "k3")
+
+
+def kl_in_reward(spec: JobSpec) -> bool:
+    """Return whether rewards of tokens hold a KL term."""
+    return number(spec.algorithm.loss.kl_coef) > 0 and kl_placement(spec) == "reward"
+
+
 def correction(spec: JobSpec) -> roles.CorrectionConfig | None:
     """Return the rollout correction: token, truncate, ratio, high 2; None with `behaviour`, where the weight is 1."""
     written = spec.algorithm.loss.rollout_correction
@@ -145,9 +177,16 @@ def correction(spec: JobSpec) -> roles.CorrectionConfig | None:
 
 
 def train_zero_advantage(spec: JobSpec) -> bool:
-    """Return whether rows without advantage are computed: an entropy term or a mean weight needs them."""
+    """Return whether rows without advantage are computed: an entropy or KL term or a statistic needs them."""
+    loss = spec.algorithm.loss
+    return number(loss.entropy_coef) != 0 or number(loss.kl_coef) > 0 or train_masked(spec)
+
+
+def train_masked(spec: JobSpec) -> bool:
+    """Return whether rows of maskTruncated are computed: statistics over tokens count all that were sampled."""
     written = spec.algorithm.loss.rollout_correction
-    return number(spec.algorithm.loss.entropy_coef) != 0 or (written is not None and written.batch_normalize)
+    normalized = written is not None and written.batch_normalize
+    return normalized or spec.algorithm.loss.m2_threshold is not None or normalize_advantage(spec) is not None
 
 
 def _correction(block: CorrectionSpec) -> roles.CorrectionConfig:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from rljob_api import fields, sentences
 from rljob_api.job import JobSpec
-from rljob_api.spec.base import number
+from rljob_api.spec.algorithm import NormalizeSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,16 +25,17 @@ def _empty(value: object) -> bool:
     return not value
 
 
-def _zero(value: object) -> bool:
-    return isinstance(value, str) and number(value) <= 0
-
-
 def _one_row(value: object) -> bool:
     """One row per episode; a row per turn and rewards shaped by the workflow are not served."""
     config = value if isinstance(value, dict) else {}
     return config.get("layout", "concat") == "concat" and not {"rewardScale", "rewardBias", "legacyFeedback"} & {
         *config
     }
+
+
+def _over_the_batch(value: object) -> bool:
+    """Groups may be cut over ranks; statistics of their tokens are not served."""
+    return value is None or (isinstance(value, NormalizeSpec) and "group" not in (value.mean, value.std))
 
 
 def _among(*names: str | None) -> Callable[[object], bool]:
@@ -47,31 +48,27 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="resumeFrom", served=_unset, works="a restarted run goes on from its own checkpoint"),
     Unserved(path="model.source", served=_unset, works="a hub id, a folder or a builtin model in spec.model.name"),
     Unserved(path="model.lora", served=_unset, works="training all weights"),
-    Unserved(path="model.reference", served=_unset, works="klCoef 0"),
     Unserved(path="data.template", served=_among("chat", "qwen_math", "r1", "no"), works="chat, qwen_math, r1, no"),
     Unserved(path="data.train[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
     Unserved(path="evaluation.suites[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
     Unserved(path="workflow.config", served=_one_row, works="layout concat without rewardScale, rewardBias"),
     Unserved(
         path="algorithm.advantageEstimator",
-        served=_among("grpo", "drgrpo", "rloo", "liteppo"),
-        works="grpo, drgrpo, rloo, liteppo",
+        served=_among("grpo", "drgrpo", "rloo", "liteppo", "reinforcepp", "reinforceppBaseline"),
+        works="grpo, drgrpo, rloo, liteppo, reinforcepp, reinforceppBaseline",
     ),
-    Unserved(path="algorithm.normalizeAdvantage", served=_unset, works="normalizeReward"),
-    Unserved(path="algorithm.gae.gamma", served=_unset, works="row-level estimators, which do not discount"),
-    Unserved(path="algorithm.gae.lambda", served=_unset, works="row-level estimators, which do not discount"),
-    Unserved(path="algorithm.gae.unit", served=_unset, works="row-level estimators, which do not discount"),
-    Unserved(
-        path="algorithm.gae.bootstrapTruncated", served=_unset, works="row-level estimators, which have no critic"
-    ),
+    Unserved(path="algorithm.normalizeAdvantage", served=_over_the_batch, works="levels batch and none"),
+    Unserved(path="algorithm.gae.lambda", served=_unset, works="estimators without a critic"),
+    Unserved(path="algorithm.gae.unit", served=_among(None, "token"), works="token"),
+    Unserved(path="algorithm.gae.bootstrapTruncated", served=_unset, works="estimators without a critic"),
     Unserved(path="algorithm.critic", served=_unset, works="estimators without a critic"),
-    Unserved(path="algorithm.loss.m2Threshold", served=_unset, works="rolloutCorrection"),
-    Unserved(path="algorithm.loss.klCoef", served=_zero, works="0"),
     Unserved(path="async.onStale", served=_among(None, "drop"), works="drop"),
     Unserved(path="rollout.autoscaling", served=_unset, works="a fixed number of replicas"),
     Unserved(
         path="verifier.rewards[].type",
-        served=_among("exact", "math", "reasoning_gym", "gsm8k", "clevr_count_70k", "areal-math", "boxed", "answer_tag"),
+        served=_among(
+            "exact", "math", "reasoning_gym", "gsm8k", "clevr_count_70k", "areal-math", "boxed", "answer_tag"
+        ),
         works="exact, math, reasoning_gym, gsm8k, clevr_count_70k, areal-math, boxed, answer_tag",
     ),
     Unserved(path="verifier.isolation", served=_among("sandbox", "none"), works="sandbox, none"),

@@ -170,18 +170,33 @@ class LossConfig(_Frozen):
     proximal: Literal["recompute", "reuse", "loglinear", "behaviour"] = "recompute"
     aggregation: Literal["tokenMean", "sequenceMean", "constant"] = "tokenMean"
     constant_denominator: float
+    kl_coef: float = 0.0
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    kl_placement: Literal["loss", "reward"] = "loss"
     entropy_coef: float = 0.0
+    m2_threshold: float | None = None
     correction: CorrectionConfig | None = CorrectionConfig()
     temperature: float = 1.0
+
+
+class ReturnsConfig(_Frozen):
+    """From one reward per row to the advantages of its tokens, algorithms reference 5.1 and 5.2; the trainer's part.
+
+    normalize is over the sampled tokens of the step; None leaves them as they are.
+    """
+
+    gamma: float = 1.0
+    normalize: NormalizeConfig | None = None
 
 
 class AlgorithmConfig(_Frozen):
     """What the coordinator needs to turn rewards into advantages and groups into batches.
 
     train_zero_advantage: rows without advantage go to the trainer too, for terms besides the policy loss.
+    train_masked: rows of maskTruncated go there too, for statistics over all sampled tokens.
     """
 
-    advantage_estimator: Literal["grpo", "drgrpo", "rloo", "liteppo"] = "grpo"
+    advantage_estimator: Literal["grpo", "drgrpo", "rloo", "liteppo", "reinforcepp", "reinforceppBaseline"] = "grpo"
     group_size: int
     prompts_per_step: int
     minibatches: int = 1
@@ -190,6 +205,7 @@ class AlgorithmConfig(_Frozen):
     normalize_reward: NormalizeConfig
     filter: FilterConfig
     train_zero_advantage: bool = False
+    train_masked: bool = False
 
 
 class AsyncConfig(_Frozen):
@@ -376,7 +392,10 @@ class CheckpointConfig(_Frozen):
 
 
 class TrainerConfig(CommonConfig):
-    """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks."""
+    """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks.
+
+    reference: the frozen model of the KL term. returns None: a batch's advantages come ready for every token.
+    """
 
     kind: Literal["trainer"] = "trainer"
     coordinator_address: str
@@ -391,6 +410,8 @@ class TrainerConfig(CommonConfig):
     max_steps: int
     seed: int
     loss: LossConfig
+    reference: ModelConfig | None = None
+    returns: ReturnsConfig | None = None
     minibatches: int
     epochs: int
     optimizer: OptimizerConfig

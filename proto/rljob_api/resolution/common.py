@@ -33,6 +33,21 @@ def model_config(spec: JobSpec, placement: Placement) -> roles.ModelConfig:
     )
 
 
+def reference_config(spec: JobSpec, placement: Placement) -> roles.ModelConfig | None:
+    """Return the frozen model of the KL term, or None."""
+    reference = spec.model.reference
+    if reference is None:
+        return None
+    return roles.ModelConfig(
+        name=reference.name,
+        revision=reference.revision or "",
+        dtype=spec.model.dtype,
+        trust_remote_code=spec.model.trust_remote_code,
+        path="" if reference.name.startswith(BUILTIN) else _model_path(reference.name, placement.base_dir),
+        cache_dir=placement.cache_dir,
+    )
+
+
 def _model_path(name: str, base_dir: str) -> str:
     """Return a folder as an absolute path; anything that does not look like one is a hub id."""
     is_folder = name.startswith(("/", "./", "../"))

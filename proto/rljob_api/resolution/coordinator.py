@@ -67,6 +67,7 @@ def _algorithm(spec: JobSpec) -> roles.AlgorithmConfig:
         normalize_reward=effective.normalize_reward(spec),
         filter=_filter(spec),
         train_zero_advantage=effective.train_zero_advantage(spec),
+        train_masked=effective.train_masked(spec),
     )
 
 

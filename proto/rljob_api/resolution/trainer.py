@@ -3,7 +3,7 @@
 from rljob_api import effective, names, roles
 from rljob_api.job import JobSpec, RLJob
 from rljob_api.placement import Placement
-from rljob_api.resolution.common import identity, model_config
+from rljob_api.resolution.common import identity, model_config, reference_config
 from rljob_api.spec.base import number, optional_number
 
 
@@ -32,6 +32,8 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         max_steps=spec.max_steps,
         seed=spec.seed,
         loss=_loss(spec),
+        reference=reference_config(spec, placement),
+        returns=effective.returns(spec),
         minibatches=spec.algorithm.minibatches,
         epochs=spec.algorithm.epochs,
         optimizer=_optimizer(spec),
@@ -60,7 +62,11 @@ def _loss(spec: JobSpec) -> roles.LossConfig:
             "proximal": effective.proximal(spec),
             "aggregation": effective.aggregation(spec),
             "constant_denominator": effective.constant_denominator(spec),
+            "kl_coef": number(loss.kl_coef),
+            "kl_estimator": effective.kl_estimator(spec),
+            "kl_placement": effective.kl_placement(spec),
             "entropy_coef": number(loss.entropy_coef),
+            "m2_threshold": optional_number(loss.m2_threshold),
             "correction": effective.correction(spec),
             "temperature": number(spec.rollout.sampling.temperature),
         }

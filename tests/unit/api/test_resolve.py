@@ -26,12 +26,13 @@ def resolved(job: RLJob) -> resolve.ResolvedJob:
 
 
 def test_all_problems_are_raised_at_once(make_job: MakeJob) -> None:
-    job = make_job({"algorithm.groupSize": 1, "algorithm.loss.klCoef": "0.1", "rollout.engine.maxModelLen": 100})
+    written: dict[str, object] = {"algorithm.groupSize": 1, "algorithm.loss.klCoef": "0.1"}
+    job = make_job({**written, "rollout.engine.maxModelLen": 100, "resumeFrom": {"job": "old"}})
     with pytest.raises(errors.ManifestError) as caught:
         resolved(job)
     begins = [sentence.split(" is ")[0] for sentence in caught.value.problems]
     assert begins[:3] == ["spec.algorithm.loss.klCoef", "spec.algorithm.groupSize", "spec.rollout.engine.maxModelLen"]
-    assert caught.value.problems[3].startswith("not supported yet: spec.algorithm.loss.klCoef = '0.1'")
+    assert caught.value.problems[3].startswith("not supported yet: spec.resumeFrom = ")
 
 
 def test_rows_that_do_not_divide_among_processes_are_refused(make_job: MakeJob) -> None:
@@ -295,3 +296,45 @@ def test_quantity_in_bytes(quantity: str, expected: int) -> None:
 def test_rows_without_advantage_are_trained_only_where_another_term_needs_them(make_job: MakeJob) -> None:
     plain, entropy = make_job({}), make_job({"algorithm.loss.entropyCoef": "0.01"})
     assert [resolved(job).coordinator.algorithm.train_zero_advantage for job in (plain, entropy)] == [False, True]
+
+
+REFERENCE = {"model.reference": {"name": "builtin:smollm2-135m-instruct"}, "algorithm.loss.klCoef": "0.01"}
+
+
+def test_a_kl_term_brings_its_reference_model_to_the_trainer_and_rows_without_advantage_too(make_job: MakeJob) -> None:
+    with_kl, without = resolved(make_job(REFERENCE)), resolved(make_job())
+    assert with_kl.trainer.reference is not None
+    assert with_kl.trainer.reference.name == "builtin:smollm2-135m-instruct"
+    assert (with_kl.trainer.loss.kl_coef, with_kl.trainer.loss.kl_estimator) == (0.01, "k3")
+    assert with_kl.trainer.returns is None
+    assert with_kl.coordinator.algorithm.train_zero_advantage
+    assert without.trainer.reference is None
+    assert without.trainer.loss.kl_coef == 0.0
+
+
+def test_kl_in_the_reward_takes_k1_and_makes_the_trainer_compute_returns(make_job: MakeJob) -> None:
+    trainer = resolved(make_job(REFERENCE | {"algorithm.loss.klPlacement": "reward"})).trainer
+    assert trainer.loss.kl_estimator == "k1"
+    assert trainer.returns == roles.ReturnsConfig(gamma=1.0, normalize=None)
+
+
+@pytest.mark.parametrize(("estimator", "mean"), [("reinforcepp", "none"), ("reinforceppBaseline", "group")])
+def test_reinforcepp_whitens_tokens_over_the_step_and_its_baseline_is_the_group(
+    make_job: MakeJob, estimator: str, mean: str
+) -> None:
+    config = resolved(make_job({"algorithm.advantageEstimator": estimator, "algorithm.gae.gamma": "0.9"}))
+    assert config.trainer.returns == roles.ReturnsConfig(
+        gamma=0.9, normalize=roles.NormalizeConfig(mean="batch", std="batch")
+    )
+    assert (config.coordinator.algorithm.normalize_reward.mean, config.coordinator.algorithm.normalize_reward.std) == (
+        mean,
+        "none",
+    )
+    assert config.coordinator.algorithm.train_zero_advantage
+    assert config.coordinator.algorithm.train_masked
+
+
+def test_m2po_needs_all_sampled_tokens(make_job: MakeJob) -> None:
+    config = resolved(make_job({"algorithm.loss.m2Threshold": "0.04"}))
+    assert config.trainer.loss.m2_threshold == 0.04
+    assert config.coordinator.algorithm.train_masked

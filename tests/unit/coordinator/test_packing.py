@@ -277,3 +277,10 @@ def test_rows_without_advantage_are_kept_where_an_entropy_term_needs_them() -> N
     kept = dataclasses.replace(shape(), keep_zero_advantage=True)
     packed = packing.pack(rows, step=1, shape=kept)
     assert sorted(header.row for batch in packed.micro_batches[0] for header in batch.rows) == [0, 2]
+
+
+def test_masked_rows_are_kept_where_statistics_over_tokens_need_them() -> None:
+    rows = [sample(row=0, advantage=0.0), sample(row=1, masked=True), sample(row=2)]
+    kept = dataclasses.replace(shape(), keep_masked=True)
+    packed = packing.pack(rows, step=1, shape=kept)
+    assert sorted(header.row for batch in packed.micro_batches[0] for header in batch.rows) == [1, 2]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import roles
@@ -117,6 +117,7 @@ def test_mean_weight_is_over_tokens_or_over_rows() -> None:
     assert correction.mean_weight_terms(found, rows, roles.CorrectionConfig(level="sequence")) == (4.0, 2.0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-25.0, 25.0), min_size=1, max_size=20), st.floats(0.1, 0.9), st.floats(1.1, 9.0))
 def test_truncated_weights_never_leave_their_bounds(log_rho: list[float], low: float, high: float) -> None:
     config = roles.CorrectionConfig(mode="truncate", low=low, high=high)
@@ -125,6 +126,7 @@ def test_truncated_weights_never_leave_their_bounds(log_rho: list[float], low: f
     assert float(found.weights.max()) <= high * (1 + 1e-6)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=12))
 def test_k3_is_never_negative(log_rho: list[float]) -> None:
     assert float(correction.k3(torch.tensor(log_rho, dtype=torch.float64)).min()) >= -1e-12

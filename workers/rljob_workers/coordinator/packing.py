@@ -4,7 +4,7 @@ Rows are permuted by hash(seed, step, epoch) and cut into minibatches whose row 
 minibatch nothing is cut, so groups stay whole. Inside a minibatch rows form blocks (`blocks.py`), blocks go to the rank
 with the fewest tokens, largest first, and fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
 numerator (masked, or all advantages exactly 0) are left out of the micro-batches and stay in the denominators, which
-count all rows on all ranks before any of this. With an entropy bonus or normalised weights the latter are kept.
+count all rows on all ranks before any of this. Terms and statistics over all sampled tokens keep the one or the other.
 """
 
 import array
@@ -36,6 +36,7 @@ class Shape:
     world_size: int
     max_tokens: int
     keep_zero_advantage: bool = False
+    keep_masked: bool = False
 
 
 def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Packed:
@@ -63,14 +64,14 @@ def cut(
     return [permuted[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
-def is_active(row: types.TrainSample, *, keep_zero_advantage: bool) -> bool:
-    """Return whether the row adds anything to a loss numerator."""
-    return not row.masked and (keep_zero_advantage or any(row.advantages))
+def is_active(row: types.TrainSample, *, shape: Shape) -> bool:
+    """Return whether the row adds anything to a loss numerator, or to statistics that its trainer takes."""
+    return shape.keep_masked if row.masked else shape.keep_zero_advantage or any(row.advantages)
 
 
 def distribute(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[list[list[Block]]]:
     """Return, for each rank, its micro-batches as lists of blocks."""
-    active = [row for row in rows if is_active(row, keep_zero_advantage=shape.keep_zero_advantage)]
+    active = [row for row in rows if is_active(row, shape=shape)]
     blocks = blocks_module.make_blocks(active, max_tokens=shape.max_tokens)
     blocks = _enough_for_all(blocks, shape.world_size)
     return [_fill(share, shape.max_tokens) for share in _balance(blocks, shape.world_size)]

@@ -83,6 +83,7 @@ class Training:
                 world_size=config.world_size,
                 max_tokens=config.max_tokens_per_micro_batch,
                 keep_zero_advantage=config.algorithm.train_zero_advantage,
+                keep_masked=config.algorithm.train_masked,
             ),
         )
         frozen = batches.FrozenStep(

@@ -20,7 +20,7 @@ from rljob_workers.models import builtin
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
-from rljob_workers.trainer import checkpoint, engine, export, feed, learner, metering, publish, saving, train
+from rljob_workers.trainer import checkpoint, engine, export, feed, learner, metering, publish, reference, saving, train
 from rljob_workers.transport import batches, image, weights
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class _Loaded:
     model_dir: pathlib.Path
     found: checkpoint.Checkpoint | None
     initial_state_hash: str
+    reference: reference.Reference | None
 
     @property
     def step(self) -> int:
@@ -88,7 +89,14 @@ def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
     exporter = export.ImageExporter(
         layout=image.layout_from_safetensors(model_dir), visit=built.visit, writes=built.rank == 0
     )
-    return _Loaded(engine=built, exporter=exporter, model_dir=model_dir, found=found, initial_state_hash=initial_hash)
+    return _Loaded(
+        engine=built,
+        exporter=exporter,
+        model_dir=model_dir,
+        found=found,
+        initial_state_hash=initial_hash,
+        reference=reference.load(config, device),
+    )
 
 
 def _build(
@@ -183,6 +191,7 @@ def _loop(
     clock, progress = clocks.SystemClock(), loaded.found.progress if loaded.found else None
     steps = learner.Learner(
         engine=loaded.engine,
+        reference=loaded.reference,
         config=config,
         clock=clock,
         updates_applied=progress.updates_applied if progress else 0,

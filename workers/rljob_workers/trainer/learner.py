@@ -16,7 +16,7 @@ import torch
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import batch as batches
-from rljob_workers.trainer import correction, loss, schedule, stats
+from rljob_workers.trainer import loss, preparation, schedule, stats
 
 Stat = names.StepStat
 # So many updates in a row without a finite gradient are no accident.
@@ -71,15 +71,6 @@ class Learned:
 
 
 @dataclasses.dataclass(slots=True)
-class _Work:
-    """One micro-batch of the step. `idle`: it only keeps collectives in step."""
-
-    tensors: batches.BatchTensors
-    idle: bool
-    proximal: torch.Tensor | None = None
-
-
-@dataclasses.dataclass(slots=True)
 class _Measured:
     tally: stats.Tally
     outcomes: list[UpdateOutcome] = dataclasses.field(default_factory=list)
@@ -97,13 +88,15 @@ class Learner:
         self,
         *,
         engine: PolicyEngine,
+        reference: preparation.Reference | None = None,
         config: roles.TrainerConfig,
         clock: clocks.Clock,
         updates_applied: int = 0,
         skipped_in_a_row: int = 0,
     ) -> None:
-        """Continue after `updates_applied` updates."""
+        """Continue after `updates_applied` updates. `reference`: the frozen model of the KL term."""
         self._engine, self._config, self._clock = engine, config, clock
+        self._reference = reference
         self.updates_applied, self.skipped_in_a_row = updates_applied, skipped_in_a_row
 
     def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> Learned:
@@ -114,48 +107,34 @@ class Learner:
         work = self._lay_out(micro_batches, updates)
         measured = _Measured(stats.Tally(self._engine.device))
         started = self._clock.monotonic()
-        mean_weight = self._score_proximal(work) if self._needs_proximal(updates) else 1.0
+        mean_weight = preparation.prepare(work, self._engine, self._reference, self._config)
         measured.proximal_s = self._clock.monotonic() - started
         for update in range(updates):
             self._update(update, work[update], header, mean_weight, measured)
         return self._report(header, measured)
 
-    def _lay_out(self, micro_batches: Sequence[types.MicroBatch], updates: int) -> list[list[_Work]]:
+    def _lay_out(self, micro_batches: Sequence[types.MicroBatch], updates: int) -> list[list[preparation.Work]]:
         """Return the work of each update, of equal length on all ranks and never empty."""
-        work: list[list[_Work]] = [[] for _ in range(updates)]
+        work: list[list[preparation.Work]] = [[] for _ in range(updates)]
         for micro_batch in micro_batches:
             if not 0 <= micro_batch.update < updates:
                 raise errors.WireError(f"a micro-batch belongs to update {micro_batch.update} of {updates}")
-            work[micro_batch.update].append(_Work(batches.to_tensors(micro_batch, self._engine.device), idle=False))
+            work[micro_batch.update].append(
+                preparation.Work(batches.to_tensors(micro_batch, self._engine.device), idle=False)
+            )
         most = self._engine.largest([float(len(part)) for part in work])
         for update, part in enumerate(work):
             idle = batches.to_tensors(batches.idle_batch(update), self._engine.device)
-            part.extend(_Work(idle, idle=True) for _ in range(max(1, int(most[update])) - len(part)))
+            part.extend(preparation.Work(idle, idle=True) for _ in range(max(1, int(most[update])) - len(part)))
         return work
 
-    def _needs_proximal(self, updates: int) -> bool:
-        # With one update the training forward itself is prox; batchNormalize needs all weights before the first loss.
-        config = self._config.loss
-        moving = config.proximal == "recompute" and config.type != "reinforce" and updates > 1
-        normalized = config.correction is not None and config.correction.batch_normalize
-        return moving or (normalized and config.proximal in ("recompute", "reuse"))
-
-    def _score_proximal(self, work: list[list[_Work]]) -> float:
-        """Fill in prox before the first update; return the mean weight of the step for batchNormalize, else 1."""
-        for part in work:
-            for item in part:
-                item.proximal = self._engine.score(item.tensors)
-        config = self._config.loss.correction
-        if config is None or not config.batch_normalize:
-            return 1.0
-        # Later epochs hold the same rows once more.
-        first_epoch = [item for part in work[: self._config.minibatches] for item in part if not item.idle]
-        terms = [_weight_terms(item, config) for item in first_epoch]
-        total, count = self._engine.total([sum(term[0] for term in terms), sum(term[1] for term in terms)])
-        return total / count if total > 0 else 1.0
-
     def _update(
-        self, update: int, part: list[_Work], header: types.BatchHeader, mean_weight: float, measured: _Measured
+        self,
+        update: int,
+        part: list[preparation.Work],
+        header: types.BatchHeader,
+        mean_weight: float,
+        measured: _Measured,
     ) -> None:
         started = self._clock.monotonic()
         for item in part:
@@ -174,7 +153,7 @@ class Learner:
         self._count(outcome)
 
     def _accumulate(
-        self, update: int, item: _Work, header: types.BatchHeader, mean_weight: float, measured: _Measured
+        self, update: int, item: preparation.Work, header: types.BatchHeader, mean_weight: float, measured: _Measured
     ) -> None:
         logprobs, entropies = self._engine.forward(item.tensors)
         if item.idle:
@@ -193,6 +172,8 @@ class Learner:
                 minibatch=header.minibatches[update],
                 trainer_version=header.trainer_version,
                 proximal=item.proximal,
+                reference=item.reference,
+                kept=item.kept,
                 mean_weight=mean_weight,
             ),
             self._config.loss,
@@ -246,6 +227,7 @@ class Learner:
             masked={
                 "correction": totals[stats.Sum.CORRECTION_MASKED] / tokens,
                 "truncated": totals[stats.Sum.TRUNCATED_MASKED] / tokens,
+                "m2po": stats.m2_share(totals),
             },
         )
 
@@ -254,10 +236,3 @@ class Learner:
         if config.aggregation == "tokenMean":
             return float(minibatch.num_tokens)
         return minibatch.num_rows * (config.constant_denominator if config.aggregation == "constant" else 1.0)
-
-
-def _weight_terms(item: _Work, config: roles.CorrectionConfig) -> tuple[float, float]:
-    assert item.proximal is not None, "prox comes before weights"
-    rows = correction.Rows(item.tensors.row_index, item.tensors.row_tokens)
-    corrected = correction.correct(item.proximal, item.tensors.behave, rows, config)
-    return correction.mean_weight_terms(corrected, rows, config)

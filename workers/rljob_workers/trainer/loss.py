@@ -1,6 +1,6 @@
 """The policy loss: pure, one micro-batch at a time, exact under any split.
 
-    L = aggregate(w * l) - entropyCoef * H
+    L = aggregate(w * l) + [klPlacement loss] klCoef * aggregate(k) - entropyCoef * H
     l from surrogates.py by `loss.type`,  w from correction.py (behave -> prox), detached
 
 Sources: decoupled PPO arXiv 2110.00641 and AReaL arXiv 2505.24298;
@@ -14,7 +14,7 @@ import dataclasses
 import torch
 
 from rljob_api import roles, types
-from rljob_workers.trainer import correction, stats, surrogates
+from rljob_workers.trainer import correction, reference_kl, stats, surrogates
 from rljob_workers.trainer.stats import Peak, Sum
 
 
@@ -23,8 +23,9 @@ class LossInputs:
     """Of one micro-batch. logprobs, entropies [N]: of theta, with gradient; the rest has none.
 
     behave, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
-    step's first update, or None to derive it. trainer_version: V, completed steps before this one. mean_weight:
-    divisor of batchNormalize, 1.0 without.
+    step's first update, or None to derive it. reference [N]: logprobs of the reference model, None without a KL term.
+    kept [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. mean_weight: divisor
+    of batchNormalize, 1.0 without.
     """
 
     logprobs: torch.Tensor
@@ -38,6 +39,8 @@ class LossInputs:
     minibatch: types.Minibatch
     trainer_version: int
     proximal: torch.Tensor | None = None
+    reference: torch.Tensor | None = None
+    kept: torch.Tensor | None = None
     mean_weight: float = 1.0
 
 
@@ -57,11 +60,22 @@ def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
     weights = corrected.weights / inputs.mean_weight
     surrogate = surrogates.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
-    numerators = torch.where(corrected.kept & trained, weights * surrogate.losses, torch.zeros_like(weights))
-    loss = (numerators * token_shares(inputs, config)).sum()
+    close = torch.ones_like(trained) if inputs.kept is None else inputs.kept
+    kept = corrected.kept & close & trained
+    numerators = torch.where(kept, weights * surrogate.losses, torch.zeros_like(weights))
+    shares = token_shares(inputs, config)
+    loss = (numerators * shares).sum()
+    if inputs.reference is not None:
+        k = reference_kl.estimate(inputs.logprobs, inputs.reference, config.kl_estimator)
+        if config.kl_placement == "loss":
+            # Rejection and w are about the surrogate; the distance to the reference holds for every trained token.
+            loss = loss + config.kl_coef * (k * shares * trained).sum()
     if config.entropy_coef:
         loss = loss - config.entropy_coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
     tally = _tally(inputs, surrogate, proximal, rows, weights, corrected.kept, trained, loss, config)
+    tally.sums[Sum.M2_MASKED] = (~close & corrected.kept & trained).sum()
+    if inputs.reference is not None:
+        tally.put({Sum.REF_TOKENS: trained.sum(), Sum.REF_KL: (k.detach() * trained).double().sum()}, {})
     return LossOutputs(loss, tally)
 
 

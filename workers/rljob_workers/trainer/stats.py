@@ -42,6 +42,9 @@ class Sum(enum.IntEnum):
     CLIP_HIGH = 20
     CLIP_DUAL = 21
     NONFINITE = 22
+    REF_TOKENS = 23
+    REF_KL = 24
+    M2_MASKED = 25
 
 
 class Peak(enum.IntEnum):
@@ -94,12 +97,12 @@ def report(sums: Sequence[float], peaks: Sequence[float], minibatches: Sequence[
     }
     stats |= _means(sums, Sum.UPDATE_TOKENS, _UPDATE_MEANS)
     stats |= _means(sums, Sum.TOKENS, _TOKEN_MEANS) | _means(sums, Sum.ROWS, _ROW_MEANS)
-    stats |= _means(sums, Sum.MISMATCH_TOKENS, _MISMATCH_MEANS)
+    stats |= _means(sums, Sum.MISMATCH_TOKENS, _MISMATCH_MEANS) | _means(sums, Sum.REF_TOKENS, _REFERENCE_MEANS)
     if Stat.BEHAVE_CHI2_TOKEN in stats:
         stats[Stat.BEHAVE_CHI2_TOKEN] -= 1.0
         stats[Stat.BEHAVE_ESS] = effective_sample_share(sums)
         masked = sums[Sum.CORRECTION_MASKED] + sums[Sum.TRUNCATED_MASKED]
-        stats[Stat.MASKED_RATIO] = masked / sums[Sum.TOKENS]
+        stats[Stat.MASKED_RATIO] = masked / sums[Sum.TOKENS] + m2_share(sums)
     return stats
 
 
@@ -123,9 +126,16 @@ _MISMATCH_MEANS = {
     Stat.MULT_PROB_ERROR: Sum.MISMATCH_EXP_ABS,
 }
 
+_REFERENCE_MEANS = {Stat.REF_KL: Sum.REF_KL}
+
 
 def _means(sums: Sequence[float], count: Sum, which: Mapping[Stat, Sum]) -> dict[Stat, float]:
     return {stat: sums[index] / sums[count] for stat, index in which.items()} if sums[count] > 0 else {}
+
+
+def m2_share(sums: Sequence[float]) -> float:
+    """Return the share of tokens that M2PO alone leaves out; it is counted in every epoch, each cut anew."""
+    return sums[Sum.M2_MASKED] / sums[Sum.UPDATE_TOKENS] if sums[Sum.UPDATE_TOKENS] > 0 else 0.0
 
 
 def effective_sample_share(sums: Sequence[float]) -> float:

@@ -1,0 +1,158 @@
+"""What is known before the first update, over an engine and a reference that answer with fixed numbers."""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from rljob_api import roles
+from rljob_testing import trainer_makers as makers
+from rljob_workers.trainer import batch, preparation
+
+CPU = torch.device("cpu")
+PLUS_PLUS = roles.ReturnsConfig(normalize=roles.NormalizeConfig(mean="batch", std="batch", eps=0.0))
+
+
+class FakeModel:
+    """Every log-probability is `logprob`; counts its forwards."""
+
+    def __init__(self, logprob: float = -1.0) -> None:
+        self.logprob, self.scored = logprob, 0
+
+    def score(self, tensors: batch.BatchTensors) -> torch.Tensor:
+        self.scored += 1
+        return torch.full((len(tensors.targets),), self.logprob)
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+
+def row(reward: float, tokens: int, *, behave: float = -1.0, masked: bool = False) -> makers.Row:
+    return makers.Row(
+        prompt=(1,),
+        sampled=(2,) * tokens,
+        behave=(behave,) * tokens,
+        advantages=(reward,) * tokens,
+        version_steps=(0,) * tokens,
+        masked=masked,
+    )
+
+
+def work_of(*updates: Sequence[Sequence[makers.Row]]) -> list[list[preparation.Work]]:
+    """Each update lists its micro-batches, each of them rows."""
+    return [
+        [
+            preparation.Work(batch.to_tensors(makers.pack([rows], shared=False, update=update), CPU), idle=False)
+            for rows in parts
+        ]
+        for update, parts in enumerate(updates)
+    ]
+
+
+def config(
+    loss: roles.LossConfig | None = None,
+    *,
+    returns: roles.ReturnsConfig | None = None,
+    minibatches: int = 1,
+    epochs: int = 1,
+) -> roles.TrainerConfig:
+    made = makers.make_trainer_config(pathlib.Path("/nowhere"), loss=loss, minibatches=minibatches, epochs=epochs)
+    return made.model_copy(update={"returns": returns})
+
+
+def advantages(work: Sequence[Sequence[preparation.Work]]) -> list[list[float]]:
+    return [item.tensors.advantages.tolist() for part in work for item in part]
+
+
+def test_the_default_asks_for_no_forward_and_changes_nothing() -> None:
+    engine, work = FakeModel(), work_of([[row(0.5, 2)]])
+    before = work[0][0].tensors
+    assert preparation.prepare(work, engine, None, config()) == 1.0
+    assert engine.scored == 0
+    assert work[0][0].tensors is before
+    assert work[0][0].kept is None
+
+
+def test_reinforcepp_whitens_over_the_tokens_of_all_micro_batches() -> None:
+    work = work_of([[row(1.0, 1)], [row(-1.0, 3)]])
+    preparation.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS))
+    assert advantages(work) == [[pytest.approx(1.5)], [pytest.approx(-0.5)] * 3]
+
+
+def test_rows_without_reward_and_masked_ones_count_in_the_statistics() -> None:
+    """Tokens [1, 0, 0, -1]: mean 0, sigma sqrt(2 / 3)."""
+    work = work_of([[row(1.0, 1), row(0.0, 2), row(-1.0, 1, masked=True)]])
+    preparation.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS))
+    assert advantages(work) == [pytest.approx([1.224745, 0.0, 0.0, -1.224745])]
+
+
+def test_whitening_is_over_the_step_and_not_over_each_minibatch() -> None:
+    whole, cut = work_of([[row(1.0, 1), row(-1.0, 3)]]), work_of([[row(1.0, 1)]], [[row(-1.0, 3)]])
+    preparation.prepare(whole, FakeModel(), None, config(returns=PLUS_PLUS))
+    preparation.prepare(cut, FakeModel(), None, config(returns=PLUS_PLUS, minibatches=2))
+    assert list(itertools.chain(*advantages(cut))) == list(itertools.chain(*advantages(whole)))
+
+
+def test_a_second_epoch_gets_the_same_advantages_and_is_not_counted() -> None:
+    once, twice = work_of([[row(1.0, 1), row(-1.0, 3)]]), work_of([[row(1.0, 1), row(-1.0, 3)]], [[row(-1.0, 3)]])
+    preparation.prepare(once, FakeModel(), None, config(returns=PLUS_PLUS))
+    preparation.prepare(twice, FakeModel(), None, config(returns=PLUS_PLUS, epochs=2))
+    assert advantages(twice) == [advantages(once)[0], advantages(once)[0][1:]]
+
+
+def test_a_discount_counts_sampled_tokens_back_from_the_end_of_the_row() -> None:
+    work = work_of([[row(1.0, 3), row(2.0, 1)]])
+    preparation.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5)))
+    assert advantages(work) == [[0.25, 0.5, 1.0, 2.0]]
+
+
+def kl_config(**changes: object) -> roles.LossConfig:
+    return roles.LossConfig.model_validate(
+        {"constant_denominator": 8.0, "kl_coef": 0.1, "kl_estimator": "k1", "kl_placement": "reward", **changes}
+    )
+
+
+def test_kl_in_the_reward_is_that_of_prox_and_reaches_earlier_tokens() -> None:
+    """d = -1 - -1.5 = 0.5 on each of three tokens: 1 - 0.15, 1 - 0.10, 1 - 0.05."""
+    engine, reference = FakeModel(-1.0), FakeModel(-1.5)
+    work = work_of([[row(1.0, 3, behave=-9.0)]])
+    preparation.prepare(work, engine, reference, config(kl_config(), returns=roles.ReturnsConfig()))
+    assert advantages(work) == [pytest.approx([0.85, 0.9, 0.95])]
+    assert (engine.scored, reference.scored) == (1, 1)
+
+
+def test_under_behaviour_the_engine_s_policy_is_compared_with_the_reference() -> None:
+    engine, reference = FakeModel(-7.0), FakeModel(-1.5)
+    work = work_of([[row(1.0, 2, behave=-1.0)]])
+    chosen = kl_config(proximal="behaviour", correction=None)
+    preparation.prepare(work, engine, reference, config(chosen, returns=roles.ReturnsConfig()))
+    assert advantages(work) == [pytest.approx([0.9, 0.95])]
+    assert engine.scored == 0
+
+
+def test_kl_in_the_loss_asks_the_reference_once_per_micro_batch_and_the_policy_not_at_all() -> None:
+    engine, reference = FakeModel(), FakeModel(-1.5)
+    work = work_of([[row(1.0, 2)], [row(1.0, 1)]])
+    work[0].append(dataclasses.replace(work[0][0], idle=True))
+    preparation.prepare(work, engine, reference, config(kl_config(kl_placement="loss", kl_estimator="k3")))
+    assert (engine.scored, reference.scored) == (0, 2)
+    assert work[0][1].reference is not None
+    assert work[0][1].reference.tolist() == [-1.5]
+    assert work[0][2].reference is None
+
+
+def test_m2po_drops_tokens_over_the_whole_minibatch_whatever_the_split() -> None:
+    """Squares of behave + 1 against the threshold: .01, .04, .25, .0025."""
+    rows = [row(1.0, 1, behave=behave) for behave in (-1.1, -1.2, -1.5, -1.05)]
+    loss = roles.LossConfig(constant_denominator=8.0, m2_threshold=0.04)
+    for parts in ([rows], [[each] for each in rows], [rows[:1], rows[1:]]):
+        engine, work = FakeModel(-1.0), work_of(parts)
+        preparation.prepare(work, engine, None, config(loss))
+        kept = [item.kept.tolist() for part in work for item in part if item.kept is not None]
+        assert list(itertools.chain(*kept)) == [True, True, False, True]
