@@ -6,6 +6,7 @@ Structural, bounded everywhere and without floats, so that the cost of its CEL r
 
 import json
 import pathlib
+import re
 from collections.abc import Sequence
 
 import yaml
@@ -14,6 +15,7 @@ from pydantic import JsonValue
 from rljob_api import crd_rules, crd_schema, names
 from rljob_api.job import JobSpec
 from rljob_api.job_status import JobStatus
+from rljob_api.spec.base import DECIMAL_PATTERN
 
 MAX_JSON_BYTES = 240_000
 ROOT = pathlib.Path(__file__).parents[2]
@@ -94,13 +96,18 @@ def root_schema() -> dict[str, JsonValue]:
         "properties": {
             "apiVersion": {"type": "string", "description": "Version of this schema."},
             "kind": {"type": "string", "description": "Kind of the object."},
-            "metadata": {"type": "object"},
+            "metadata": {"type": "object", "properties": {"name": _object_name()}},
             "spec": crd_schema.structural(JobSpec),
             "status": {**crd_schema.structural(JobStatus), "default": {"conditions": _initial_conditions()}},
         },
     }
     crd_rules.attach(schema)
     return schema
+
+
+def _object_name() -> dict[str, JsonValue]:
+    """Return the schema of metadata.name: without a length the cost of a rule about it has no bound."""
+    return {"type": "string", "maxLength": 253, "description": "Name, which a rule of this schema shortens."}
 
 
 def _initial_conditions() -> list[JsonValue]:
@@ -121,6 +128,15 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _quoted(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    """Quote what another YAML reader takes for a number: PyYAML's own resolver misses 1e-6."""
+    style = '"' if re.match(DECIMAL_PATTERN, value) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _quoted)
+
+
 def text() -> str:
     """Return the committed form. Raises ValueError if it outgrew what client-side apply can carry."""
     definition = crd()
@@ -129,7 +145,12 @@ def text() -> str:
         raise ValueError(
             f"the CRD has {size} bytes as JSON, but may have at most {MAX_JSON_BYTES}: shorten descriptions"
         )
-    return HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+    return HEADER + dumped(definition)
+
+
+def dumped(document: dict[str, JsonValue]) -> str:
+    """Return a document as YAML in the committed form."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 def copies() -> list[pathlib.Path]:

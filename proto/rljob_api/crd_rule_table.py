@@ -49,9 +49,9 @@ ACROSS_SECTIONS = (
         rule="self.algorithm.promptsPerStep * self.algorithm.groupSize"
         " % (self.trainer.nodes * self.trainer.processesPerNode) == 0",
         message="promptsPerStep x groupSize must be divisible by trainer.nodes x processesPerNode",
-        values="'promptsPerStep x groupSize = ' + string(self.algorithm.promptsPerStep * self.algorithm.groupSize)"
-        " + ' cannot be divided among ' + string(self.trainer.nodes * self.trainer.processesPerNode)"
-        " + ' trainer processes; change one of them'",
+        values="'promptsPerStep x groupSize = %d cannot be divided among %d trainer processes; change one of them'"
+        ".format([self.algorithm.promptsPerStep * self.algorithm.groupSize,"
+        " self.trainer.nodes * self.trainer.processesPerNode])",
     ),
     CelRule(
         at="spec",

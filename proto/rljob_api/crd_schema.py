@@ -89,10 +89,11 @@ def _fill_object(node: Schema, merged: Schema, defs: Schema) -> None:
 
 
 def _set_default(node: Schema, merged: Schema) -> None:
-    """Keep defaults of scalars; an object defaults to {} so that its own defaults are filled in."""
+    """Keep defaults; an object's is written in full, for its rules read it before the API server would fill it in."""
     default = merged.get("default")
     if "properties" in node and "default" in merged and default is not None:
-        node["default"] = {}
+        children = cast(dict[str, Schema], node["properties"])
+        node["default"] = {key: child["default"] for key, child in children.items() if "default" in child}
     elif default not in (None, [], {}):
         node["default"] = default
 

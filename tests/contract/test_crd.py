@@ -107,9 +107,22 @@ def test_defaults_satisfy_their_own_schema(schema: Node) -> None:
             assert default in node.get("enum", [default]), path
         if isinstance(default, int) and not isinstance(default, bool):
             assert node["minimum"] <= default <= node["maximum"], path
-        if default == {}:
-            missing = [key for key in node.get("required", []) if "default" not in node["properties"][key]]
+        if isinstance(default, dict):
+            missing = [key for key in node.get("required", []) if key not in default]
             assert not missing, f"{path} defaults to an object without {missing}"
+
+
+def test_default_of_an_object_is_written_in_full(schema: Node) -> None:
+    """The API server runs the rules of an object on its default alone, before it fills in nested defaults."""
+    for path, node in nodes(schema["properties"]["spec"]):
+        if isinstance(node.get("default"), dict):
+            children = node["properties"].items()
+            assert node["default"] == {key: child["default"] for key, child in children if "default" in child}, path
+
+
+@pytest.mark.parametrize("text", ["1e-6", "1e-5", "0", "0.2", "1.0", "2.5E+3"])
+def test_decimal_strings_are_quoted_for_yaml_readers_that_see_numbers(text: str) -> None:
+    assert crd.dumped({"default": text}) == f'default: "{text}"\n'
 
 
 def test_scale_paths_exist_and_replicas_are_never_missing(schema: Node) -> None:
@@ -118,7 +131,7 @@ def test_scale_paths_exist_and_replicas_are_never_missing(schema: Node) -> None:
         assert crd_rules.node_at(schema, str(path).removeprefix("."))
     rollout = crd_rules.node_at(schema, "spec.rollout")
     replicas = crd_rules.node_at(schema, "spec.rollout.replicas")
-    assert (rollout["default"], replicas["default"], replicas["minimum"]) == ({}, 1, 1)
+    assert (rollout["default"]["replicas"], replicas["default"], replicas["minimum"]) == (1, 1, 1)
 
 
 def test_columns_and_selectable_fields_exist(schema: Node) -> None:
