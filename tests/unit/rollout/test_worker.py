@@ -203,6 +203,34 @@ async def test_heartbeats_renew_all_held_leases_every_second() -> None:
     await rig.end()
 
 
+async def test_a_version_that_is_served_is_reported_at_once() -> None:
+    rig = Rig()
+    await rig.go(1.5)
+    beats = len(rig.work.beats)
+    rig.order(load=1)
+    # The heartbeat of second 2 says what to load; the one that reports it does not wait for second 3.
+    await rig.go(1.0)
+    assert [beat["version"] for beat in rig.work.beats[beats:]] == [0, 1]
+    syncs = rig.work.beats[-1]["syncs"]
+    assert isinstance(syncs, tuple)
+    assert len(syncs) == 1
+    await rig.end()
+
+
+async def test_a_report_that_found_no_answer_is_repeated_at_the_usual_pace() -> None:
+    rig = Rig()
+    await rig.go(1.5)
+    rig.order(load=1)
+    rig.work.faults["heartbeat"] = [None, *[errors.UnavailableError("down")] * 3]
+    await rig.go(3.0)
+    # Second 2 brings the order, its news fails at once, then at seconds 3 and 4.
+    assert rig.work.faults["heartbeat"] == []
+    assert [beat["version"] for beat in rig.work.beats][-2:] == [0, 0]
+    await rig.go(1.0)
+    assert rig.work.beats[-1]["version"] == 1
+    await rig.end()
+
+
 async def test_load_reports_tokens_groups_and_waits() -> None:
     rig = Rig(token_s=1.0)
     rig.work.queue = [fakes.make_lease("a")]

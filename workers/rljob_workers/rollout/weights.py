@@ -87,7 +87,7 @@ class WeightReceiver:
         self._served = Served(version=stager.initial.version, step=0)
         self._target = self._served.version
         self._newest_step, self._started = 0, False
-        self._wake, self._changed = asyncio.Event(), asyncio.Event()
+        self._wake, self._changed, self._news = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._syncs: list[types.WeightSync] = []
         self._sync_seconds: list[float] = []
 
@@ -124,6 +124,12 @@ class WeightReceiver:
     def delivered(self, count: int) -> None:
         """Forget the `count` oldest reports."""
         del self._syncs[:count]
+        if not self._syncs:
+            self._news.clear()
+
+    async def reported(self) -> None:
+        """Return once there is a report that no heartbeat has delivered."""
+        await self._news.wait()
 
     def want(self, version: types.VersionId) -> None:
         """Ask for `version`; returns at once. Also looks whether the engine lives."""
@@ -329,6 +335,7 @@ class WeightReceiver:
 
     def _report(self, sync: types.WeightSync) -> None:
         self._syncs = [*self._syncs[-(_KEPT_SYNCS - 1) :], sync]
+        self._news.set()
 
     def _move(self, event: Event) -> None:
         self._state = receiver_states.after(self._state, event)

@@ -216,10 +216,18 @@ class RolloutWorker:
 
     async def _heartbeats(self, every_s: float) -> None:
         while True:
-            await self._beat_once()
-            await self._parts.clock.sleep(every_s)
+            answered = await self._beat_once()
+            rest = asyncio.ensure_future(self._parts.clock.sleep(every_s))
+            # The coordinator admits new groups when it hears that a version is served: that news does not wait.
+            news = [asyncio.ensure_future(self._parts.receiver.reported())] if answered else []
+            try:
+                await asyncio.wait({rest, *news}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for waiting in (rest, *news):
+                    waiting.cancel()
 
-    async def _beat_once(self) -> None:
+    async def _beat_once(self) -> bool:
+        """Report and obey; False if there was no answer to obey."""
         receiver, session = self._parts.receiver, self._registered
         load = self._parts.report.observe(num_groups=len(self._held))
         syncs = receiver.syncs
@@ -234,12 +242,13 @@ class RolloutWorker:
             )
         except errors.FencedError:
             await self._again(session)
-            return
+            return False
         except errors.UnavailableError as error:
             logger.warning("heartbeat unanswered: %s", error, extra={"error_class": error.name})
-            return
+            return False
         receiver.delivered(len(syncs))
         self._obey(order)
+        return True
 
     def _obey(self, order: types.HeartbeatOrder) -> None:
         # Hopeless generation ends before a new version is taken: it would only be frozen and resumed in vain.
