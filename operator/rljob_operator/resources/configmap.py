@@ -3,7 +3,7 @@
 import json
 
 from rljob_api import names
-from rljob_operator.resources.inputs import Inputs, Manifest, labels, metadata
+from rljob_operator.resources.inputs import Inputs, Manifest, first_config, labels, metadata
 
 
 def config_map(inputs: Inputs) -> Manifest:
@@ -11,9 +11,7 @@ def config_map(inputs: Inputs) -> Manifest:
     name = f"{inputs.job.metadata.name}-config"
     own = labels(inputs, names.Role.COORDINATOR)
     del own["app.kubernetes.io/component"], own["rljob.dev/role"]
-    configs = inputs.configs
-    firsts = (configs.coordinator, configs.rollouts[0], configs.verifiers[0], configs.trainer)
-    data = {f"{config.role}.json": config.model_dump_json(indent=1) for config in firsts}
+    data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in names.Role}
     images = {str(role): image for role, image in sorted(inputs.images.items())}
     return {
         "apiVersion": "v1",

@@ -2,28 +2,83 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Literal
 
-from rljob_api import names
+from rljob_api import names, roles
 from rljob_api.job import RLJob
 from rljob_api.resolved import ResolvedJob
+from rljob_api.spec.pod import PodSpec
 
 Manifest = dict[str, object]
 MANAGED_BY = "rljob-operator"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Egress:
+    """Addresses outside the cluster that pods may reach: a block, what of it stays closed, and TCP ports."""
+
+    cidr: str
+    excluded: tuple[str, ...] = ()
+    ports: tuple[int, ...] = (443,)
+
+
+# Hubs and object stores. Link-local stays closed: it is where clouds hand out a node's identity.
+DEFAULT_EGRESS = (Egress(cidr="0.0.0.0/0", excluded=("169.254.0.0/16",)), Egress(cidr="::/0", excluded=("fe80::/10",)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the operator was installed with. `metrics_namespaces` are labels of namespaces whose pods may scrape.
+
+    An empty `operator_namespace` admits no operator to a coordinator's status.
+    """
+
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    egress: tuple[Egress, ...] = DEFAULT_EGRESS
+    metrics_namespaces: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    operator_namespace: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """A job, its resolved configs and the pinned image of each role."""
+    """A job, its resolved configs, the pinned image of each role and the operator's settings.
+
+    `templates` holds, for each role with a podTemplateRef, the `template` of that core/v1 PodTemplate.
+    """
 
     job: RLJob
     configs: ResolvedJob
     images: Mapping[names.Role, str]
+    settings: Settings = Settings()
+    templates: Mapping[names.Role, Mapping[str, object]] = dataclasses.field(default_factory=dict)
 
 
 def child_name(inputs: Inputs, role: names.Role, attempt: int | None = None) -> str:
     """Return `<job>-<role>`, with the attempt behind it for a trainer Job."""
     name = f"{inputs.job.metadata.name}-{role}"
     return name if attempt is None else f"{name}-{attempt}"
+
+
+def first_config(inputs: Inputs, role: names.Role) -> roles.CommonConfig:
+    """Return the config that all pods of a role share."""
+    configs = inputs.configs
+    return {
+        names.Role.COORDINATOR: configs.coordinator,
+        names.Role.ROLLOUT: configs.rollouts[0],
+        names.Role.VERIFIER: configs.verifiers[0],
+        names.Role.TRAINER: configs.trainer,
+    }[role]
+
+
+def pod_of(inputs: Inputs, role: names.Role) -> PodSpec:
+    """Return the pod settings that a manifest gives a role."""
+    spec = inputs.job.spec
+    return {
+        names.Role.COORDINATOR: spec.coordinator.pod,
+        names.Role.ROLLOUT: spec.rollout.pod,
+        names.Role.VERIFIER: spec.verifier.pod,
+        names.Role.TRAINER: spec.trainer.pod,
+    }[role]
 
 
 def selector(inputs: Inputs, role: names.Role) -> dict[str, str]:

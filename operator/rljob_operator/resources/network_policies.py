@@ -1,12 +1,23 @@
 """Who may talk to whom: one NetworkPolicy a role, the table of section 14 of the operator's reference.
 
-Peers are selected by the job's uid. Egress to hubs and metrics ingress need operator settings and are not made here.
+Peers are selected by the job's uid, so that two jobs of a namespace cannot reach each other.
 """
 
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names
-from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, selector
+from rljob_operator.resources import container
+from rljob_operator.resources.inputs import (
+    MANAGED_BY,
+    Egress,
+    Inputs,
+    Manifest,
+    child_name,
+    first_config,
+    labels,
+    metadata,
+    selector,
+)
 
 _C, _R, _V, _T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
 CALLERS: Mapping[names.Role, Sequence[names.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,)}
@@ -16,8 +27,10 @@ _DNS: Manifest = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP",
 
 
 def network_policy(inputs: Inputs, role: names.Role) -> Manifest:
-    """Return a role's policy: both directions are closed but for its peers; only the verifier goes without DNS."""
-    egress: list[Manifest] = [] if role is _V else [dict(_DNS)]
+    """Return a role's policy. The verifier reaches nothing at all, not even DNS."""
+    egress: list[Manifest] = []
+    if role is not _V:
+        egress += [dict(_DNS), *(_outside(block) for block in inputs.settings.egress)]
     if CALLED[role]:
         egress.append({"to": _peers(inputs, CALLED[role])})
     return {
@@ -27,10 +40,43 @@ def network_policy(inputs: Inputs, role: names.Role) -> Manifest:
         "spec": {
             "podSelector": {"matchLabels": selector(inputs, role)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": _peers(inputs, CALLERS[role])}],
+            "ingress": _ingress(inputs, role),
             "egress": egress,
         },
     }
+
+
+def _ingress(inputs: Inputs, role: names.Role) -> list[Manifest]:
+    rules: list[Manifest] = [_called_by_peers(inputs, role)]
+    settings, config = inputs.settings, first_config(inputs, role)
+    # Empty labels match every namespace: metrics and probes carry no data of the job.
+    scraped = [{"namespaceSelector": {"matchLabels": dict(settings.metrics_namespaces)}}]
+    rules.append({"from": scraped, "ports": [_tcp(config.health_port)]})
+    if role is _C and settings.operator_namespace:
+        operator = {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.operator_namespace}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": MANAGED_BY}},
+        }
+        rules.append({"from": [operator], "ports": [_tcp(inputs.configs.coordinator.control_port)]})
+    return rules
+
+
+def _called_by_peers(inputs: Inputs, role: names.Role) -> Manifest:
+    """Return the rule for peers: all ports among trainers, whose collectives choose theirs; else the gRPC ports."""
+    rule: Manifest = {"from": _peers(inputs, CALLERS[role])}
+    ports = [port for port in container.ports(first_config(inputs, role)) if port["name"] != "health"]
+    return rule if role is _T or not ports else {**rule, "ports": [_tcp(port["containerPort"]) for port in ports]}
+
+
+def _outside(block: Egress) -> Manifest:
+    address: Manifest = {"cidr": block.cidr}
+    if block.excluded:
+        address["except"] = list(block.excluded)
+    return {"to": [{"ipBlock": address}], "ports": [_tcp(port) for port in block.ports]}
+
+
+def _tcp(port: object) -> Manifest:
+    return {"protocol": "TCP", "port": port}
 
 
 def _peers(inputs: Inputs, roles: Sequence[names.Role]) -> list[Manifest]:

@@ -28,7 +28,7 @@ def _resolved(job: RLJob) -> resolve.ResolvedJob:
 
 def _peers(rule: object) -> list[str]:
     assert isinstance(rule, list)
-    return [peer["podSelector"]["matchLabels"]["rljob.dev/role"] for peer in rule]
+    return [peer["podSelector"]["matchLabels"]["rljob.dev/role"] for peer in rule if "rljob.dev/role" in str(peer)]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_role_reaches_and_is_reached_by_its_peers_alone(
 ) -> None:
     spec = network_policies.network_policy(given, role)["spec"]
     assert isinstance(spec, dict)
-    assert _peers(spec["ingress"][0]["from"]) == callers
+    assert [name for rule in spec["ingress"] for name in _peers(rule["from"])] == callers
     assert [name for rule in spec["egress"] for name in _peers(rule.get("to", []))] == called
 
 
@@ -53,7 +53,9 @@ def test_every_policy_but_the_verifiers_admits_dns_on_both_protocols(given: inpu
     for role in names.Role:
         spec = network_policies.network_policy(given, role)["spec"]
         assert isinstance(spec, dict)
-        ports = [(port["protocol"], port["port"]) for rule in spec["egress"] for port in rule.get("ports", [])]
+        ports = [
+            (port["protocol"], port["port"]) for rule in spec["egress"] if "to" not in rule for port in rule["ports"]
+        ]
         assert ports == ([] if role is V else [("UDP", 53), ("TCP", 53)])
 
 

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import pydantic
 
 from rljob_api import errors, names, roles
-from rljob_workers.runtime import logs
+from rljob_workers.runtime import logs, pod_fields
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,10 @@ class Invocation(Generic[ConfigT]):
 def parse(
     config_type: type[ConfigT], *, program: str, about: str, argv: Sequence[str] | None = None
 ) -> Invocation[ConfigT]:
-    """Read `--config role.json`. Ends the process with exit code 78 and a sentence per problem if it is no good."""
+    """Read `--config role.json` and what RLJOB_* variables say of this pod.
+
+    Ends the process with exit code 78 and a sentence per problem if the file is no good.
+    """
     parser = argparse.ArgumentParser(prog=program, description=about)
     parser.add_argument("--config", required=True, type=pathlib.Path, help="the role's resolved config, JSON")
     parser.add_argument("--check", action="store_true", help="check inputs, print one problem a line, start nothing")
@@ -52,7 +55,7 @@ def parse(
     )
     arguments = parser.parse_args(argv)
     return Invocation(
-        config=read_config(config_type, arguments.config),
+        config=pod_fields.apply(read_config(config_type, arguments.config), os.environ),
         config_path=arguments.config,
         check=arguments.check,
         sources=arguments.sources,

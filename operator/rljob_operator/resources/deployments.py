@@ -1,0 +1,63 @@
+"""Rollouts and verifiers: a Deployment each, which replaces lost pods by itself."""
+
+from rljob_api import names
+from rljob_operator.resources import container, folders, pod_template, resources_of, storage
+from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, pod_of, selector
+
+VERIFIER_STOP_S = 10
+CACHE_SIZE = "256Gi"
+SHM_SIZE = "1Gi"
+# Pods that drain hold their GPUs: a Deployment may not be called stuck before a start could have ended.
+_PROGRESS_EXTRA_S = 60
+
+
+def rollout(inputs: Inputs, *, replicas: int) -> Manifest:
+    """Return the rollout Deployment. No surge: there are no spare GPUs."""
+    role, spec = names.Role.ROLLOUT, inputs.job.spec
+    own = container.Own(
+        resources=resources_of.as_written(spec.rollout.pod.resources.requests, spec.rollout.pod.resources.limits),
+        volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
+        mounts=({"name": storage.VOLUME, "mountPath": folders.STATE}, *model_mounts()),
+        stop_s=spec.rollout.drain_seconds,
+    )
+    deadline = spec.startup_deadline_seconds + spec.rollout.drain_seconds + _PROGRESS_EXTRA_S
+    return _deployment(inputs, role, own, replicas=replicas, deadline_s=deadline)
+
+
+def verifier(inputs: Inputs, *, replicas: int) -> Manifest:
+    """Return the verifier Deployment: requests equal to limits, nothing but its config and scratch."""
+    own = container.Own(resources=resources_of.of_verifier(inputs), stop_s=VERIFIER_STOP_S)
+    deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
+    return _deployment(inputs, names.Role.VERIFIER, own, replicas=replicas, deadline_s=deadline)
+
+
+def model_volumes(inputs: Inputs, role: names.Role) -> tuple[Manifest, ...]:
+    """Return what a role needs that holds a model: a cache of converted or downloaded ones, and shared memory."""
+    shm = pod_of(inputs, role).shm_size or SHM_SIZE
+    return (
+        {"name": "rljob-cache", "emptyDir": {"sizeLimit": CACHE_SIZE}},
+        {"name": "rljob-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},
+    )
+
+
+def model_mounts() -> tuple[Manifest, ...]:
+    """Return where they appear."""
+    return (
+        {"name": "rljob-cache", "mountPath": folders.CACHE},
+        {"name": "rljob-shm", "mountPath": folders.SHARED_MEMORY},
+    )
+
+
+def _deployment(inputs: Inputs, role: names.Role, own: container.Own, *, replicas: int, deadline_s: int) -> Manifest:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(inputs, child_name(inputs, role), labels(inputs, role)),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": selector(inputs, role)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}},
+            "progressDeadlineSeconds": deadline_s,
+            "template": pod_template.pod_template(inputs, role, own),
+        },
+    }

@@ -1,0 +1,117 @@
+"""The pod template of a role: the posture that all roles share, and what the manifest may add to it."""
+
+from collections.abc import Mapping, Sequence
+
+from rljob_api import names
+from rljob_operator.resources import container, folders, keyed, template_hash
+from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
+
+USER_ID = 65532
+# Room between the end of the stop hook and the kubelet's SIGKILL.
+GRACE_S = 15
+SCRATCH_SIZE = "16Gi"
+SECURITY: Manifest = {
+    "runAsNonRoot": True,
+    "runAsUser": USER_ID,
+    "runAsGroup": USER_ID,
+    "fsGroup": USER_ID,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_COPIED = ("nodeSelector", "affinity", "priorityClassName", "runtimeClassName")
+
+
+def pod_template(
+    inputs: Inputs, role: names.Role, own: container.Own, *, own_labels: Mapping[str, str] | None = None
+) -> Manifest:
+    """Return the template. The user's labels come first and ours last; a referenced PodTemplate lies below both."""
+    pod, below = pod_of(inputs, role), inputs.templates.get(role, {})
+    base = _section(below, "metadata")
+    annotations = {**_section(base, "annotations"), **pod.annotations}
+    return {
+        "metadata": {
+            "labels": {**_section(base, "labels"), **pod.labels, **labels(inputs, role), **(own_labels or {})},
+            "annotations": {**annotations, template_hash.ANNOTATION: template_hash.template_hash(inputs, role)},
+        },
+        "spec": _spec(inputs, role, own, _section(below, "spec")),
+    }
+
+
+def _spec(inputs: Inputs, role: names.Role, own: container.Own, below: Mapping[str, object]) -> Manifest:
+    pod = pod_of(inputs, role)
+    user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
+    volumes = [*_items(below, "volumes"), *user["volumes"], *_common_volumes(inputs, role), *own.volumes]
+    mounts = (*_common_mounts(inputs, role), *own.mounts)
+    made = container.container(inputs, role, _with_mounts(own, mounts))
+    spec: Manifest = {
+        **below,
+        "serviceAccountName": pod.service_account_name or child_name(inputs, role),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "shareProcessNamespace": False,
+        "securityContext": {**SECURITY},
+        "terminationGracePeriodSeconds": own.stop_s + GRACE_S,
+        "containers": [_over(_items(below, "containers"), made), *_others(below)],
+        "volumes": keyed.merge(volumes, key="name"),
+    }
+    lists = {
+        "imagePullSecrets": keyed.merge([*_items(below, "imagePullSecrets"), *user["imagePullSecrets"]], key="name"),
+        "tolerations": keyed.distinct([*_items(below, "tolerations"), *user["tolerations"]]),
+        "topologySpreadConstraints": _spread(inputs, role, user["topologySpreadConstraints"]),
+    }
+    copied = {key: user[key] for key in _COPIED if user.get(key)}
+    return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
+
+
+def _common_volumes(inputs: Inputs, role: names.Role) -> list[Manifest]:
+    """Config (the role's own file only), scratch, certificates; whole folders, because subPath mounts never update."""
+    config = {"name": f"{inputs.job.metadata.name}-config", "items": [{"key": f"{role}.json", "path": f"{role}.json"}]}
+    made: list[Manifest] = [
+        {"name": "rljob-config", "configMap": config},
+        {"name": "rljob-scratch", "emptyDir": {"sizeLimit": SCRATCH_SIZE}},
+    ]
+    if first_config(inputs, role).tls is not None:
+        # Group-readable: the key is read by fsGroup, not by the world.
+        secret = {"secretName": f"{inputs.job.metadata.name}-tls-{role}", "defaultMode": 0o440}
+        made.append({"name": "rljob-tls", "secret": secret})
+    return made
+
+
+def _common_mounts(inputs: Inputs, role: names.Role) -> list[Manifest]:
+    made: list[Manifest] = [
+        {"name": "rljob-config", "mountPath": folders.CONFIG, "readOnly": True},
+        {"name": "rljob-scratch", "mountPath": folders.SCRATCH},
+    ]
+    if first_config(inputs, role).tls is not None:
+        made.append({"name": "rljob-tls", "mountPath": folders.TLS, "readOnly": True})
+    return made
+
+
+def _with_mounts(own: container.Own, mounts: Sequence[Manifest]) -> container.Own:
+    return container.Own(resources=own.resources, env=own.env, volumes=own.volumes, mounts=mounts, stop_s=own.stop_s)
+
+
+def _spread(inputs: Inputs, role: names.Role, constraints: Sequence[Manifest]) -> list[Manifest]:
+    return [{**each, "labelSelector": {"matchLabels": selector(inputs, role)}} for each in constraints]
+
+
+def _over(below: Sequence[Mapping[str, object]], made: Manifest) -> Manifest:
+    """Lay our container over the one of the same name in a PodTemplate; its variables, mounts and ports stay."""
+    base = next((item for item in below if item.get("name") == container.NAME), {})
+    keys = {"env": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
+    lists = {field: keyed.merge([*_items(base, field), *_items(made, field)], key=key) for field, key in keys.items()}
+    return {**base, **made, **lists}
+
+
+def _others(below: Mapping[str, object]) -> list[Mapping[str, object]]:
+    return [item for item in _items(below, "containers") if item.get("name") != container.NAME]
+
+
+def _section(manifest: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = manifest.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(manifest: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    value = manifest.get(key)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

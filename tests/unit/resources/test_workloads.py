@@ -1,0 +1,285 @@
+import dataclasses
+import pathlib
+from typing import Any, Protocol
+
+import pytest
+import yaml
+
+from rljob_api import names
+from rljob_operator.resources import (
+    children,
+    coordinator,
+    deployments,
+    disruption,
+    network_policies,
+    services,
+    template_hash,
+    trainer,
+)
+from rljob_operator.resources.inputs import Inputs, Manifest, Settings
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+
+
+class Example(Protocol):
+    def make(self, **sections: object) -> Inputs: ...
+
+
+def _workloads(given: Inputs) -> dict[names.Role, Any]:
+    return {
+        C: coordinator.stateful_set(given, replicas=1),
+        R: deployments.rollout(given, replicas=1),
+        V: deployments.verifier(given, replicas=1),
+        T: trainer.job(given, attempt=3),
+    }
+
+
+def _template(given: Inputs, role: names.Role) -> Any:
+    return _workloads(given)[role]["spec"]["template"]
+
+
+def _container(given: Inputs, role: names.Role) -> Any:
+    (found,) = _template(given, role)["spec"]["containers"]
+    return found
+
+
+def _env(given: Inputs, role: names.Role) -> dict[str, object]:
+    return {item["name"]: item.get("value", item.get("valueFrom")) for item in _container(given, role)["env"]}
+
+
+@pytest.mark.parametrize("name", ["foundation", "workloads"])
+def test_children_of_the_example_are_those_that_were_reviewed(
+    example: Example, name: str, request: pytest.FixtureRequest
+) -> None:
+    given = example.make()
+    made: list[Manifest] = (
+        children.foundation(given) if name == "foundation" else children.workloads(given, attempt=1, rollouts=1)
+    )
+    for child in made:
+        # What the programs read has tests of its own.
+        if child["kind"] == "ConfigMap":
+            child.pop("data")
+    path = GOLDEN / f"{name}.yaml"
+    text = yaml.safe_dump_all(made, sort_keys=False, width=120)
+    if request.config.getoption("--write-goldens", default=False):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("role", names.Role)
+def test_every_pod_is_restricted(example: Example, role: names.Role) -> None:
+    pod, box = _template(example.make(), role)["spec"], _container(example.make(), role)
+    assert not pod["automountServiceAccountToken"]
+    assert not pod["enableServiceLinks"]
+    assert not pod["shareProcessNamespace"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert box["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
+
+
+def test_a_pod_sees_its_own_roles_config_and_no_others(example: Example) -> None:
+    for role in names.Role:
+        (config,) = (
+            volume["configMap"]
+            for volume in _template(example.make(), role)["spec"]["volumes"]
+            if "configMap" in volume
+        )
+        assert config == {"name": "sums-config", "items": [{"key": f"{role}.json", "path": f"{role}.json"}]}
+
+
+def test_starting_may_take_as_long_as_the_start_up_deadline(example: Example) -> None:
+    probe = _container(example.make(startupDeadlineSeconds=301), R)["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 305
+    assert probe["httpGet"] == {"path": "/healthz", "port": "health"}
+
+
+def test_the_kubelet_waits_fifteen_seconds_longer_than_a_drain(example: Example) -> None:
+    given = example.make(rollout={"drainSeconds": 77, "engine": {"maxModelLen": 256}, "sampling": {"maxTokens": 8}})
+    assert _template(given, R)["spec"]["terminationGracePeriodSeconds"] == 92
+    assert _container(given, R)["lifecycle"]["preStop"]["exec"]["command"][-2:] == ["--seconds", "77"]
+
+
+def test_one_lost_rank_fails_the_attempt(example: Example) -> None:
+    spec = _workloads(example.make(trainer={"nodes": 2, "maxTokensPerMicroBatch": 4096}))[T]["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
+    assert (spec["backoffLimit"], spec["podReplacementPolicy"]) == (0, "Failed")
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+    assert "podFailurePolicy" not in spec
+    assert "ttlSecondsAfterFinished" not in spec
+
+
+def test_a_trainer_pod_learns_attempt_rank_and_rendezvous_from_its_variables(example: Example) -> None:
+    given = example.make()
+    env = _env(given, T)
+    assert env["RLJOB_ATTEMPT"] == "3"
+    assert env["RLJOB_RENDEZVOUS_HOST"] == "sums-trainer-3-0.sums-trainer.team.svc"
+    assert env["RLJOB_NODE_RANK"] == {
+        "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+    }
+    assert _template(given, T)["spec"]["subdomain"] == "sums-trainer"
+    assert _template(given, T)["metadata"]["labels"]["rljob.dev/attempt"] == "3"
+
+
+def test_a_rendezvous_does_not_wait_for_readiness_and_rollouts_are_found_when_they_serve(example: Example) -> None:
+    given = example.make()
+    found = {role: services.service(given, role)["spec"] for role in names.Role}
+    assert {role: spec["publishNotReadyAddresses"] for role, spec in found.items() if isinstance(spec, dict)} == {
+        C: True,
+        R: False,
+        V: False,
+        T: True,
+    }
+
+
+def test_a_verifiers_requests_equal_its_limits(example: Example) -> None:
+    verifier = {
+        "rewards": [{"name": "sum", "type": "exact"}],
+        "memoryBytes": "256Mi",
+        "maxConcurrent": 3,
+        "pod": {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "2"}}},
+    }
+    resources = _container(example.make(verifier=verifier), V)["resources"]
+    # 512 MiB for the service and three times 256 MiB.
+    assert resources["limits"] == {"cpu": "2", "memory": str(1280 << 20), "ephemeral-storage": "2Gi"}
+    assert resources["requests"] == resources["limits"]
+
+
+def test_names_of_the_operator_win_over_those_of_the_manifest(example: Example) -> None:
+    pod = {
+        "env": [{"name": "RLJOB_POD", "value": "spoof"}, {"name": "HOME", "value": "/data"}],
+        "labels": {"team": "blue"},
+        "commandPrefix": ["nsys", "profile"],
+    }
+    below = {"metadata": {"labels": {"rljob.dev/role": "verifier"}}}
+    given = dataclasses.replace(example.make(coordinator={"pod": pod}), templates={C: below})
+    labels = _template(given, C)["metadata"]["labels"]
+    assert (labels["team"], labels["rljob.dev/role"]) == ("blue", "coordinator")
+    assert _env(given, C)["RLJOB_POD"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert _env(given, C)["HOME"] == "/data"
+    assert _container(given, C)["command"] == ["nsys", "profile", "rljob-coordinator"]
+    names_of_env = [item["name"] for item in _container(given, C)["env"]]
+    assert len(names_of_env) == len(set(names_of_env))
+
+
+def test_a_referenced_template_keeps_what_we_do_not_set_and_never_loosens_what_we_do(example: Example) -> None:
+    below = {
+        "spec": {
+            "hostNetwork": False,
+            "enableServiceLinks": True,
+            "dnsPolicy": "Default",
+            "containers": [
+                {"name": "rljob", "securityContext": {"privileged": True}, "env": [{"name": "A", "value": "1"}]},
+                {"name": "sidecar", "image": "example/sidecar:1"},
+            ],
+        }
+    }
+    given = dataclasses.replace(example.make(), templates={C: below})
+    pod = _template(given, C)["spec"]
+    assert (pod["dnsPolicy"], pod["enableServiceLinks"]) == ("Default", False)
+    assert [box["name"] for box in pod["containers"]] == ["rljob", "sidecar"]
+    assert "privileged" not in pod["containers"][0]["securityContext"]
+    assert pod["containers"][0]["env"][0] == {"name": "A", "value": "1"}
+
+
+def test_a_new_claim_is_mounted_by_the_coordinator_and_by_the_trainer_under_the_name_that_the_set_gives_it(
+    example: Example,
+) -> None:
+    given = example.make(storage={"size": "10Gi", "storageClassName": "fast"})
+    (claim,) = _workloads(given)[C]["spec"]["volumeClaimTemplates"]
+    assert claim["metadata"]["name"] == "state"
+    assert claim["spec"]["resources"] == {"requests": {"storage": "10Gi"}}
+    assert {"name": "state", "persistentVolumeClaim": {"claimName": "state-sums-coordinator-0"}} in _template(given, T)[
+        "spec"
+    ]["volumes"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"maxSteps": 99},
+        {"suspend": True},
+        {"async": {"maxOffPolicySteps": 3}},
+        {"observability": {"logLevel": "debug"}},
+        {"failurePolicy": {"maxTrainerRestarts": 1}},
+        {"verifier": {"rewards": [{"name": "sum", "type": "exact", "config": {"firstLine": True}}], "replicas": 3}},
+    ],
+)
+def test_what_a_running_job_takes_over_live_rolls_no_pod(example: Example, change: dict[str, object]) -> None:
+    before, after = example.make(), example.make(**change)
+    for role in names.Role:
+        assert template_hash.template_hash(before, role) == template_hash.template_hash(after, role)
+
+
+def test_a_pod_setting_rolls_its_own_role_alone(example: Example) -> None:
+    before = example.make()
+    after = example.make(coordinator={"pod": {"env": [{"name": "A", "value": "1"}]}})
+    assert [role for role in names.Role if _hashes(before)[role] != _hashes(after)[role]] == [C]
+
+
+def test_another_image_rolls_its_role(example: Example) -> None:
+    before = example.make()
+    after = dataclasses.replace(before, images={**before.images, R: "example/rljob:2"})
+    assert [role for role in names.Role if _hashes(before)[role] != _hashes(after)[role]] == [R]
+
+
+def _hashes(given: Inputs) -> dict[names.Role, str]:
+    return {role: template_hash.template_hash(given, role) for role in names.Role}
+
+
+def test_budgets_exist_for_roles_of_several_pods_while_they_do_not_block(example: Example) -> None:
+    trainer_of_two = {"nodes": 2, "maxTokensPerMicroBatch": 4096}
+    rollout = {"replicas": 4, "engine": {"maxModelLen": 256}, "sampling": {"maxTokens": 8}}
+    assert disruption.budgets(example.make(), running=True) == []
+    given = example.make(trainer=trainer_of_two, rollout=rollout)
+    specs = [budget["spec"] for budget in disruption.budgets(given, running=True)]
+    assert [
+        {key: value for key, value in spec.items() if key != "selector"} for spec in specs if isinstance(spec, dict)
+    ] == [
+        {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"},
+        {"minAvailable": 2},
+    ]
+    assert len(disruption.budgets(given, running=False)) == 1
+    metadata = given.job.metadata.model_copy(update={"annotations": {"rljob.dev/allow-disruption": "true"}})
+    allowed = dataclasses.replace(given, job=given.job.model_copy(update={"metadata": metadata}))
+    assert disruption.budgets(allowed, running=True) == []
+
+
+def test_hubs_are_reached_on_443_but_never_link_local_addresses_and_the_verifier_reaches_nothing(
+    example: Example,
+) -> None:
+    given = example.make()
+    policies: dict[names.Role, Any] = {role: network_policies.network_policy(given, role) for role in names.Role}
+    assert policies[V]["spec"]["egress"] == []
+    for role in (C, R, T):
+        blocks = [rule["to"][0]["ipBlock"] for rule in policies[role]["spec"]["egress"] if "ipBlock" in str(rule)]
+        assert blocks == [
+            {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]},
+            {"cidr": "::/0", "except": ["fe80::/10"]},
+        ]
+
+
+def test_the_operator_reaches_the_coordinators_status_from_its_own_namespace(example: Example) -> None:
+    given = dataclasses.replace(example.make(), settings=Settings(operator_namespace="rljob-system"))
+    policy: Any = network_policies.network_policy(given, C)
+    rule = policy["spec"]["ingress"][-1]
+    assert rule["from"][0]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "rljob-system"}
+    assert rule["ports"] == [{"protocol": "TCP", "port": 50051}]
+
+
+def test_an_account_that_the_manifest_names_is_not_made(example: Example) -> None:
+    given = example.make(coordinator={"pod": {"serviceAccountName": "mine"}})
+    accounts = [child for child in children.foundation(given) if child["kind"] == "ServiceAccount"]
+    assert len(accounts) == 3
+    assert _template(given, C)["spec"]["serviceAccountName"] == "mine"
+
+
+def test_what_guards_pods_comes_before_what_makes_them(example: Example) -> None:
+    kinds = [child["kind"] for child in children.foundation(example.make())]
+    assert kinds == ["NetworkPolicy"] * 4 + ["ServiceAccount"] * 4 + ["ConfigMap"] + ["Service"] * 4

@@ -1,0 +1,39 @@
+import pathlib
+
+import pytest
+
+from rljob_api import errors, roles
+from rljob_testing import trainer_makers
+from rljob_workers.runtime import pod_fields
+
+
+@pytest.fixture
+def trainer(tmp_path: pathlib.Path) -> roles.TrainerConfig:
+    return trainer_makers.make_trainer_config(tmp_path)
+
+
+def test_variables_of_the_pod_take_the_place_of_what_the_shared_file_says(trainer: roles.TrainerConfig) -> None:
+    found = pod_fields.apply(
+        trainer,
+        {
+            "RLJOB_POD": "sums-trainer-7-1-x8k2p",
+            "RLJOB_ATTEMPT": "7",
+            "RLJOB_NODE_RANK": "1",
+            "RLJOB_RENDEZVOUS_HOST": "sums-trainer-7-0.sums-trainer",
+        },
+    )
+    assert (found.pod, found.attempt, found.node_rank) == ("sums-trainer-7-1-x8k2p", 7, 1)
+    assert found.rendezvous_host == "sums-trainer-7-0.sums-trainer"
+
+
+def test_without_variables_the_file_holds(trainer: roles.TrainerConfig) -> None:
+    assert pod_fields.apply(trainer, {}) == trainer
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("RLJOB_ATTEMPT", "0"), ("RLJOB_ATTEMPT", "-1"), ("RLJOB_ATTEMPT", "two"), ("RLJOB_NODE_RANK", "1.5")],
+)
+def test_a_number_out_of_its_range_is_refused_by_name(trainer: roles.TrainerConfig, name: str, text: str) -> None:
+    with pytest.raises(errors.ManifestError, match=name):
+        pod_fields.apply(trainer, {name: text})
