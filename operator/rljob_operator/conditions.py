@@ -1,0 +1,259 @@
+"""From what is observed to the conditions of a status: every type, in one order, times kept where nothing moved."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from rljob_api import names
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job import JobSpec
+from rljob_api.job_status import Condition, JobStatus
+from rljob_operator import phases, times
+from rljob_operator.model import Observed, Pod
+
+_IMAGE_REASONS = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
+_CREATE_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_CRASH = "CrashLoopBackOff"
+_FRESH_REPORT_S = 30.0
+_MOST_MESSAGE = 1024
+_READY_TYPES = {
+    names.Role.COORDINATOR: Type.COORDINATOR_READY,
+    names.Role.TRAINER: Type.TRAINER_READY,
+    names.Role.ROLLOUT: Type.ROLLOUT_READY,
+    names.Role.VERIFIER: Type.VERIFIER_READY,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """Status ("True", "False", "Unknown"), reason, and a sentence."""
+
+    status: str
+    reason: str
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """Where the plan says the run is. Reasons are empty where the condition does not hold.
+
+    rejected: reason and sentences of a spec that is not accepted. resumed: the job was suspended before.
+    """
+
+    suspending: str = ""
+    suspended: str = ""
+    resumed: bool = False
+    complete: str = ""
+    failed: str = ""
+    failed_message: str = ""
+    rejected: str = ""
+    rejected_message: str = ""
+    backing_off: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the run has ended."""
+        return bool(self.complete or self.failed)
+
+
+def wanted_pods(spec: JobSpec, role: names.Role) -> int:
+    """Return how many pods of a role an active job wants."""
+    counts = {
+        names.Role.ROLLOUT: spec.rollout.replicas,
+        names.Role.VERIFIER: spec.verifier.replicas,
+        names.Role.TRAINER: spec.trainer.nodes,
+    }
+    return counts.get(role, 1)
+
+
+def statuses(known: Sequence[Condition]) -> dict[Type, str]:
+    """Return status by type; types that we do not know are left out."""
+    return {Type(one.type): one.status for one in known if one.type in set(Type)}
+
+
+def reasons(known: Sequence[Condition]) -> dict[Type, str]:
+    """Return reason by type; types that we do not know are left out."""
+    return {Type(one.type): one.reason for one in known if one.type in set(Type)}
+
+
+def conditions(seen: Observed, course: Course, *, now: float) -> tuple[Condition, ...]:
+    """Return the conditions that follow, in the order of the reference; foreign types are not carried over."""
+    states = _states(seen, course, now)
+    before = {one.type: one for one in seen.status.conditions}
+    generation = seen.job.metadata.generation
+    return tuple(
+        _condition(kind, states[kind], before.get(kind), generation=generation, now=now)
+        for kind in Type
+        if kind in states
+    )
+
+
+def _condition(kind: Type, state: State, before: Condition | None, *, generation: int, now: float) -> Condition:
+    unchanged = before is not None and before.status == state.status
+    since = before.last_transition_time if before is not None and unchanged else times.to_text(now)
+    return Condition.model_validate(
+        {
+            "type": str(kind),
+            "status": state.status,
+            "reason": state.reason,
+            "message": shorten(state.message),
+            "observedGeneration": generation,
+            "lastTransitionTime": since,
+        }
+    )
+
+
+def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
+    """Return at most `most` characters, with a mark where something was cut off."""
+    return text if len(text) <= most else text[: most - 2] + " …"
+
+
+def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
+    accepted = _accepted(course)
+    ready = {_READY_TYPES[role]: _ready(seen, course, role, now) for role in names.Role}
+    running = _running(course, accepted, ready, restarted=(seen.status.attempt or 0) > 1)
+    below = _below_target(seen) if running.status == "True" else ""
+    stalled = _stalled(course)
+    return {
+        Type.ACCEPTED: accepted,
+        Type.SUSPENDING: State("True", course.suspending) if course.suspending else State("False", "NotSuspending"),
+        Type.SUSPENDED: _suspended(course),
+        Type.STATE_DURABLE: _durable(seen.job.spec),
+        Type.PODS_SCHEDULED: _scheduled(seen.pods),
+        **ready,
+        Type.RUNNING: running,
+        Type.DEGRADED: State("True", below) if below else State("False", "AtTarget"),
+        Type.RECONCILING: _reconciling(course, running, stalled),
+        Type.STALLED: stalled,
+        Type.COMPLETE: State("True", course.complete) if course.complete else State("False", "NotFinished"),
+        Type.FAILED: State("True", course.failed, course.failed_message)
+        if course.failed
+        else State("False", "NotFailed"),
+    }
+
+
+def _accepted(course: Course) -> State:
+    # An end is history: a spec that was broken afterwards does not contradict it.
+    if course.rejected and not course.is_over:
+        return State("False", course.rejected, course.rejected_message)
+    return State("True", "Accepted")
+
+
+def _suspended(course: Course) -> State:
+    if course.suspended and not course.is_over:
+        return State("True", course.suspended)
+    return State("False", "Resumed" if course.resumed else "NotSuspended")
+
+
+def _durable(spec: JobSpec) -> State:
+    is_volume = spec.storage.claim_name is not None or spec.storage.size is not None
+    if is_volume:
+        return State("True", "PersistentVolume")
+    return State("False", "EmptyDir", "checkpoints and ledger are lost with their pods: set spec.storage.size")
+
+
+def _scheduled(pods: Sequence[Pod]) -> State:
+    for pod in sorted(pods, key=lambda one: one.name):
+        if pod.waiting_reason in _IMAGE_REASONS:
+            return State("False", "ImagePullFailed", f"{pod.name}: {pod.waiting_reason}")
+        if pod.waiting_reason in _CREATE_REASONS:
+            return State("False", "CreateFailed", f"{pod.name}: {pod.waiting_reason}")
+        if ("PodScheduled", "False") in pod.conditions:
+            return State("False", "Unschedulable", f"{pod.name} has no node")
+    return State("True", "Scheduled")
+
+
+def _ready(seen: Observed, course: Course, role: names.Role, now: float) -> State:
+    attempt = seen.status.attempt if role is names.Role.TRAINER else None
+    pods = [pod for pod in seen.pods_of(role, attempt) if not pod.deleting]
+    num_ready = sum(pod.ready for pod in pods)
+    crashing = next((pod for pod in pods if pod.waiting_reason == _CRASH), None)
+    if num_ready >= _needed(seen.job.spec, role) and not course.is_over:
+        return _answering(seen, now) if role is names.Role.COORDINATOR else State("True", "Ready")
+    if crashing is not None:
+        return State("False", "CrashLoop", crashing.name)
+    if role is names.Role.TRAINER and (seen.status.attempt or 0) > 1:
+        return State("False", "BackingOff" if course.backing_off else "Restarting")
+    if role is names.Role.TRAINER and course.backing_off:
+        return State("False", "BackingOff")
+    below = role in (names.Role.ROLLOUT, names.Role.VERIFIER) and num_ready > 0
+    return State("False", "BelowMinimum" if below else "Starting")
+
+
+def _needed(spec: JobSpec, role: names.Role) -> int:
+    """Return how many ready pods make a role ready: one rollout or verifier can do a step's work, slowly."""
+    return 1 if role in (names.Role.ROLLOUT, names.Role.VERIFIER) else wanted_pods(spec, role)
+
+
+def _answering(seen: Observed, now: float) -> State:
+    report = seen.report
+    if report is None or now - report.read_at > _FRESH_REPORT_S:
+        return State("False", "Unreachable", "the coordinator's pod is ready but has not answered for 30 s")
+    return State("True", "Ready")
+
+
+def _running(course: Course, accepted: State, ready: Mapping[Type, State], *, restarted: bool) -> State:
+    if course.is_over:
+        return State("False", "Finished")
+    if course.suspended or course.suspending:
+        return State("False", "Suspended")
+    if accepted.status == "False":
+        return State("False", "NotReady", "the spec is not accepted")
+    waiting = [f"{kind}: {state.reason}" for kind, state in ready.items() if state.status != "True"]
+    if not waiting:
+        return State("True", "Running")
+    if ready[Type.TRAINER_READY].reason in ("Restarting", "BackingOff"):
+        return State("False", "Restarting", "; ".join(waiting))
+    return State("False", "NotReady" if restarted else "Starting", "; ".join(waiting))
+
+
+def _below_target(seen: Observed) -> str:
+    for role, reason in ((names.Role.ROLLOUT, "RolloutsBelowTarget"), (names.Role.VERIFIER, "VerifiersBelowTarget")):
+        if sum(pod.ready for pod in seen.pods_of(role)) < wanted_pods(seen.job.spec, role):
+            return reason
+    return ""
+
+
+def _stalled(course: Course) -> State:
+    if course.failed:
+        return State("True", "Failed", course.failed_message)
+    if course.rejected and not course.complete:
+        return State("True", "NotAccepted", course.rejected_message)
+    return State("False", "Progressing")
+
+
+def _reconciling(course: Course, running: State, stalled: State) -> State:
+    if stalled.status == "True":
+        return State("False", "Blocked")
+    if course.suspending:
+        return State("True", "Suspending")
+    if course.is_over or course.suspended or running.status == "True":
+        return State("False", "UpToDate")
+    return State("True", "Restarting" if running.reason == "Restarting" else "Starting")
+
+
+def with_conditions(seen: Observed, status: JobStatus, course: Course, *, now: float) -> JobStatus:
+    """Return the status with its conditions, the summary word and the reason behind it."""
+    made = conditions(dataclasses.replace(seen, job=seen.job.model_copy(update={"status": status})), course, now=now)
+    by_type, why = statuses(made), reasons(made)
+    word = phases.summary(by_type, why, deleting=seen.deleting)
+    changes = {
+        "conditions": made,
+        "summary": word,
+        "reason": _reason_behind(word, why),
+        "observed_generation": seen.job.metadata.generation,
+    }
+    return status.model_copy(update=changes)
+
+
+def _reason_behind(word: str, why: Mapping[Type, str]) -> str:
+    by_word = {
+        "Succeeded": Type.COMPLETE,
+        "Failed": Type.FAILED,
+        "Invalid": Type.ACCEPTED,
+        "Suspending": Type.SUSPENDING,
+        "Suspended": Type.SUSPENDED,
+        "Stalled": Type.STALLED,
+        "Restarting": Type.TRAINER_READY,
+        "Degraded": Type.DEGRADED,
+    }
+    return why.get(by_word.get(word, Type.RUNNING), "Pending")

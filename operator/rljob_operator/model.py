@@ -1,0 +1,192 @@
+"""What the operator knows of a job and what it can do about it: observed children, and actions. No I/O here."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from rljob_api import names
+from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
+
+# A Kubernetes object as the API server writes it.
+Manifest = Mapping[str, object]
+
+POD, RLJOB, TRAINER_JOB = "Pod", "RLJob", "Job"
+WORKLOAD_KINDS: Mapping[names.Role, str] = {
+    names.Role.COORDINATOR: "StatefulSet",
+    names.Role.ROLLOUT: "Deployment",
+    names.Role.VERIFIER: "Deployment",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Ref:
+    """Kind and name of an object in the job's namespace."""
+
+    kind: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """An object that the job controls. `manifest` is what the API server serves.
+
+    role: None for what serves all of them. attempt: of a trainer Job, else 0. ended: "", "Complete" or "Failed", as
+    the Job controller says.
+    """
+
+    ref: Ref
+    uid: str
+    manifest: Manifest
+    role: names.Role | None = None
+    attempt: int = 0
+    ended: str = ""
+    deleting: bool = False
+
+    @property
+    def wanted_replicas(self) -> int:
+        """Return the pods that a workload is set to; 0 for what has none."""
+        spec = self.manifest.get("spec")
+        replicas = spec.get("replicas") if isinstance(spec, Mapping) else None
+        return replicas if isinstance(replicas, int) else 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod of the job. Times are unix seconds; `exit_code` None: no container of it has ended."""
+
+    name: str
+    uid: str
+    role: names.Role
+    attempt: int = 0
+    phase: str = "Pending"
+    ready: bool = False
+    deleting: bool = False
+    exit_code: int | None = None
+    reason: str = ""
+    container_reason: str = ""
+    waiting_reason: str = ""
+    conditions: frozenset[tuple[str, str]] = frozenset()
+    created_at: float = 0.0
+    finished_at: float = 0.0
+    restarts: int = 0
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether nothing of it runs any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the coordinator said last, and when it was asked, in unix seconds."""
+
+    phase: names.Phase
+    reason: str = ""
+    step: int = 0
+    checkpoint_step: int = 0
+    checkpoint_at: float | None = None
+    read_at: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One job as the API server and its coordinator show it."""
+
+    job: RLJob
+    deleting: bool = False
+    children: Mapping[Ref, Child] = dataclasses.field(default_factory=dict)
+    pods: tuple[Pod, ...] = ()
+    report: Report | None = None
+
+    @property
+    def status(self) -> JobStatus:
+        """Return the status, empty if nobody wrote one."""
+        return self.job.status or JobStatus()
+
+    def pods_of(self, role: names.Role, attempt: int | None = None) -> tuple[Pod, ...]:
+        """Return the pods of a role, of one trainer attempt if it is given."""
+        return tuple(pod for pod in self.pods if pod.role == role and attempt in (None, pod.attempt))
+
+    def trainer_jobs(self) -> dict[int, Child]:
+        """Return the trainer's Jobs by attempt."""
+        return {child.attempt: child for child in self.children.values() if child.ref.kind == TRAINER_JOB}
+
+
+def _no_workloads(attempt: int) -> Sequence[Manifest]:  # noqa: ARG001  # the shape of Wanted.workloads
+    return ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The children of an active job, in the order in which they are made.
+
+    first: what exists before any pod. workloads: what makes pods, by trainer attempt, its Job among them.
+    problems: sentences on a spec that cannot be served.
+    """
+
+    first: tuple[Manifest, ...] = ()
+    workloads: Callable[[int], Sequence[Manifest]] = _no_workloads
+    problems: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Create or change a child. `uid`: of the object that is meant, empty if there must be none yet."""
+
+    manifest: Manifest
+    uid: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Delete one object, and no other of its name. `grace_s` None: what the object itself says."""
+
+    ref: Ref
+    uid: str
+    grace_s: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Set the replicas of a workload."""
+
+    ref: Ref
+    uid: str
+    replicas: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StatusWrite:
+    """Write the whole status."""
+
+    status: JobStatus
+
+
+Action = Apply | Delete | Scale | StatusWrite
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do, in this order, and when to look again (unix seconds) if nothing changes before.
+
+    irrevocable: it must rest on objects that were just read, not on a cache.
+    """
+
+    actions: tuple[Action, ...] = ()
+    again_at: float | None = None
+    irrevocable: bool = False
+
+
+def ref_of(manifest: Manifest) -> Ref:
+    """Return kind and name of an object. Raises ValueError if it has none."""
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    kind = manifest.get("kind")
+    if not isinstance(name, str) or not isinstance(kind, str):
+        raise ValueError(f"need an object with kind and metadata.name, got {kind=} and {name=}")
+    return Ref(kind, name)
+
+
+def earliest(*times: float | None) -> float | None:
+    """Return the earliest time that is set; None if none is."""
+    return min((time for time in times if time is not None), default=None)

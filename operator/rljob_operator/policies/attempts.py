@@ -1,0 +1,175 @@
+"""The trainer's attempts: what the records in status and the Jobs that exist lead to (operator reference 9.2-9.8).
+
+The record is history, so it decides: a number is written before its Job is made, the Job's uid after that, its end
+before the Job is deleted. Whoever starts in the middle finds out from these three where he is.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+from rljob_api import names
+from rljob_api.job_status import AttemptStatus, JobStatus, RestartsStatus, TrainerStatus
+from rljob_api.spec.lifecycle import FailurePolicySpec
+from rljob_operator import times
+from rljob_operator.model import Child, Pod
+from rljob_operator.policies import exits
+
+_MOST_RECORDS = 10
+FAILED, REQUESTED, SUCCEEDED = "failed", "requested", "succeeded"
+CONFIGURATION_ERROR, FAIL_JOB_RULE = "ConfigurationError", "FailJobRule"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How an attempt ended. `fatal`: the reason of Failed if the run ends with it. `counts`: in the budget."""
+
+    outcome: str
+    reason: str
+    failure_class: exits.FailureClass
+    exit_code: int | None = None
+    fatal: str = ""
+    counts: bool = True
+
+
+def current(status: JobStatus, jobs: Mapping[int, Child]) -> int:
+    """Return the number of the newest attempt, 0 before the first."""
+    return max(status.attempt or 0, *jobs, 0) if jobs else status.attempt or 0
+
+
+def record(status: JobStatus, number: int) -> AttemptStatus | None:
+    """Return what is written of an attempt; None if nothing is."""
+    attempts = status.trainer.attempts if status.trainer else ()
+    return next((attempt for attempt in attempts if attempt.number == number), None)
+
+
+def is_open(attempt: AttemptStatus | None) -> bool:
+    """Return whether an attempt's end is not written yet."""
+    return attempt is not None and attempt.end is None
+
+
+def with_record(status: JobStatus, attempt: AttemptStatus) -> JobStatus:
+    """Return the status with an attempt's record put in or replaced, the last ten kept, and its number as current."""
+    known = status.trainer.attempts if status.trainer else ()
+    others = [one for one in known if one.number != attempt.number]
+    kept = tuple(sorted([*others, attempt], key=lambda one: one.number)[-_MOST_RECORDS:])
+    number = max(status.attempt or 0, attempt.number)
+    return status.model_copy(update={"attempt": number, "trainer": TrainerStatus(attempts=kept)})
+
+
+def started(number: int, *, now: float) -> AttemptStatus:
+    """Return the record of an attempt that begins."""
+    return AttemptStatus(number=number, start=times.to_text(now))
+
+
+def closed(attempt: AttemptStatus, ending: Ending, *, step: int | None, now: float) -> AttemptStatus:
+    """Return the record of an attempt that ended after `step` finished steps of the run."""
+    changes = {
+        "end": times.to_text(now),
+        "outcome": ending.outcome,
+        "reason": ending.reason[:63],
+        "class_": str(ending.failure_class),
+        "exit_code": ending.exit_code,
+        "step": step,
+    }
+    return attempt.model_copy(update=changes)
+
+
+def counted(status: JobStatus, ending: Ending) -> JobStatus:
+    """Return the status with a failure counted in its class; endings that were asked for count nowhere."""
+    if ending.outcome != FAILED or not ending.counts:
+        return status
+    known = status.restarts or RestartsStatus()
+    is_infra = ending.failure_class is exits.FailureClass.INFRASTRUCTURE
+    infra, own = known.infrastructure + is_infra, known.application + (not is_infra)
+    restarts = RestartsStatus(total=known.total + 1, application=own, infrastructure=infra)
+    return status.model_copy(update={"restarts": restarts})
+
+
+def ending_of(pods: Sequence[Pod], *, policy: FailurePolicySpec, fruitless: int) -> Ending:
+    """Return how a failed attempt ended. pods: of the attempt. The pod that failed first speaks for it.
+
+    fruitless: attempts in a row, this one included, without a step. No pod left: somebody took them away.
+    """
+    end = _pod_end(first_failed(pods))
+    failure_class = exits.classify(end, fruitless_attempts=fruitless)
+    rule = exits.matching_rule(end, policy.rules)
+    reason = end.container_reason or end.reason or _word(failure_class)
+    ending = Ending(outcome=FAILED, reason=reason, failure_class=failure_class, exit_code=end.exit_code)
+    if rule is not None and rule.action == "FailJob":
+        return dataclasses.replace(ending, fatal=FAIL_JOB_RULE)
+    if rule is not None:
+        return dataclasses.replace(ending, counts=rule.action == "Restart")
+    if failure_class is exits.FailureClass.CONFIGURATION:
+        return dataclasses.replace(ending, fatal=CONFIGURATION_ERROR)
+    if failure_class is exits.FailureClass.REQUESTED:
+        return dataclasses.replace(ending, outcome=REQUESTED)
+    return ending
+
+
+def _word(failure_class: exits.FailureClass) -> str:
+    return {exits.FailureClass.REQUESTED: "StoppedOnRequest"}.get(failure_class, "Error")
+
+
+def lost() -> Ending:
+    """Return the ending of an attempt whose Job was taken away by another hand."""
+    return Ending(outcome=FAILED, reason="JobLost", failure_class=exits.FailureClass.INFRASTRUCTURE)
+
+
+def requested(reason: str) -> Ending:
+    """Return the ending of an attempt that we stop."""
+    return Ending(outcome=REQUESTED, reason=reason, failure_class=exits.FailureClass.REQUESTED)
+
+
+def first_failed(pods: Sequence[Pod]) -> Pod | None:
+    """Return the pod that failed first: the others failed for want of it. None if none is left."""
+    failed = [pod for pod in pods if pod.phase == "Failed" or pod.exit_code not in (None, 0)]
+    return min(failed, key=lambda pod: (pod.finished_at, pod.name), default=None)
+
+
+def _pod_end(pod: Pod | None) -> exits.PodEnd:
+    if pod is None:
+        return exits.PodEnd(role=names.Role.TRAINER, exit_code=None, reason="PodLost", deleted_by_others=True)
+    return exits.PodEnd(
+        role=pod.role,
+        exit_code=pod.exit_code,
+        reason=pod.reason,
+        container_reason=pod.container_reason,
+        conditions=pod.conditions,
+        # A container that was killed without having failed by itself was taken away with its pod.
+        deleted_by_others=pod.deleting and pod.exit_code is None,
+    )
+
+
+def num_fruitless(status: JobStatus, *, step: int | None) -> int:
+    """Return how many attempts in a row did not get beyond the one before, the one that now ends at `step` included."""
+    known = status.trainer.attempts if status.trainer else ()
+    ended = sorted((one for one in known if one.outcome == FAILED), key=lambda one: one.number)
+    steps = [0, *(one.step or 0 for one in ended), step or 0]
+    count = 0
+    for before, after in reversed(list(itertools.pairwise(steps))):
+        if after > before:
+            break
+        count += 1
+    return count
+
+
+def next_start(status: JobStatus) -> float:
+    """Return when the next attempt may start, in unix seconds, after the last one ended.
+
+    The wait doubles with every failure since the last checkpoint; after a stop that we asked for there is none.
+    """
+    known = status.trainer.attempts if status.trainer else ()
+    last = max(known, key=lambda one: one.number, default=None)
+    if last is None or last.outcome == SUCCEEDED or _was_asked_for(last):
+        return 0.0
+    checkpoint = times.to_seconds(status.last_checkpoint.time) if status.last_checkpoint else None
+    failures = [
+        one for one in known if one.outcome == FAILED and (times.to_seconds(one.end) or 0.0) > (checkpoint or 0.0)
+    ]
+    return (times.to_seconds(last.end) or 0.0) + exits.backoff_s(max(1, len(failures)))
+
+
+def _was_asked_for(attempt: AttemptStatus) -> bool:
+    # A pod that stopped on its own account (a drained node) waits: nothing else bounds how often that happens.
+    return attempt.outcome == REQUESTED and attempt.exit_code is None

@@ -1,0 +1,73 @@
+"""One pass over one job: observe, plan, act. It takes no decision itself."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from rljob_api.job_status import JobStatus
+from rljob_operator.model import Action, Apply, Delete, Observed, Plan, Scale, StatusWrite, Wanted
+from rljob_operator.plan import plan
+
+
+class Cluster(Protocol):
+    """What a pass needs of Kubernetes and of the job's coordinator."""
+
+    async def observe(self, key: str, *, live: bool) -> Observed | None:
+        """Return what is known of a job; None if it is gone. live: read just now, not from a cache."""
+
+    async def write_status(self, seen: Observed, status: JobStatus) -> None:
+        """Write the status; nothing happens if the job was deleted or replaced."""
+
+    async def apply(self, seen: Observed, action: Apply) -> None:
+        """Create or change a child."""
+
+    async def scale(self, seen: Observed, action: Scale) -> None:
+        """Set a workload's replicas; nothing happens if it is gone."""
+
+    async def delete(self, seen: Observed, action: Delete) -> None:
+        """Delete an object; nothing happens if it is gone."""
+
+
+class WallClock(Protocol):
+    """The time of day."""
+
+    def now(self) -> float:
+        """Return unix seconds."""
+
+
+class Reconciler:
+    """Runs passes. `wanted` gives the children of an active job."""
+
+    def __init__(self, cluster: Cluster, *, wanted: Callable[[Observed], Wanted], clock: WallClock) -> None:
+        self._cluster, self._wanted, self._clock = cluster, wanted, clock
+
+    async def reconcile(self, key: str) -> float | None:
+        """Do what a job needs; return the seconds after which to look again, None to wait for a change.
+
+        Raises what the cluster raises: the actions that are left are planned anew.
+        """
+        for live in (False, True):
+            seen = await self._cluster.observe(key, live=live)
+            if seen is None:
+                return None
+            now = self._clock.now()
+            planned = plan(seen, self._wanted(seen), now=now)
+            # What cannot be taken back rests on objects that were just read.
+            if live or not planned.irrevocable:
+                return await self._act(seen, planned)
+        return None
+
+    async def _act(self, seen: Observed, planned: Plan) -> float | None:
+        for action in planned.actions:
+            await self._do(seen, action)
+        return None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
+
+    async def _do(self, seen: Observed, action: Action) -> None:
+        match action:
+            case StatusWrite():
+                await self._cluster.write_status(seen, action.status)
+            case Apply():
+                await self._cluster.apply(seen, action)
+            case Scale():
+                await self._cluster.scale(seen, action)
+            case Delete():
+                await self._cluster.delete(seen, action)

@@ -1,0 +1,212 @@
+"""A cluster in memory: objects with uids, pods made by pretended controllers, and an operator that dies at any call.
+
+A fake. It keeps what the operator's logic rests on: one object a name, uid preconditions, Jobs that fail with their
+first failed pod and are not replaced, pods that stay Terminating until their grace is over, deletion by owner.
+"""
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+from rljob_api import names
+from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
+from rljob_operator.model import POD, RLJOB, Apply, Child, Delete, Observed, Pod, Ref, Report, Scale, Wanted
+from rljob_testing.clock import FakeClock
+
+DRAIN_S = 3.0
+NUM_NODES, NUM_ROLLOUTS = 2, 2
+
+
+class OperatorKilled(BaseException):
+    """The operator died at a numbered call; no code of it may catch this."""
+
+
+def wanted(seen: Observed) -> Wanted:
+    """Return small manifests of a job's children, with the shape of real ones."""
+    spec = seen.job.spec
+
+    def workloads(attempt: int) -> list[Mapping[str, object]]:
+        return [
+            _manifest("StatefulSet", "coordinator", replicas=1),
+            _manifest("Deployment", "verifier", replicas=spec.verifier.replicas),
+            _manifest("Deployment", "rollout", replicas=spec.rollout.replicas),
+            _manifest("Job", "trainer", attempt=attempt, completions=spec.trainer.nodes),
+        ]
+
+    return Wanted(first=(_manifest("ConfigMap", "config"),), workloads=workloads)
+
+
+def _manifest(kind: str, role: str, *, attempt: int = 0, **spec: int) -> Mapping[str, object]:
+    name = f"job-{role}-{attempt}" if attempt else f"job-{role}"
+    return {"kind": kind, "metadata": {"name": name, "labels": {"role": role, "attempt": str(attempt)}}, "spec": spec}
+
+
+class FakeCluster:
+    """One job, its children and their pods. `kill_at`: calls before (2n) or after (2n + 1) which the operator dies."""
+
+    def __init__(self, job: RLJob, clock: FakeClock, *, kill_at: frozenset[int] = frozenset()) -> None:
+        self.job: RLJob | None = job
+        self.clock, self.kill_at = clock, kill_at
+        self.children: dict[Ref, Child] = {}
+        self.pods: dict[str, Pod] = {}
+        self.report: Report | None = None
+        self.calls: list[str] = []
+        self.statuses: list[JobStatus] = []
+        self.jobs_made: list[str] = []
+        self._uids = itertools.count(1)
+        self._points = itertools.count()
+        self._gone_at: dict[str, float] = {}
+        self._had_pods: set[str] = set()
+
+    def _point(self) -> None:
+        if next(self._points) in self.kill_at:
+            raise OperatorKilled
+
+    # What the operator calls.
+
+    async def observe(self, key: str, *, live: bool) -> Observed | None:
+        if self.job is None:
+            return None
+        return Observed(
+            job=self.job,
+            children=copy.copy(self.children),
+            pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
+            report=self.report,
+        )
+
+    async def write_status(self, seen: Observed, status: JobStatus) -> None:
+        self._point()
+        if self.job is not None and self.job.metadata.uid == seen.job.metadata.uid:
+            self.calls.append("status")
+            self.statuses.append(status)
+            self.job = self.job.model_copy(update={"status": status})
+        self._point()
+
+    async def apply(self, seen: Observed, action: Apply) -> None:
+        self._point()
+        metadata, spec = action.manifest["metadata"], action.manifest["spec"]
+        assert isinstance(metadata, dict)
+        assert isinstance(spec, dict)
+        ref = Ref(str(action.manifest["kind"]), metadata["name"])
+        known = self.children.get(ref)
+        self.calls.append(f"apply {ref.name}")
+        if known is None and not action.uid:
+            role = metadata["labels"]["role"]
+            attempt = int(metadata["labels"]["attempt"])
+            own = None if role == "config" else names.Role(role)
+            uid = f"uid-{next(self._uids)}"
+            self.children[ref] = Child(ref=ref, uid=uid, manifest=action.manifest, role=own, attempt=attempt)
+            if attempt:
+                self.jobs_made.append(ref.name)
+        elif known is not None and action.uid in ("", known.uid):
+            self.children[ref] = dataclasses.replace(known, manifest=action.manifest)
+        self._point()
+
+    async def scale(self, seen: Observed, action: Scale) -> None:
+        self._point()
+        known = self.children.get(action.ref)
+        if known is not None and known.uid == action.uid:
+            self.calls.append(f"scale {action.ref.name} {action.replicas}")
+            manifest = {**known.manifest, "spec": {"replicas": action.replicas}}
+            self.children[action.ref] = dataclasses.replace(known, manifest=manifest)
+        self._point()
+
+    async def delete(self, seen: Observed, action: Delete) -> None:
+        self._point()
+        self.calls.append(f"delete {action.ref.name}")
+        if action.ref.kind == RLJOB:
+            if self.job is not None and self.job.metadata.uid == action.uid:
+                self.job = None
+        elif action.ref.kind == POD:
+            pod = self.pods.get(action.ref.name)
+            if pod is not None and pod.uid == action.uid:
+                self._terminate(pod, DRAIN_S if action.grace_s is None else min(DRAIN_S, action.grace_s))
+        else:
+            known = self.children.get(action.ref)
+            if known is not None and known.uid == action.uid:
+                del self.children[action.ref]
+        self._point()
+
+    # What the cluster's own controllers do.
+
+    def settle(self) -> None:
+        """Let controllers and kubelets act once."""
+        now = self.clock.now()
+        for name in [name for name, at in self._gone_at.items() if at <= now]:
+            del self._gone_at[name]
+            self.pods.pop(name, None)
+        if self.job is None:
+            self.children.clear()
+        expected = {name: child for child in self.children.values() for name in self._pod_names(child)}
+        for pod in list(self.pods.values()):
+            if pod.name not in expected and not pod.deleting:
+                self._terminate(pod, 0.0 if pod.is_terminal else DRAIN_S)
+        for name, child in expected.items():
+            # A Job with restartPolicy Never and backoffLimit 0 never makes a pod twice.
+            if name not in self.pods and not child.ended and not (child.attempt and child.uid in self._had_pods):
+                self._make(name, child)
+        for child in [child for child in self.children.values() if child.attempt and not child.ended]:
+            self._had_pods |= {child.uid} if self._pods_of(child) else set()
+            self._end_job(child)
+
+    def _pods_of(self, child: Child) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.uid.startswith(f"{child.uid}/")]
+
+    def _pod_names(self, child: Child) -> list[str]:
+        spec = child.manifest["spec"]
+        assert isinstance(spec, dict)
+        return [
+            f"{child.ref.name}-{index}" for index in range(int(spec.get("replicas", spec.get("completions", 0)) or 0))
+        ]
+
+    def _make(self, name: str, child: Child) -> None:
+        assert child.role is not None
+        uid = f"{child.uid}/{next(self._uids)}"
+        now = self.clock.now()
+        self.pods[name] = Pod(
+            name=name, uid=uid, role=child.role, attempt=child.attempt, phase="Running", ready=True, created_at=now
+        )
+
+    def _end_job(self, child: Child) -> None:
+        pods = self._pods_of(child)
+        ended = ""
+        if any(pod.phase == "Failed" for pod in pods) or (child.uid in self._had_pods and len(pods) < NUM_NODES):
+            ended = "Failed"
+        elif pods and all(pod.phase == "Succeeded" for pod in pods):
+            ended = "Complete"
+        if ended:
+            self.children[child.ref] = dataclasses.replace(child, ended=ended)
+
+    def _terminate(self, pod: Pod, grace_s: float) -> None:
+        if not pod.deleting:
+            self.pods[pod.name] = dataclasses.replace(pod, deleting=True, ready=False)
+            self._gone_at[pod.name] = self.clock.now() + grace_s
+
+    # What tests do to it.
+
+    def end_trainer(self, exit_code: int, *, rank: int | None = None) -> None:
+        """End the running pods of the trainer, or one rank's, with an exit code."""
+        running = [pod for pod in self.pods.values() if pod.role is names.Role.TRAINER and not pod.is_terminal]
+        for pod in running:
+            if not pod.deleting and (rank is None or pod.name.endswith(f"-{rank}")):
+                phase = "Failed" if exit_code else "Succeeded"
+                now = self.clock.now()
+                ended = {"phase": phase, "exit_code": exit_code, "ready": False, "finished_at": now}
+                self.pods[pod.name] = dataclasses.replace(pod, **ended)  # type: ignore[arg-type]  # names fit
+
+    def edit(self, **changes: object) -> None:
+        """Change fields of the spec, as a user would."""
+        if self.job is not None:
+            metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
+            spec = self.job.spec.model_copy(update=changes)
+            self.job = self.job.model_copy(update={"spec": spec, "metadata": metadata})
+
+    def says(self, phase: names.Phase, *, step: int, checkpoint_step: int = 0) -> None:
+        """Let the coordinator report."""
+        now = self.clock.now()
+        checkpoint_at = now if checkpoint_step else None
+        self.report = Report(
+            phase=phase, step=step, checkpoint_step=checkpoint_step, checkpoint_at=checkpoint_at, read_at=now
+        )

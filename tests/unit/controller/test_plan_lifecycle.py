@@ -1,0 +1,197 @@
+import pytest
+
+from rljob_api import names
+from rljob_operator.model import Ref
+from rljob_testing.fake_cluster import DRAIN_S
+from rljob_testing.operator_runs import Run, operator_job
+
+C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+
+
+def running(changes: dict[str, object] | None = None) -> Run:
+    run = Run(operator_job(changes))
+    run.settle()
+    run.cluster.says(names.Phase.RUNNING, step=3, checkpoint_step=2)
+    run.settle()
+    return run
+
+
+def condition(run: Run, kind: str) -> tuple[str, str]:
+    assert run.cluster.job is not None
+    assert run.cluster.job.status is not None
+    return next((one.status, one.reason) for one in run.cluster.job.status.conditions if one.type == kind)
+
+
+def test_job_starts_with_what_pods_rest_on_and_then_all_roles_at_once() -> None:
+    run = Run()
+    run.reconcile()
+    assert run.cluster.calls == [
+        "status",
+        "apply job-config",
+        "apply job-coordinator",
+        "apply job-verifier",
+        "apply job-rollout",
+        "apply job-trainer-1",
+    ]
+    run.settle()
+    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.settle()
+    assert run.summary == "Running"
+    assert condition(run, "Running") == ("True", "Running")
+
+
+def test_nothing_is_written_while_nothing_changes() -> None:
+    run = running()
+    before = list(run.cluster.calls)
+    for _ in range(5):
+        run.clock.tick(4)
+        run.reconcile()
+    assert run.cluster.calls == before
+
+
+def test_child_changed_or_deleted_by_hand_is_repaired() -> None:
+    run = running()
+    rollout = Ref("Deployment", "job-rollout")
+    del run.cluster.children[rollout]
+    run.settle()
+    assert run.cluster.children[rollout].wanted_replicas == 2
+
+
+def test_finished_run_is_complete_and_frees_rollouts_and_verifiers_only() -> None:
+    run = running()
+    run.cluster.end_trainer(0)
+    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.settle()
+    run.wait(DRAIN_S + 1)
+    assert condition(run, "Complete") == ("True", "MaxStepsReached")
+    assert (run.alive(R), run.alive(V)) == ([], [])
+    assert run.alive(C) == ["job-coordinator-0"]
+    assert Ref("Job", "job-trainer-1") in run.cluster.children
+
+
+def test_finished_run_is_never_run_again() -> None:
+    run = running()
+    run.cluster.end_trainer(0)
+    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.settle()
+    run.cluster.children.clear()
+    run.wait(100)
+    assert run.cluster.jobs_made == ["job-trainer-1"]
+    assert run.summary == "Succeeded"
+
+
+def test_finished_trainer_waits_for_the_coordinators_word_for_a_minute() -> None:
+    run = running()
+    run.cluster.end_trainer(0)
+    run.settle()
+    assert run.summary != "Succeeded"
+    run.wait(70)
+    assert run.summary == "Succeeded"
+
+
+def test_lost_rank_ends_the_attempt_and_only_the_trainer_starts_anew() -> None:
+    run = running()
+    others = {name: pod.uid for name, pod in run.cluster.pods.items() if pod.role is not T}
+    run.cluster.end_trainer(1, rank=0)
+    run.settle()
+    assert condition(run, "TrainerReady") == ("False", "BackingOff")
+    assert run.alive(T) == []
+    run.wait(11)
+    assert run.alive(T) == ["job-trainer-2-0", "job-trainer-2-1"]
+    assert {name: pod.uid for name, pod in run.cluster.pods.items() if pod.role is not T} == others
+    assert run.cluster.job is not None
+    assert run.cluster.job.status is not None
+    first = run.cluster.job.status.trainer.attempts[0] if run.cluster.job.status.trainer else None
+    assert first is not None
+    assert (first.outcome, first.class_, first.exit_code, first.step) == ("failed", "application", 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "budget", "reason"),
+    [
+        (1, {"maxTrainerRestarts": 0}, "RestartLimitExceeded"),
+        (75, {"maxInfraRestarts": 0}, "InfraLimitExceeded"),
+        (78, {}, "ConfigurationError"),
+        (1, {"rules": [{"action": "FailJob", "exitCodes": {"operator": "In", "values": [1]}}]}, "FailJobRule"),
+    ],
+)
+def test_run_fails_for_the_reason_of_its_last_attempt(exit_code: int, budget: dict[str, object], reason: str) -> None:
+    run = running({"failurePolicy": budget})
+    run.cluster.end_trainer(exit_code, rank=0)
+    run.settle()
+    assert condition(run, "Failed") == ("True", reason)
+    assert condition(run, "Stalled") == ("True", "Failed")
+    assert run.cluster.jobs_made == ["job-trainer-1"]
+
+
+def test_suspend_stops_the_ledger_last_and_frees_every_pod() -> None:
+    run = running()
+    run.cluster.edit(suspend=True)
+    run.reconcile()
+    assert run.summary == "Suspending"
+    assert run.cluster.calls[-2:] == ["delete job-trainer-1", "scale job-rollout 0"]
+    run.settle()
+    assert run.cluster.pods == {}
+    assert condition(run, "Suspended") == ("True", "UserRequested")
+    stops = [call for call in run.cluster.calls if call.startswith("scale")]
+    assert stops == ["scale job-rollout 0", "scale job-verifier 0", "scale job-coordinator 0"]
+
+
+def test_resume_is_a_new_attempt_that_counts_in_no_budget() -> None:
+    run = running()
+    run.cluster.edit(suspend=True)
+    run.settle()
+    run.cluster.edit(suspend=False)
+    run.settle()
+    assert run.alive(T) == ["job-trainer-2-0", "job-trainer-2-1"]
+    assert run.cluster.job is not None
+    assert run.cluster.job.status is not None
+    assert run.cluster.job.status.restarts is None
+    run.wait(100)
+    assert condition(run, "Suspended") == ("False", "Resumed")
+
+
+def test_stop_that_began_is_completed_before_the_run_goes_on() -> None:
+    run = running()
+    run.cluster.edit(suspend=True)
+    run.reconcile()
+    run.cluster.edit(suspend=False)
+    run.settle()
+    assert "scale job-coordinator 0" in run.cluster.calls
+    assert run.alive(T) == ["job-trainer-2-0", "job-trainer-2-1"]
+
+
+def test_run_without_a_step_fails_at_the_startup_deadline_and_a_resumed_one_starts_up_anew() -> None:
+    run = Run(operator_job({"startupDeadlineSeconds": 100}))
+    run.settle()
+    run.wait(101)
+    assert condition(run, "Failed") == ("True", "StartupDeadlineExceeded")
+    resumed = running({"startupDeadlineSeconds": 100})
+    resumed.cluster.edit(suspend=True)
+    resumed.settle()
+    resumed.wait(1000)
+    resumed.cluster.edit(suspend=False)
+    resumed.settle()
+    resumed.cluster.says(names.Phase.RUNNING, step=4)
+    resumed.wait(101)
+    assert condition(resumed, "Failed") == ("False", "NotFailed")
+
+
+def test_job_is_deleted_when_its_time_is_over_and_not_before() -> None:
+    run = running({"ttlSecondsAfterFinished": 50})
+    run.cluster.end_trainer(0)
+    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.settle()
+    run.wait(40)
+    assert run.cluster.job is not None
+    run.clock.tick(-1000)
+    run.settle()
+    assert run.cluster.job is not None
+    run.wait(1060)
+    assert run.cluster.job is None
+
+
+def test_another_controllers_job_is_left_alone() -> None:
+    run = Run(operator_job({"managedBy": "kueue.x-k8s.io/multikueue"}))
+    run.settle()
+    assert run.cluster.calls == []
