@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api import errors, roles
 from rljob_testing import trainer_makers
-from rljob_workers.runtime import pod_fields
+from rljob_workers.runtime import boot, pod_fields
 
 
 @pytest.fixture
@@ -37,3 +37,14 @@ def test_without_variables_the_file_holds(trainer: roles.TrainerConfig) -> None:
 def test_a_number_out_of_its_range_is_refused_by_name(trainer: roles.TrainerConfig, name: str, text: str) -> None:
     with pytest.raises(errors.ManifestError, match=name):
         pod_fields.apply(trainer, {name: text})
+
+
+def test_a_program_with_a_bad_variable_ends_with_the_code_of_a_bad_config(
+    trainer: roles.TrainerConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trainer.json"
+    path.write_text(trainer.model_dump_json())
+    monkeypatch.setenv("RLJOB_ATTEMPT", "two")
+    with pytest.raises(SystemExit) as ended:
+        boot.parse(roles.TrainerConfig, program="p", about="a", argv=["--config", str(path)])
+    assert ended.value.code == 78

@@ -55,11 +55,19 @@ def parse(
     )
     arguments = parser.parse_args(argv)
     return Invocation(
-        config=pod_fields.apply(read_config(config_type, arguments.config), os.environ),
+        config=_of_this_pod(read_config(config_type, arguments.config)),
         config_path=arguments.config,
         check=arguments.check,
         sources=arguments.sources,
     )
+
+
+def _of_this_pod(config: ConfigT) -> ConfigT:
+    try:
+        return pod_fields.apply(config, os.environ)
+    except errors.ManifestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(int(names.ExitCode.CONFIGURATION)) from error
 
 
 def read_config(config_type: type[ConfigT], path: pathlib.Path) -> ConfigT:
