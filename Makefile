@@ -51,9 +51,13 @@ bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
 	@$(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
 
 lock: setup  ## compile the lock again from pyproject.toml
+	@mkdir -p build
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra rollout --extra trainer \
 	  --extra cli --extra models --extra dev --override workers/constraints/overrides.txt --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o $(LOCK)
+	@sed -n 's/^\([A-Za-z0-9_.-]*==[^ ;]*\).*/\1/p' $(LOCK) > build/versions.txt
+	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --constraint build/versions.txt \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/slim.txt
 
 cluster-tools: setup  ## packages and programs of the test cluster (root, apt, Go)
 	@tests/cluster/packages.sh

@@ -1,0 +1,27 @@
+# Rollout and trainer: vLLM and DeepSpeed. Build from the repository's root:
+#   buildah bud --build-arg BASE_IMAGE=... -f workers/worker.Dockerfile -t rljob-worker .
+# Any base with python3 3.11, its venv module and CA certificates serves as BASE_IMAGE.
+ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+ARG LOCK=workers/constraints/cpu.txt
+ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+RUN python3 -m venv /opt/uv && /opt/uv/bin/python -m pip install -q --disable-pip-version-check uv==0.13.8 \
+    && python3 -m venv --without-pip /opt/rljob
+WORKDIR /src
+COPY ${LOCK} lock.txt
+RUN /opt/uv/bin/uv pip sync -q --require-hashes --python /opt/rljob/bin/python lock.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY proto proto
+COPY operator operator
+COPY workers workers
+RUN /opt/uv/bin/uv pip install -q --no-deps --python /opt/rljob/bin/python .
+
+FROM ${BASE_IMAGE}
+# vLLM on CPU binds memory to NUMA nodes and fails at its start without this library.
+RUN apt-get update && apt-get install -y --no-install-recommends libnuma1 && rm -rf /var/lib/apt/lists/*
+COPY --from=build /opt/rljob /opt/rljob
+# There is no compiler for torch's inductor in a pod.
+ENV PATH=/opt/rljob/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 TORCHDYNAMO_DISABLE=1
+USER 65532:65532
+CMD ["rljob-rollout", "--help"]
