@@ -42,6 +42,7 @@ class Run:
         self.cluster = FakeCluster(job or operator_job(), self.clock, kill_at=kill_at)
         self.num_deaths = 0
         self._checked = 0
+        self._end = (False, False)
 
     def reconcile(self) -> float | None:
         """Make one pass; a dead operator's successor makes it anew."""
@@ -101,7 +102,8 @@ class Run:
         for status in written:
             assert phases.contradictions(conditions.statuses(status.conditions)) == []
             assert [one.type for one in status.conditions] == [kind for kind in Type if kind in _types(status)]
-        ends = [_ends(status) for status in self.cluster.statuses]
+        ends = [self._end, *(_ends(status) for status in written)]
+        self._end = ends[-1]
         assert all(after >= before for before, after in itertools.pairwise(ends)), "an end was taken back"
         attempts = {
             pod.attempt for pod in self.cluster.pods.values() if pod.role is names.Role.TRAINER and not pod.is_terminal

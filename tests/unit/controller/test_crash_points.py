@@ -9,7 +9,7 @@ from rljob_api import names
 from rljob_testing.operator_runs import Run, operator_job
 
 # 18.1 asks for 1,000 in a CI run; a unit run takes a part of them, the same ones every time.
-NUM_TRIPLES = 100
+NUM_TRIPLES = 200
 SEED = 20
 NUM_POINTS = 90
 NUM_ORDERS = 32

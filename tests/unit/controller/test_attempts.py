@@ -1,0 +1,39 @@
+import pytest
+
+from rljob_api.job_status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
+from rljob_operator import times
+from rljob_operator.policies import attempts
+
+
+def ended(*steps: int, outcome: str = "failed", checkpoint_at: float | None = None) -> JobStatus:
+    """Attempts 1, 2, .. that end at 100, 200, .. seconds after these finished steps."""
+    rows = tuple(
+        AttemptStatus(number=number, outcome=outcome, end=times.to_text(100.0 * number), step=step)
+        for number, step in enumerate(steps, start=1)
+    )
+    checkpoint = None if checkpoint_at is None else CheckpointStatus(step=1, time=times.to_text(checkpoint_at))
+    status = JobStatus(attempt=len(rows), trainer=TrainerStatus(attempts=rows))
+    return status.model_copy(update={"last_checkpoint": checkpoint})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "count"),
+    [((), 0, 1), ((), 5, 0), ((0, 0), 0, 3), ((5,), 5, 1), ((5, 5), 5, 2), ((5, 5), 6, 0), ((0, 4, 4), 4, 2)],
+)
+def test_attempts_that_get_no_further_are_counted_in_a_row(before: tuple[int, ...], now: int, count: int) -> None:
+    assert attempts.num_fruitless(ended(*before), step=now) == count
+
+
+def test_wait_doubles_with_each_failure_and_begins_anew_after_a_checkpoint() -> None:
+    assert attempts.next_start(ended(0)) == 100 + 10
+    assert attempts.next_start(ended(0, 0, 0)) == 300 + 40
+    assert attempts.next_start(ended(0, 0, 0, checkpoint_at=250)) == 300 + 10
+
+
+def test_last_ten_attempts_are_kept_in_order() -> None:
+    status = JobStatus()
+    for number in range(1, 13):
+        status = attempts.with_record(status, attempts.started(number, now=0.0))
+    assert status.trainer is not None
+    assert [one.number for one in status.trainer.attempts] == list(range(3, 13))
+    assert status.attempt == 12
