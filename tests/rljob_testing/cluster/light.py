@@ -10,7 +10,7 @@ from rljob_testing.cluster import binaries, processes
 from rljob_testing.cluster.certs import Authority
 
 LOOPBACK = "127.0.0.1"
-READY_S = 90.0
+READY_S = 120.0
 KUBECTL_S = 60.0
 SERVICE_CIDR = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"

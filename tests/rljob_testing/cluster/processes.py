@@ -26,6 +26,8 @@ def start(run_dir: pathlib.Path, name: str, command: Sequence[str]) -> None:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=run_dir, start_new_session=True
         )
     (run_dir / "pids" / name).write_text(f"{child.pid} {_started(child.pid)}")
+    # It outlives this object, and `_end` reaps it by pid: with a return code Popen neither warns nor waits.
+    child.returncode = 0
 
 
 def log_path(run_dir: pathlib.Path, name: str) -> pathlib.Path:

@@ -1,0 +1,52 @@
+"""One real control plane for all tests of a session; where it cannot run, the tests say why."""
+
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from rljob_testing.cluster import binaries
+from rljob_testing.cluster.light import LightCluster
+from rljob_testing.cluster.manifests import Api
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _missing() -> str | None:
+    """Return why no control plane can run here, or None."""
+    if not sys.platform.startswith("linux"):
+        return f"a control plane needs Linux, this is {sys.platform}"
+    for name in (*binaries.LIGHT, "etcd"):
+        try:
+            binaries.find(name)
+        except binaries.MissingProgramError as error:
+            return str(error)
+    return None
+
+
+@pytest.fixture(scope="session")
+def light_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightCluster]:
+    """A control plane without nodes. In CI, where root and Go can build it, a missing program is a failure."""
+    reason = _missing()
+    if reason is not None:
+        could = os.environ.get("CI") == "true" and os.geteuid() == 0 and shutil.which("go")
+        (pytest.fail if could else pytest.skip)(reason)
+    cluster = LightCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.fixture(scope="session")
+def api(light_cluster: LightCluster) -> Api:
+    """The API with our CRD, established."""
+    applied = light_cluster.kubectl("apply", "-f", str(ROOT / "crds" / "rljob.dev_rljobs.yaml"))
+    assert applied.returncode == 0, applied.stderr
+    waited = light_cluster.kubectl("wait", "--for=condition=Established", "--timeout=50s", "crd/rljobs.rljob.dev")
+    assert waited.returncode == 0, waited.stderr
+    return Api(light_cluster)

@@ -1,0 +1,88 @@
+"""Objects for tests on a real API server: a small legal job, changes by dotted path, and verbs that return answers."""
+
+import copy
+import dataclasses
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from rljob_testing.cluster.light import LightCluster
+
+Object = dict[str, JsonValue]
+ABSENT = object()
+
+_SPEC: Object = {
+    "maxSteps": 4,
+    "model": {"name": "builtin:smollm2-135m-instruct"},
+    "data": {"train": [{"name": "sums", "path": "data/sums.jsonl", "maxPromptTokens": 64}]},
+    "algorithm": {"advantageEstimator": "grpo", "groupSize": 8, "promptsPerStep": 4},
+    "verifier": {"rewards": [{"name": "sum", "type": "exact"}]},
+}
+
+
+def job(name: str, changes: Mapping[str, object]) -> Object:
+    """Return a legal job with `changes`: dotted paths below spec (a number is an index) to values, ABSENT removes."""
+    spec = copy.deepcopy(_SPEC)
+    for path, value in changes.items():
+        _set(spec, path.split("."), value)
+    return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": name}, "spec": spec}
+
+
+def _set(node: JsonValue, keys: list[str], value: object) -> None:
+    head, *rest = keys
+    if isinstance(node, list):
+        _set(node[int(head)], rest, value)
+    elif isinstance(node, dict) and rest:
+        _set(node.setdefault(head, {}), rest, value)
+    elif isinstance(node, dict) and value is ABSENT:
+        del node[head]
+    elif isinstance(node, dict):
+        node[head] = json.loads(json.dumps(value))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server said: the object, or the refusal."""
+
+    accepted: bool
+    body: Object
+    error: str
+
+
+class Api:
+    """Verbs on jobs of the default namespace."""
+
+    def __init__(self, cluster: LightCluster) -> None:
+        self.cluster = cluster
+
+    def try_create(self, document: Object) -> Answer:
+        """Create for trial: everything is checked and defaulted, nothing is stored."""
+        return self._send(document, "create", "--dry-run=server")
+
+    def create(self, document: Object) -> Answer:
+        """Create."""
+        return self._send(document, "create")
+
+    def replace(self, document: Object) -> Answer:
+        """Replace by name for trial, as it stands there."""
+        return self._send(document, "replace", "--dry-run=server")
+
+    def get(self, *arguments: str) -> Object:
+        """Return what `kubectl get` says, as JSON."""
+        done = self.cluster.kubectl("get", *arguments, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        body: Object = json.loads(done.stdout)
+        return body
+
+    def set_status(self, name: str, status: Object) -> None:
+        """Merge into the status of a job."""
+        patch = json.dumps({"status": status})
+        done = self.cluster.kubectl("patch", "rljob", name, "--subresource=status", "--type=merge", "-p", patch)
+        assert done.returncode == 0, done.stderr
+
+    def _send(self, document: Object, *verb: str) -> Answer:
+        command = (*verb, "-o", "json", "-f", "-")
+        done = self.cluster.kubectl(*command, stdin=json.dumps(document))
+        accepted = done.returncode == 0
+        return Answer(accepted, json.loads(done.stdout) if accepted else {}, done.stderr)
