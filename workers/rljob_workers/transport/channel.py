@@ -17,9 +17,11 @@ ERROR_KEY = "rljob-error"
 _UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
-def options(*, own_connection: bool = False, max_bytes: int = names.MAX_BATCH_PART_BYTES) -> list[tuple[str, int]]:
+def options(
+    *, own_connection: bool = False, max_bytes: int = names.MAX_BATCH_PART_BYTES
+) -> list[tuple[str, int | str]]:
     """Return the channel arguments. `own_connection` keeps bulk bytes and control calls on separate connections."""
-    arguments = [
+    arguments: list[tuple[str, int | str]] = [
         ("grpc.max_send_message_length", max_bytes),
         ("grpc.max_receive_message_length", max_bytes),
         ("grpc.keepalive_time_ms", 20_000),
@@ -29,6 +31,8 @@ def options(*, own_connection: bool = False, max_bytes: int = names.MAX_BATCH_PA
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # A headless Service resolves to every pod behind it: without this all calls would go to the first.
+        ("grpc.lb_policy_name", "round_robin"),
         # Loopback and pod addresses never go through a proxy.
         ("grpc.enable_http_proxy", 0),
     ]
