@@ -40,6 +40,15 @@ def per_rank(
     return fake_coordinator.split_ranks(dict(enumerate(batches)), ranks)
 
 
+def with_preparation(config: roles.TrainerConfig) -> roles.TrainerConfig:
+    """Return the config with all that sees the whole step: KL to the first weights, whitening, M2PO's cut."""
+    loss = roles.LossConfig(
+        constant_denominator=8.0, kl_coef=0.1, kl_estimator="k1", kl_placement="reward", m2_threshold=3.0
+    )
+    returns = roles.ReturnsConfig(gamma=0.9, normalize=roles.NormalizeConfig(mean="batch", std="batch"))
+    return config.model_copy(update={"loss": loss, "returns": returns, "reference": config.model})
+
+
 @dataclasses.dataclass
 class Trainer:
     """A started program."""
@@ -70,6 +79,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
         attempt: int = 1,
         checkpoint_every: int = 0,
         folder: str = "run",
+        prepared: bool = False,
     ) -> Trainer:
         home = tmp_path / folder
         home.mkdir(exist_ok=True)
@@ -91,6 +101,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
                 export_dir=str(home / "export"),
             ),
         )
+        config = with_preparation(config) if prepared else config
         path = home / "role.json"
         path.write_text(config.model_dump_json())
         process = subprocess.Popen(
@@ -146,6 +157,28 @@ def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
             spacing = float(expected.float().abs().mean()) / 256
             apart = float((final[stage][name].float() - expected.float()).abs().mean())
             assert apart <= 0.1 * spacing, f"ZeRO-{stage}: {name}"
+
+
+def test_what_is_prepared_from_the_whole_step_does_not_depend_on_the_ranks(
+    start: Start, coordinate: Coordinate
+) -> None:
+    final: dict[int, dict[str, torch.Tensor]] = {}
+    stats: dict[int, dict[int, dict[str, float]]] = {}
+    for ranks, stage in ((1, 0), (2, 3)):
+        coordinator = coordinate(per_rank(steps(2, parts=3), ranks))
+        trainer = start(coordinator, stage=stage, ranks=ranks, folder=f"ranks{ranks}", prepared=True)
+        assert trainer.end() == names.ExitCode.OK
+        final[ranks] = load_file(pathlib.Path(trainer.config.checkpoint.export_dir) / "model.safetensors")
+        stats[ranks] = {step: dict(coordinator.stats[step]) for step in (1, 2)}
+    for step in (1, 2):
+        for stat in ("policy/loss", "policy/ref_kl", "behave/masked_ratio", "optim/grad_norm"):
+            assert stats[2][step][stat] == pytest.approx(stats[1][step][stat], rel=1e-3, abs=1e-6), stat
+    assert 0.0 < stats[1][1]["behave/masked_ratio"] < 1.0
+    # The first step starts from the reference itself.
+    assert stats[1][1]["policy/ref_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert stats[1][2]["policy/ref_kl"] != 0.0
+    for name, expected in final[1].items():
+        torch.testing.assert_close(final[2][name], expected, rtol=1e-3, atol=2e-5, msg=name)
 
 
 def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pathlib.Path) -> None:
