@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Api
 
 ROOT = pathlib.Path(__file__).parents[2]
+_ESTABLISHED_S = 60.0
 
 
 def _missing() -> str | None:
@@ -47,6 +49,10 @@ def api(light_cluster: LightCluster) -> Api:
     """The API with our CRD, established."""
     applied = light_cluster.kubectl("apply", "-f", str(ROOT / "crds" / "rljob.dev_rljobs.yaml"))
     assert applied.returncode == 0, applied.stderr
-    waited = light_cluster.kubectl("wait", "--for=condition=Established", "--timeout=50s", "crd/rljobs.rljob.dev")
-    assert waited.returncode == 0, waited.stderr
-    return Api(light_cluster)
+    deadline = time.monotonic() + _ESTABLISHED_S
+    while True:
+        # kubectl gives up at once on an object that has no conditions yet, as a new one has for a moment.
+        waited = light_cluster.kubectl("wait", "--for=condition=Established", "--timeout=10s", "crd/rljobs.rljob.dev")
+        if waited.returncode == 0:
+            return Api(light_cluster)
+        assert time.monotonic() < deadline, waited.stderr

@@ -183,7 +183,7 @@ def test_program_ends_in_order_on_sigterm(make_config: MakeConfig, tmp_path: pat
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
-        ({"rewards": [{"name": "r", "type": "maths"}]}, names.ExitCode.CONFIGURATION, "known: exact, math"),
+        ({"rewards": [{"name": "r", "type": "maths"}]}, names.ExitCode.CONFIGURATION, "has type 'maths'; known: "),
         ({"isolation": "none"}, names.ExitCode.ISOLATION_REFUSED, "allowUnsafe"),
     ],
 )
