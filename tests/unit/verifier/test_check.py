@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rljob_api import roles
 from rljob_workers.verifier import check
+from rljob_workers.verifier.graders import catalog
 
 MakeConfig = Callable[..., roles.VerifierConfig]
 MATH = roles.GraderConfig(name="maths", type="math")
@@ -41,5 +42,5 @@ def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_co
     unknown = roles.GraderConfig(name="r", type="maths")
     missing = roles.DataSourceConfig(name="train", path="/nonexistent", max_prompt_tokens=64)
     assert check.problems(make_config(unknown), [missing]) == [
-        "reward 'r' has type 'maths'; known: clevr_count_70k, exact, gsm8k, math, reasoning_gym"
+        f"reward 'r' has type 'maths'; known: {', '.join(sorted(catalog.BUILT_IN))}"
     ]

@@ -16,7 +16,7 @@ import pytest
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import grading, grading_worker, service
-from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.graders import catalog, protocol
 from rljob_workers.verifier.sandbox import launcher
 
 R = names.VerdictReason
@@ -135,9 +135,7 @@ async def test_whole_group_is_gone_after_teardown(obedient: str) -> None:
 
 async def test_worker_that_cannot_build_its_graders_says_why() -> None:
     hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=1 << 20, cpu_limit_s=1)
-    with pytest.raises(
-        errors.SandboxError, match="type 'obedient'; known: clevr_count_70k, exact, gsm8k, math, reasoning_gym"
-    ):
+    with pytest.raises(errors.SandboxError, match=f"type 'obedient'; known: {', '.join(sorted(catalog.BUILT_IN))}"):
         await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
 
 
