@@ -8,9 +8,10 @@ import pytest
 import torch
 import transformers
 
-from rljob_api import roles
+from rljob_api import errors, roles
 from rljob_testing import trainer_makers as makers
 from rljob_workers.trainer import batch, engine
+from rljob_workers.trainer import reference as references
 
 pytestmark = [
     pytest.mark.usefixtures("one_rank"),
@@ -161,3 +162,33 @@ def test_scoring_without_gradient_gives_the_training_forward(build: Build) -> No
         torch.testing.assert_close(scored, logprobs.detach(), rtol=1e-6, atol=1e-6)
         built.backward(loss_of(logprobs))
         assert built.step(0.01).applied
+
+
+# The frozen reference model beside the engine, here because DeepSpeed takes one process group per process.
+
+
+def with_reference(config: roles.TrainerConfig, folder: pathlib.Path) -> roles.TrainerConfig:
+    model = roles.ModelConfig(name=str(folder), path=str(folder), cache_dir=str(folder))
+    return config.model_copy(update={"reference": model})
+
+
+def test_the_reference_scores_as_the_policy_did_before_it_moved_and_never_moves(
+    tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    folder = tiny_models["float32"]
+    config = with_reference(makers.make_trainer_config(tmp_path), folder)
+    built, frozen = engine.Engine(config, folder, CPU), references.load(config, CPU)
+    assert frozen is not None
+    before = built.score(PART)
+    assert torch.equal(frozen.score(PART), before)
+    logprobs, _ = built.forward(PART)
+    built.backward(-logprobs.sum())
+    assert built.step(0.01).applied
+    assert not torch.equal(built.score(PART), before)
+    assert torch.equal(frozen.score(PART), before)
+
+
+def test_a_reference_that_is_missing_is_named_by_its_field(tmp_path: pathlib.Path) -> None:
+    config = with_reference(makers.make_trainer_config(tmp_path), tmp_path / "nowhere")
+    with pytest.raises(errors.ManifestError, match=r"spec\.model\.reference\.name"):
+        references.load(config, CPU)
