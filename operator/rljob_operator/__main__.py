@@ -1,9 +1,59 @@
-"""Starts the operator."""
+"""Starts the operator: `rljob-operator --config FILE`."""
+
+import argparse
+import asyncio
+import logging
+import pathlib
+from collections.abc import Sequence
+
+import kopf
+
+from rljob_operator import cluster, handlers
+from rljob_operator import settings as settings_module
+from rljob_operator.assembly import Operator
+from rljob_operator.health import HealthServer
+from rljob_operator.metrics import Metrics
+
+ANY_ADDRESS = "0.0.0.0"
 
 
-def main() -> None:
-    """Run until stopped."""
-    raise SystemExit("the operator is not built yet")
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run until stopped. Ends with a sentence if the settings are no good."""
+    parser = argparse.ArgumentParser(prog="rljob-operator", description=__doc__)
+    parser.add_argument("--config", type=pathlib.Path, help="JSON file of settings; defaults without one")
+    parser.add_argument("--kubeconfig", help="how to reach the API server; the pod's own account without one")
+    parser.add_argument("--host", default=ANY_ADDRESS, help="address that probes and metrics listen on")
+    given = parser.parse_args(argv)
+    try:
+        settings = settings_module.read(given.config) if given.config else settings_module.Settings()
+    except ValueError as error:
+        parser.error(str(error))
+    configure_logs(settings.log)
+    asyncio.run(run(settings, kubeconfig=given.kubeconfig, host=given.host))
+
+
+def configure_logs(wanted: settings_module.LogSettings) -> None:
+    """Log in one form and from one level on; of Kopf, which has a line for every event, only what went wrong."""
+    debug = wanted.level == "debug"
+    kopf.configure(debug=debug, log_format=kopf.LogFormat.JSON if wanted.format == "json" else kopf.LogFormat.FULL)
+    logging.getLogger().setLevel(wanted.level.upper())
+    logging.getLogger("kopf").setLevel(logging.DEBUG if debug else logging.WARNING)
+
+
+async def run(settings: settings_module.Settings, *, kubeconfig: str | None, host: str) -> None:
+    """Serve probes, then run Kopf with our handlers until a signal comes or a loop of ours ends."""
+    limits = settings.client
+    way = await cluster.access(kubeconfig)
+    metrics = Metrics()
+    client = cluster.Client(way, qps=limits.qps, burst=limits.burst, on_answer=metrics.answered)
+    operator = Operator(settings, client, metrics=metrics)
+    health = HealthServer(alive=operator.alive, ready=operator.ready, exposition=metrics.exposition)
+    await health.start(host=host, health_port=settings.health_port, metrics_port=settings.metrics_port)
+    try:
+        await handlers.serve(operator, way=way, namespaces=settings.watch_namespaces)
+    finally:
+        await operator.stop()
+        await health.close()
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import JobSpec
 from rljob_api.job_status import Condition, JobStatus
 from rljob_operator import phases, times
-from rljob_operator.model import Observed, Pod
+from rljob_operator.model import Observed
+from rljob_operator.policies import crashes, isolation, scheduling
+from rljob_operator.resources import autoscaler
 
-_IMAGE_REASONS = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
-_CREATE_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
-_CRASH = "CrashLoopBackOff"
 _FRESH_REPORT_S = 30.0
 _MOST_MESSAGE = 1024
+_KNOWN = frozenset(Type)
 _READY_TYPES = {
     names.Role.COORDINATOR: Type.COORDINATOR_READY,
     names.Role.TRAINER: Type.TRAINER_READY,
@@ -48,6 +48,8 @@ class Course:
     rejected: str = ""
     rejected_message: str = ""
     backing_off: bool = False
+    stalled: str = ""
+    stalled_message: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -58,7 +60,7 @@ class Course:
 def wanted_pods(spec: JobSpec, role: names.Role) -> int:
     """Return how many pods of a role an active job wants."""
     counts = {
-        names.Role.ROLLOUT: spec.rollout.replicas,
+        names.Role.ROLLOUT: autoscaler.effective_replicas(spec),
         names.Role.VERIFIER: spec.verifier.replicas,
         names.Role.TRAINER: spec.trainer.nodes,
     }
@@ -67,12 +69,12 @@ def wanted_pods(spec: JobSpec, role: names.Role) -> int:
 
 def statuses(known: Sequence[Condition]) -> dict[Type, str]:
     """Return status by type; types that we do not know are left out."""
-    return {Type(one.type): one.status for one in known if one.type in set(Type)}
+    return {Type(one.type): one.status for one in known if one.type in _KNOWN}
 
 
 def reasons(known: Sequence[Condition]) -> dict[Type, str]:
     """Return reason by type; types that we do not know are left out."""
-    return {Type(one.type): one.reason for one in known if one.type in set(Type)}
+    return {Type(one.type): one.reason for one in known if one.type in _KNOWN}
 
 
 def conditions(seen: Observed, course: Course, *, now: float) -> tuple[Condition, ...]:
@@ -88,6 +90,9 @@ def conditions(seen: Observed, course: Course, *, now: float) -> tuple[Condition
 
 
 def _condition(kind: Type, state: State, before: Condition | None, *, generation: int, now: float) -> Condition:
+    message = shorten(state.message)
+    if before is not None and _says(before) == (state.status, state.reason, message, generation):
+        return before
     unchanged = before is not None and before.status == state.status
     since = before.last_transition_time if before is not None and unchanged else times.to_text(now)
     return Condition.model_validate(
@@ -95,11 +100,15 @@ def _condition(kind: Type, state: State, before: Condition | None, *, generation
             "type": str(kind),
             "status": state.status,
             "reason": state.reason,
-            "message": shorten(state.message),
+            "message": message,
             "observedGeneration": generation,
             "lastTransitionTime": since,
         }
     )
+
+
+def _says(condition: Condition) -> tuple[str, str, str, int | None]:
+    return condition.status, condition.reason, condition.message, condition.observed_generation
 
 
 def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
@@ -108,7 +117,7 @@ def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
 
 
 def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
-    accepted = _accepted(course)
+    accepted = _accepted(course, seen.job.spec)
     ready = {_READY_TYPES[role]: _ready(seen, course, role, now) for role in names.Role}
     running = _running(course, accepted, ready, restarted=(seen.status.attempt or 0) > 1)
     below = _below_target(seen) if running.status == "True" else ""
@@ -118,10 +127,12 @@ def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
         Type.SUSPENDING: State("True", course.suspending) if course.suspending else State("False", "NotSuspending"),
         Type.SUSPENDED: _suspended(course),
         Type.STATE_DURABLE: _durable(seen.job.spec),
-        Type.PODS_SCHEDULED: _scheduled(seen.pods),
+        Type.PODS_SCHEDULED: _scheduled(seen, now),
+        **_isolated(seen),
         **ready,
         Type.RUNNING: running,
         Type.DEGRADED: State("True", below) if below else State("False", "AtTarget"),
+        **_autoscaling(seen, course),
         Type.RECONCILING: _reconciling(course, running, stalled),
         Type.STALLED: stalled,
         Type.COMPLETE: State("True", course.complete) if course.complete else State("False", "NotFinished"),
@@ -131,11 +142,12 @@ def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
     }
 
 
-def _accepted(course: Course) -> State:
+def _accepted(course: Course, spec: JobSpec) -> State:
     # An end is history: a spec that was broken afterwards does not contradict it.
     if course.rejected and not course.is_over:
         return State("False", course.rejected, course.rejected_message)
-    return State("True", "Accepted")
+    plain = 'connections between roles are not encrypted: spec.security.tls is "off"'
+    return State("True", "Accepted", plain if spec.security.tls == "off" else "")
 
 
 def _suspended(course: Course) -> State:
@@ -151,24 +163,43 @@ def _durable(spec: JobSpec) -> State:
     return State("False", "EmptyDir", "checkpoints and ledger are lost with their pods: set spec.storage.size")
 
 
-def _scheduled(pods: Sequence[Pod]) -> State:
-    for pod in sorted(pods, key=lambda one: one.name):
-        if pod.waiting_reason in _IMAGE_REASONS:
-            return State("False", "ImagePullFailed", f"{pod.name}: {pod.waiting_reason}")
-        if pod.waiting_reason in _CREATE_REASONS:
-            return State("False", "CreateFailed", f"{pod.name}: {pod.waiting_reason}")
-        if ("PodScheduled", "False") in pod.conditions:
-            return State("False", "Unschedulable", f"{pod.name} has no node")
-    return State("True", "Scheduled")
+def _scheduled(seen: Observed, now: float) -> State:
+    found = scheduling.obstacle(seen.pods, drain_s=seen.job.spec.rollout.drain_seconds, now=now)
+    return State("True", "Scheduled") if found is None else State("False", found.reason, found.message)
+
+
+def isolation_verdict(seen: Observed) -> isolation.Verdict | None:
+    """Return what the verifiers' reports come to; None where no isolation is asked for or no pod could report."""
+    asked = seen.job.spec.verifier.isolation
+    pods = [pod for pod in seen.pods_of(names.Role.VERIFIER) if not pod.deleting]
+    if asked == "none" or not pods:
+        return None
+    return isolation.judge({pod.name: pod.preflight for pod in pods}, isolation=asked)
+
+
+def _isolated(seen: Observed) -> dict[Type, State]:
+    """Return the verdict; without a pod the last one stands, and a job that asks for none has no such condition."""
+    if seen.job.spec.verifier.isolation == "none":
+        return {}
+    verdict = isolation_verdict(seen)
+    if verdict is not None:
+        return {Type.ISOLATION_VERIFIED: State(verdict.status, verdict.reason, verdict.message)}
+    last = next((one for one in seen.status.conditions if one.type == Type.ISOLATION_VERIFIED), None)
+    if last is None:
+        return {Type.ISOLATION_VERIFIED: State("Unknown", "ProbePending")}
+    return {Type.ISOLATION_VERIFIED: State(last.status, last.reason, last.message)}
 
 
 def _ready(seen: Observed, course: Course, role: names.Role, now: float) -> State:
     attempt = seen.status.attempt if role is names.Role.TRAINER else None
     pods = [pod for pod in seen.pods_of(role, attempt) if not pod.deleting]
     num_ready = sum(pod.ready for pod in pods)
-    crashing = next((pod for pod in pods if pod.waiting_reason == _CRASH), None)
+    crashing = next((pod for pod in pods if pod.waiting_reason == crashes.CRASH_LOOP), None)
     if num_ready >= _needed(seen.job.spec, role) and not course.is_over:
         return _answering(seen, now) if role is names.Role.COORDINATOR else State("True", "Ready")
+    verdict = isolation_verdict(seen) if role is names.Role.VERIFIER else None
+    if verdict is not None and verdict.status == "False":
+        return State("False", "IsolationUnverified", verdict.message)
     if crashing is not None:
         return State("False", "CrashLoop", crashing.name)
     if role is names.Role.TRAINER and (seen.status.attempt or 0) > 1:
@@ -185,10 +216,15 @@ def _needed(spec: JobSpec, role: names.Role) -> int:
 
 
 def _answering(seen: Observed, now: float) -> State:
-    report = seen.report
-    if report is None or now - report.read_at > _FRESH_REPORT_S:
+    """Return whether the coordinator answers; before this process has its first word, the last verdict stands."""
+    silent_since = seen.asking_since if seen.report is None else seen.report.read_at
+    if silent_since is not None and now - silent_since > _FRESH_REPORT_S:
         return State("False", "Unreachable", "the coordinator's pod is ready but has not answered for 30 s")
-    return State("True", "Ready")
+    if seen.report is not None:
+        return State("True", "Ready")
+    known = next((one for one in seen.status.conditions if one.type == Type.COORDINATOR_READY), None)
+    held = known is not None and known.status == "True"
+    return State("True", "Ready") if held else State("False", "Starting", "the coordinator has not answered yet")
 
 
 def _running(course: Course, accepted: State, ready: Mapping[Type, State], *, restarted: bool) -> State:
@@ -218,7 +254,26 @@ def _stalled(course: Course) -> State:
         return State("True", "Failed", course.failed_message)
     if course.rejected and not course.complete:
         return State("True", "NotAccepted", course.rejected_message)
+    if course.stalled and not course.complete:
+        return State("True", course.stalled, course.stalled_message)
     return State("False", "Progressing")
+
+
+def _autoscaling(seen: Observed, course: Course) -> dict[Type, State]:
+    """Return whether an object scales the rollouts and reads its metric, for a job that asks for one."""
+    wanted = seen.job.spec.rollout.autoscaling
+    if wanted is None:
+        return {}
+    kind = autoscaler.KINDS[wanted.provider]
+    child = next((child for child in seen.children.values() if child.ref.kind == kind), None)
+    if child is not None:
+        blind = State("False", "MetricsUnavailable", child.blind)
+        return {Type.AUTOSCALING_ACTIVE: blind if child.blind else State("True", "ScalingActive")}
+    if course.is_over or course.suspending or course.suspended or course.rejected:
+        return {Type.AUTOSCALING_ACTIVE: State("False", "Paused")}
+    needed = autoscaler.NEEDS[wanted.provider]
+    message = f"nothing scales the rollouts: provider {wanted.provider} needs the API {needed}"
+    return {Type.AUTOSCALING_ACTIVE: State("False", "ProviderMissing", message)}
 
 
 def _reconciling(course: Course, running: State, stalled: State) -> State:

@@ -1,7 +1,7 @@
 """What to stop: the way to Suspended, and what stays of a run that is over. Pure."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
@@ -51,7 +51,12 @@ def stop_actions(seen: Observed, stage: suspend.SuspendStage, *, asked_at: float
     )
 
 
-def _budgets(seen: Observed) -> list[Action]:
+def unwanted_budgets(seen: Observed, wanted: Collection[Ref]) -> list[Action]:
+    """Return the deletions of what only a running job of another shape has."""
+    return [one for one in _budgets(seen) if one.ref not in wanted]
+
+
+def _budgets(seen: Observed) -> list[Delete]:
     children = sorted(seen.children.values(), key=lambda child: child.ref)
     return [
         Delete(ref=child.ref, uid=child.uid)

@@ -1,15 +1,18 @@
 """What the operator knows of a job and what it can do about it: observed children, and actions. No I/O here."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import names, types
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 
 # A Kubernetes object as the API server writes it.
 Manifest = Mapping[str, object]
 
+# Where a job's ConfigMap holds the image of each role.
+IMAGES_KEY = "images.json"
 POD, RLJOB, TRAINER_JOB = "Pod", "RLJob", "Job"
 WORKLOAD_KINDS: Mapping[names.Role, str] = {
     names.Role.COORDINATOR: "StatefulSet",
@@ -30,8 +33,9 @@ class Ref:
 class Child:
     """An object that the job controls. `manifest` is what the API server serves.
 
-    role: None for what serves all of them. attempt: of a trainer Job, else 0. ended: "", "Complete" or "Failed", as
-    the Job controller says.
+    version: of the API server, 0 if unknown. role: None for what serves all of them. attempt: of a trainer Job, else 0.
+    ended: "", "Complete" or "Failed", as the Job controller says. blind: why an autoscaler does not read its metric,
+    empty if it does.
     """
 
     ref: Ref
@@ -40,7 +44,9 @@ class Child:
     role: names.Role | None = None
     attempt: int = 0
     ended: str = ""
+    blind: str = ""
     deleting: bool = False
+    version: int = 0
 
     @property
     def wanted_replicas(self) -> int:
@@ -52,7 +58,12 @@ class Child:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod of the job. Times are unix seconds; `exit_code` None: no container of it has ended."""
+    """A pod of the job. Times are unix seconds; `exit_code` None: no container of it has ended.
+
+    last_exit_code: of a container that was started again. deletion_cost: lower ones go first when a workload shrinks.
+    unscheduled: why it has no node. message: what the cluster says of its waiting.
+    preflight: what a verifier's test of its own isolation wrote, empty while it has not ended.
+    """
 
     name: str
     uid: str
@@ -69,6 +80,12 @@ class Pod:
     created_at: float = 0.0
     finished_at: float = 0.0
     restarts: int = 0
+    last_exit_code: int | None = None
+    deletion_cost: int = 0
+    node: str = ""
+    unscheduled: str = ""
+    message: str = ""
+    preflight: str = ""
 
     @property
     def is_terminal(self) -> bool:
@@ -80,28 +97,50 @@ class Pod:
 class Report:
     """What the coordinator said last, and when it was asked, in unix seconds."""
 
-    phase: names.Phase
-    reason: str = ""
-    step: int = 0
-    checkpoint_step: int = 0
-    checkpoint_at: float | None = None
-    read_at: float = 0.0
+    run: types.RunStatus
+    read_at: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why the API server does not take a child. `reason`: of Accepted=False, for the spec of that generation.
+
+    again_at: when it is worth another try; None: after the spec has changed.
+    """
+
+    reason: str
+    message: str
+    generation: int
+    again_at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One job as the API server and its coordinator show it."""
+    """One job as the API server and its coordinator show it.
+
+    asking_since: unix seconds since which the coordinator is asked and does not answer; None while it does, or before.
+    """
 
     job: RLJob
     deleting: bool = False
     children: Mapping[Ref, Child] = dataclasses.field(default_factory=dict)
     pods: tuple[Pod, ...] = ()
     report: Report | None = None
+    asking_since: float | None = None
+    refusal: Refusal | None = None
 
     @property
     def status(self) -> JobStatus:
         """Return the status, empty if nobody wrote one."""
         return self.job.status or JobStatus()
+
+    @property
+    def images(self) -> Mapping[names.Role, str]:
+        """Return the images that the segment under way runs, as the job's ConfigMap says; empty before its start."""
+        config = self.children.get(Ref("ConfigMap", f"{self.job.metadata.name}-config"))
+        data = config.manifest.get("data") if config is not None else None
+        written = json.loads(data.get(IMAGES_KEY, "{}")) if isinstance(data, Mapping) else {}
+        return {role: written[role] for role in names.Role if role in written}
 
     def pods_of(self, role: names.Role, attempt: int | None = None) -> tuple[Pod, ...]:
         """Return the pods of a role, of one trainer attempt if it is given."""
@@ -121,12 +160,13 @@ class Wanted:
     """The children of an active job, in the order in which they are made.
 
     first: what exists before any pod. workloads: what makes pods, by trainer attempt, its Job among them.
-    problems: sentences on a spec that cannot be served.
+    problems: sentences on a spec that cannot be served. settled: the children are what they should be.
     """
 
     first: tuple[Manifest, ...] = ()
     workloads: Callable[[int], Sequence[Manifest]] = _no_workloads
     problems: tuple[str, ...] = ()
+    settled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +196,22 @@ class Scale:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Annotate:
+    """Set annotations of an object; None removes one."""
+
+    ref: Ref
+    uid: str
+    annotations: Mapping[str, str | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StatusWrite:
     """Write the whole status."""
 
     status: JobStatus
 
 
-Action = Apply | Delete | Scale | StatusWrite
+Action = Apply | Delete | Scale | Annotate | StatusWrite
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import OUR_OPERATOR
-from rljob_api.job_status import CheckpointStatus, JobStatus, RoleStatus, RolloutStatus
-from rljob_operator import conditions, ending_steps, phases, times, trainer_steps
+from rljob_api.job_status import ImageStatus, JobStatus, LayerStatus, RoleStatus, RolloutStatus
+from rljob_operator import conditions, ending_steps, phases, reporting, shrinking, stalling, times, trainer_steps
 from rljob_operator.model import (
     TRAINER_JOB,
     Action,
@@ -28,7 +28,8 @@ from rljob_operator.model import (
     earliest,
     ref_of,
 )
-from rljob_operator.policies import attempts, deadlines, difference, suspend
+from rljob_operator.policies import attempts, crashes, deadlines, difference, suspend
+from rljob_operator.resources import autoscaler
 
 _LOOK_AGAIN_S = 5.0
 
@@ -37,19 +38,29 @@ def plan(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
     """Return the actions for one job at `now` (unix seconds). Another controller's job, or one that goes, gets none."""
     if seen.deleting or seen.job.spec.managed_by != OUR_OPERATOR:
         return Plan()
-    status, known = seen.status, conditions.statuses(seen.status.conditions)
+    known = conditions.statuses(seen.status.conditions)
     if phases.is_terminal(known):
         return _finished(seen, succeeded=known.get(Type.COMPLETE) == "True", now=now)
-    if wanted.problems:
-        course = conditions.Course(rejected="InvalidSpec", rejected_message="; ".join(wanted.problems))
-        return _write(seen, status, course, Plan(), now=now)
+    rejected = _rejected(seen, wanted)
     stage = suspend.stage(ending_steps.left(seen))
     was_suspending = known.get(Type.SUSPENDING) == "True"
     if suspend.goes_on_stopping(suspend=seen.job.spec.suspend, was_suspending=was_suspending, current=stage):
-        return _stop(seen, stage, now=now)
+        return _stop(seen, stage, rejected, now=now)
     if seen.job.spec.suspend:
-        return _write(seen, _shown(seen, status), conditions.Course(suspended="UserRequested"), Plan(), now=now)
-    return _run(seen, wanted, now=now)
+        course = dataclasses.replace(rejected, suspended="UserRequested")
+        return _write(seen, _shown(seen, seen.status, now=now), course, Plan(), now=now)
+    if wanted.problems and not attempts.current(seen.status, seen.trainer_jobs()):
+        return _write(seen, seen.status, rejected, Plan(), now=now)
+    return _run(seen, wanted, rejected, now=now)
+
+
+def _rejected(seen: Observed, wanted: Wanted) -> conditions.Course:
+    """Return the course of a job of which something is not taken; an empty one if all is."""
+    if wanted.problems:
+        return conditions.Course(rejected="InvalidSpec", rejected_message="; ".join(wanted.problems))
+    if seen.refusal is None:
+        return conditions.Course()
+    return conditions.Course(rejected=seen.refusal.reason, rejected_message=seen.refusal.message)
 
 
 def _finished(seen: Observed, *, succeeded: bool, now: float) -> Plan:
@@ -61,12 +72,16 @@ def _finished(seen: Observed, *, succeeded: bool, now: float) -> Plan:
         failed_message="" if succeeded else message,
     )
     return _write(
-        seen, _shown(seen, seen.status), course, ending_steps.after_end(seen, succeeded=succeeded, now=now), now=now
+        seen,
+        _shown(seen, seen.status, now=now),
+        course,
+        ending_steps.after_end(seen, succeeded=succeeded, now=now),
+        now=now,
     )
 
 
-def _stop(seen: Observed, stage: suspend.SuspendStage, *, now: float) -> Plan:
-    status = _shown(seen, _followed(seen, seen.status, now=now))
+def _stop(seen: Observed, stage: suspend.SuspendStage, rejected: conditions.Course, *, now: float) -> Plan:
+    status = _shown(seen, _followed(seen, seen.status, now=now), now=now)
     number = attempts.current(status, {})
     known = attempts.record(status, number)
     if known is not None and known.end is None:
@@ -77,7 +92,7 @@ def _stop(seen: Observed, stage: suspend.SuspendStage, *, now: float) -> Plan:
         status = attempts.with_record(status, attempts.closed(known, ending, step=status.step, now=now))
     asked_at = ending_steps.asked_at(seen.status, now=now)
     actions = ending_steps.stop_actions(seen, stage, asked_at=asked_at, now=now)
-    course = conditions.Course(suspending="SuspendRequested")
+    course = dataclasses.replace(rejected, suspending="SuspendRequested")
     return _write(seen, status, course, Plan(actions=actions, again_at=now + _LOOK_AGAIN_S), now=now)
 
 
@@ -100,38 +115,50 @@ def _without_later(status: JobStatus, number: int) -> JobStatus:
     return status.model_copy(update={"attempt": number, "trainer": known.model_copy(update={"attempts": kept})})
 
 
-def _run(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
-    known = conditions.statuses(seen.status.conditions)
-    resumes = "True" in (known.get(Type.SUSPENDED), known.get(Type.SUSPENDING))
+def _run(seen: Observed, wanted: Wanted, rejected: conditions.Course, *, now: float) -> Plan:
     status = seen.status
-    if resumes:
+    if _is_stopped(seen):
         status = status.model_copy(update={"start_time": None, "first_step_time": None})
-    status = _shown(seen, _followed(seen, status, now=now))
+    status = _shown(seen, _followed(seen, status, now=now), now=now)
     expired = _expired(seen, status, now=now)
     if expired is not None:
         return expired
+    refusing = crashes.misconfigured(seen.pods)
+    if refusing is not None:
+        message = f"{refusing.name} refuses its configuration, exit code {refusing.last_exit_code}"
+        return _fail(seen, status, attempts.CONFIGURATION_ERROR, message, now=now)
     step = trainer_steps.next_step(seen, status, now=now)
     if step.complete or step.failed:
         return _write(seen, _ended(step, now=now), _course(step), Plan(again_at=now, irrevocable=True), now=now)
-    ends = (
-        deadlines.startup_ends(
-            start_time=times.to_seconds(status.start_time),
-            first_step_time=times.to_seconds(status.first_step_time),
-            limit_s=seen.job.spec.startup_deadline_seconds,
-        ),
-        deadlines.active_ends(
-            start_time=times.to_seconds(status.start_time), limit_s=seen.job.spec.active_deadline_seconds
-        ),
+    stall = stalling.look(seen, step.status, now=now)
+    if stall.fails and stall.diagnosis is not None:
+        message = f"{stall.diagnosis.reason}: {stall.diagnosis.message}"
+        return _fail(seen, stall.status, "StallTimeout", message, now=now)
+    outdated = trainer_steps.outdated_jobs(seen, step.status)
+    actions = (*step.deletes, *outdated, *stall.deletes, *_children(seen, wanted, step, now))
+    retry = seen.refusal.again_at if seen.refusal is not None else None
+    again_at = earliest(
+        step.again_at, stall.again_at, *_deadlines(seen, status), None if retry is None or retry <= now else retry
     )
-    actions = (*step.deletes, *trainer_steps.outdated_jobs(seen, step.status), *_applies(seen, wanted, step))
-    base = Plan(actions=actions, again_at=earliest(step.again_at, *ends), irrevocable=step.irrevocable)
-    return _write(seen, step.status, dataclasses.replace(_course(step), resumed=_was_suspended(seen)), base, now=now)
+    base = Plan(actions=actions, again_at=again_at, irrevocable=step.irrevocable or bool(stall.deletes))
+    course = dataclasses.replace(
+        _course(step),
+        resumed=_was_suspended(seen),
+        rejected=rejected.rejected,
+        rejected_message=rejected.rejected_message,
+        stalled=stall.diagnosis.reason if stall.diagnosis else "",
+        stalled_message=stall.diagnosis.message if stall.diagnosis else "",
+    )
+    return _write(seen, stall.status, course, base, now=now)
+
+
+def _is_stopped(seen: Observed) -> bool:
+    known = conditions.statuses(seen.status.conditions)
+    return "True" in (known.get(Type.SUSPENDED), known.get(Type.SUSPENDING))
 
 
 def _was_suspended(seen: Observed) -> bool:
-    known, why = conditions.statuses(seen.status.conditions), conditions.reasons(seen.status.conditions)
-    stopped = "True" in (known.get(Type.SUSPENDED), known.get(Type.SUSPENDING))
-    return stopped or why.get(Type.SUSPENDED) == "Resumed"
+    return _is_stopped(seen) or conditions.reasons(seen.status.conditions).get(Type.SUSPENDED) == "Resumed"
 
 
 def _course(step: trainer_steps.Step, *, suspending: str = "") -> conditions.Course:
@@ -148,16 +175,23 @@ def _ended(step: trainer_steps.Step, *, now: float) -> JobStatus:
     return step.status.model_copy(update={"completion_time": times.to_text(now)})
 
 
-def _expired(seen: Observed, status: JobStatus, *, now: float) -> Plan | None:
-    """Return the plan of a run whose time is over; None if it has time left."""
+def _deadlines(seen: Observed, status: JobStatus) -> tuple[float | None, float | None]:
+    """Return when the time for a first step, and for the whole run, is over; None without such an end."""
     spec, start = seen.job.spec, times.to_seconds(status.start_time)
     first = times.to_seconds(status.first_step_time)
-    if deadlines.is_over(
-        deadlines.startup_ends(start_time=start, first_step_time=first, limit_s=spec.startup_deadline_seconds), now
-    ):
+    return (
+        deadlines.startup_ends(start_time=start, first_step_time=first, limit_s=spec.startup_deadline_seconds),
+        deadlines.active_ends(start_time=start, limit_s=spec.active_deadline_seconds),
+    )
+
+
+def _expired(seen: Observed, status: JobStatus, *, now: float) -> Plan | None:
+    """Return the plan of a run whose time is over; None if it has time left."""
+    spec, (startup_ends, active_ends) = seen.job.spec, _deadlines(seen, status)
+    if deadlines.is_over(startup_ends, now):
         message = f"no step was finished within spec.startupDeadlineSeconds = {spec.startup_deadline_seconds}"
         return _fail(seen, status, "StartupDeadlineExceeded", message, now=now)
-    if not deadlines.is_over(deadlines.active_ends(start_time=start, limit_s=spec.active_deadline_seconds), now):
+    if not deadlines.is_over(active_ends, now):
         return None
     message = f"the run took longer than spec.activeDeadlineSeconds = {spec.active_deadline_seconds}"
     return _fail(seen, status, "ActiveDeadlineExceeded", message, now=now)
@@ -173,9 +207,16 @@ def _fail(seen: Observed, status: JobStatus, reason: str, message: str, *, now: 
     return _write(seen, status, course, Plan(again_at=now, irrevocable=True), now=now)
 
 
-def _applies(seen: Observed, wanted: Wanted, step: trainer_steps.Step) -> Iterable[Action]:
-    number = attempts.current(step.status, {})
-    for manifest in (*wanted.first, *wanted.workloads(number)):
+def _children(seen: Observed, wanted: Wanted, step: trainer_steps.Step, now: float) -> Iterable[Action]:
+    """Yield what makes the children what they should be: nothing while one of them is refused and not due again."""
+    refusal = seen.refusal
+    if wanted.settled or wanted.problems:
+        return
+    if refusal is not None and (refusal.again_at is None or now < refusal.again_at):
+        return
+    workloads = wanted.workloads(attempts.current(step.status, {}))
+    yield from ending_steps.unwanted_budgets(seen, {ref_of(manifest) for manifest in workloads})
+    for manifest in (*wanted.first, *workloads):
         ref = ref_of(manifest)
         # Between two attempts there is no Job to make; that of an attempt that runs is never changed.
         if ref.kind == TRAINER_JOB and (step.attempt is None or ref in seen.children):
@@ -187,37 +228,27 @@ def _apply(seen: Observed, manifest: Manifest) -> Iterable[Action]:
     child = seen.children.get(ref_of(manifest))
     if child is None:
         yield Apply(manifest=manifest)
-    elif not child.deleting and not difference.covers(child.manifest, manifest):
+        return
+    if child.role is names.Role.ROLLOUT:
+        smaller = shrinking.shrink(
+            seen, num_set=child.wanted_replicas, num_wanted=autoscaler.effective_replicas(seen.job.spec)
+        )
+        yield from smaller.marks
+        if smaller.waits:
+            return
+    if not child.deleting and not difference.covers(child.manifest, manifest):
         yield Apply(manifest=manifest, uid=child.uid)
-
-
-def _steps_before(status: JobStatus) -> int:
-    """Return the finished steps when the last attempt ended."""
-    known = status.trainer.attempts if status.trainer else ()
-    return max((one.step or 0 for one in known if one.end is not None), default=0)
 
 
 def _followed(seen: Observed, status: JobStatus, *, now: float) -> JobStatus:
     """Return the status with the segment's times and the coordinator's numbers."""
-    changes: dict[str, object] = {}
     if status.start_time is None and seen.pods:
-        changes["start_time"] = times.to_text(min(pod.created_at for pod in seen.pods))
-    report = seen.report
-    if report is None:
-        return status.model_copy(update=changes)
-    start = times.to_seconds(status.start_time)
-    changes["step"] = report.step
-    # The segment's first step, not the run's: a resumed run starts up anew.
-    if status.first_step_time is None and start is not None and report.step > _steps_before(status):
-        changes["first_step_time"] = times.to_text(now)
-    if report.checkpoint_at is not None:
-        changes["last_checkpoint"] = CheckpointStatus(
-            step=report.checkpoint_step, time=times.to_text(report.checkpoint_at)
-        )
-    return status.model_copy(update=changes)
+        began = times.to_text(min(pod.created_at for pod in seen.pods))
+        status = status.model_copy(update={"start_time": began})
+    return reporting.with_report(status, seen.report, started_at=times.to_seconds(status.start_time), now=now)
 
 
-def _shown(seen: Observed, status: JobStatus) -> JobStatus:
+def _shown(seen: Observed, status: JobStatus, *, now: float) -> JobStatus:
     """Return the status with the pods by role."""
     rows, active = [], not seen.job.spec.suspend
     for role in names.Role:
@@ -226,12 +257,21 @@ def _shown(seen: Observed, status: JobStatus) -> JobStatus:
         restarts = sum(pod.restarts for pod in pods)
         rows.append(RoleStatus(name=str(role), desired=wanted, ready=sum(pod.ready for pod in pods), restarts=restarts))
     rollout = next(row for row in rows if row.name == names.Role.ROLLOUT)
-    shown = RolloutStatus(
-        replicas=len(seen.pods_of(names.Role.ROLLOUT)),
-        selector=f"rljob.dev/uid={seen.job.metadata.uid},rljob.dev/role={names.Role.ROLLOUT}",
-        ready=f"{rollout.ready}/{rollout.desired}",
+    status = reporting.with_scaling(status, seen.status, to=rollout.desired, now=now)
+    shown = RolloutStatus.model_validate(
+        {
+            "replicas": len(seen.pods_of(names.Role.ROLLOUT)),
+            "selector": f"rljob.dev/uid={seen.job.metadata.uid},rljob.dev/role={names.Role.ROLLOUT}",
+            "ready": f"{rollout.ready}/{rollout.desired}",
+            "onLatest": reporting.on_latest(seen.status, seen.report),
+        }
     )
-    return status.model_copy(update={"roles": tuple(rows), "rollout": shown})
+    images = tuple(ImageStatus(name=str(role), image=image) for role, image in sorted(seen.images.items()))
+    changes = {"roles": tuple(rows), "rollout": shown, "images": images, "stalled": None}
+    verdict = conditions.isolation_verdict(seen)
+    if verdict is not None:
+        changes["isolation"] = tuple(LayerStatus(name=name, state=state) for name, state in verdict.layers.items())
+    return status.model_copy(update=changes)
 
 
 def _write(seen: Observed, status: JobStatus, course: conditions.Course, rest: Plan, *, now: float) -> Plan:

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rljob_api.job_status import JobStatus
-from rljob_operator.model import Action, Apply, Delete, Observed, Plan, Scale, StatusWrite, Wanted
+from rljob_operator.model import Action, Annotate, Apply, Delete, Observed, Plan, Scale, StatusWrite, Wanted
 from rljob_operator.plan import plan
+
+# After a pass that changed something: long enough for controllers to have begun.
+_SETTLED_S = 0.5
 
 
 class Cluster(Protocol):
@@ -23,6 +26,9 @@ class Cluster(Protocol):
     async def scale(self, seen: Observed, action: Scale) -> None:
         """Set a workload's replicas; nothing happens if it is gone."""
 
+    async def annotate(self, seen: Observed, action: Annotate) -> None:
+        """Set annotations of an object; nothing happens if it is gone."""
+
     async def delete(self, seen: Observed, action: Delete) -> None:
         """Delete an object; nothing happens if it is gone."""
 
@@ -34,11 +40,22 @@ class WallClock(Protocol):
         """Return unix seconds."""
 
 
-class Reconciler:
-    """Runs passes. `wanted` gives the children of an active job."""
+def _ignore(seen: Observed, planned: Plan, wanted: Wanted) -> None:
+    """The listener of nobody."""
 
-    def __init__(self, cluster: Cluster, *, wanted: Callable[[Observed], Wanted], clock: WallClock) -> None:
-        self._cluster, self._wanted, self._clock = cluster, wanted, clock
+
+class Reconciler:
+    """Runs passes. `wanted` gives the children of an active job; `on_planned` is told what follows from them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        wanted: Callable[[Observed], Wanted],
+        clock: WallClock,
+        on_planned: Callable[[Observed, Plan, Wanted], None] = _ignore,
+    ) -> None:
+        self._cluster, self._wanted, self._clock, self._on_planned = cluster, wanted, clock, on_planned
 
     async def reconcile(self, key: str) -> float | None:
         """Do what a job needs; return the seconds after which to look again, None to wait for a change.
@@ -50,7 +67,9 @@ class Reconciler:
             if seen is None:
                 return None
             now = self._clock.now()
-            planned = plan(seen, self._wanted(seen), now=now)
+            wanted = self._wanted(seen)
+            planned = plan(seen, wanted, now=now)
+            self._on_planned(seen, planned, wanted)
             # What cannot be taken back rests on objects that were just read.
             if live or not planned.irrevocable:
                 return await self._act(seen, planned)
@@ -59,7 +78,11 @@ class Reconciler:
     async def _act(self, seen: Observed, planned: Plan) -> float | None:
         for action in planned.actions:
             await self._do(seen, action)
-        return None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
+        again_s = None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
+        if all(isinstance(action, StatusWrite) for action in planned.actions):
+            return again_s
+        # The watch tells nothing of a change that is known from the answer to our own write.
+        return _SETTLED_S if again_s is None else min(again_s, _SETTLED_S)
 
     async def _do(self, seen: Observed, action: Action) -> None:
         match action:
@@ -69,5 +92,7 @@ class Reconciler:
                 await self._cluster.apply(seen, action)
             case Scale():
                 await self._cluster.scale(seen, action)
+            case Annotate():
+                await self._cluster.annotate(seen, action)
             case Delete():
                 await self._cluster.delete(seen, action)

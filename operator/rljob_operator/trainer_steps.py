@@ -78,7 +78,7 @@ def _go_on(seen: Observed, status: JobStatus, known: AttemptStatus, job: Child |
 def _succeeded(seen: Observed, status: JobStatus, known: AttemptStatus, *, now: float) -> Step:
     report = seen.report
     ended_at = max((pod.finished_at for pod in seen.pods_of(names.Role.TRAINER, known.number)), default=0.0)
-    says_finished = report is not None and report.phase is names.Phase.FINISHED
+    says_finished = report is not None and report.run.phase is names.Phase.FINISHED
     unheard = (report is None or now - report.read_at >= _ASK_COORDINATOR_S) and now >= ended_at + _ASK_COORDINATOR_S
     if not says_finished and not unheard:
         return Step(status=status, again_at=now + _LOOK_AGAIN_S)

@@ -6,17 +6,12 @@
 A key that waits or runs for long never holds up another. Times are monotonic seconds.
 """
 
-import asyncio
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 _FIRST_BACKOFF_S = 0.5
 _MOST_BACKOFF_S = 300.0
-
-# Reconciles one key; returns the seconds after which to come again, None to wait for a change.
-Reconcile = Callable[[str], Awaitable[float | None]]
 
 
 class MonotonicClock(Protocol):
@@ -81,11 +76,11 @@ class WorkQueue:
         if again_after_s is not None:
             self.enqueue(key, after_s=again_after_s)
 
-    def failed(self, key: str) -> float:
+    def failed(self, key: str, *, most_s: float = _MOST_BACKOFF_S) -> float:
         """Record that a run of `key` failed and return the seconds until it comes again without a change."""
         self._running.discard(key)
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = min(_MOST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(count - 1, 10))
+        delay = min(most_s, _FIRST_BACKOFF_S * 2.0 ** min(count - 1, 10))
         # Half of it is left to chance, so that keys that failed together do not come back together.
         jittered = delay * (0.5 + 0.5 * self._rng.random())
         due = self._clock.monotonic() + jittered
@@ -100,34 +95,12 @@ class WorkQueue:
         return min((max(0.0, entry.due - now) for key, entry in self._waiting.items() if key not in self._running),
                    default=None)  # fmt: skip
 
+    @property
+    def has_room(self) -> bool:
+        """Return whether fewer keys run than may."""
+        return len(self._running) < self._concurrency
+
     def oldest_s(self) -> float:
         """Return for how long the longest overdue key has waited, 0 if none is overdue."""
         now = self._clock.monotonic()
         return max((now - entry.since for entry in self._waiting.values() if entry.since < now), default=0.0)
-
-
-async def drain_due(queue: WorkQueue, reconcile: Reconcile, *, on_error: Callable[[str, Exception], None]) -> int:
-    """Run every key that is due now, as many at once as the queue allows; return how many runs were started.
-
-    A failure is reported to `on_error` and the key comes again with backoff; it never ends the loop.
-    """
-    started, running = 0, set[asyncio.Task[None]]()
-    while True:
-        key = queue.take()
-        if key is not None:
-            started += 1
-            running.add(asyncio.create_task(_run(queue, key, reconcile, on_error)))
-        elif running:
-            _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            return started
-
-
-async def _run(queue: WorkQueue, key: str, reconcile: Reconcile, on_error: Callable[[str, Exception], None]) -> None:
-    try:
-        again_after_s = await reconcile(key)
-    except Exception as error:  # noqa: BLE001  # the boundary of one reconcile: another key must not suffer
-        queue.failed(key)
-        on_error(key, error)
-    else:
-        queue.done(key, again_after_s=again_after_s)

@@ -18,8 +18,22 @@ ANY_ADDRESS = "0.0.0.0"
 
 # Mount points. The storage volume is mounted in every pod that writes state, checkpoints or dumps.
 CONFIG_DIR, STORAGE_DIR, CACHE_DIR, SCRATCH_DIR = "/etc/rljob", "/var/lib/rljob", "/var/cache/rljob", "/tmp/rljob"
+# Beside CONFIG_DIR and not below it: a mount inside a read-only mount cannot be made.
+TLS_DIR = "/etc/rljob-tls"
+# The ConfigMap of spec.workflow.code.
+CODE_DIR = "/etc/rljob-code"
 # What relative data and model paths of a manifest are relative to; the user mounts it.
 DATA_DIR = "/data"
+
+
+def tls_files(trust_domain: str) -> roles.TlsConfig:
+    """Return where a pod finds its certificate: under the keys of its role's Secret."""
+    return roles.TlsConfig(
+        ca_file=posixpath.join(TLS_DIR, "ca.crt"),
+        cert_file=posixpath.join(TLS_DIR, "tls.crt"),
+        key_file=posixpath.join(TLS_DIR, "tls.key"),
+        trust_domain=trust_domain,
+    )
 
 
 def service_host(job: RLJob, role: names.Role) -> str:
@@ -74,6 +88,7 @@ def cluster_placement(
         export_dir=posixpath.join(storage, "export"),
         cache_dir=CACHE_DIR,
         dump_dir=posixpath.join(storage, "dumps"),
+        code_dir=CODE_DIR,
     )
 
 

@@ -159,6 +159,9 @@ def verdict_to(verdict: types.Verdict) -> work_pb2.Verdict:
         cpu_seconds=verdict.cpu_s,
         wall_seconds=verdict.wall_s,
         attempt=verdict.attempt,
+        case_results=verdict.case_results,
+        error_code=verdict.error_code,
+        grader_version=verdict.grader_version,
     )
 
 
@@ -177,6 +180,9 @@ def verdict_from(message: work_pb2.Verdict) -> types.Verdict:
         cpu_s=message.cpu_seconds,
         wall_s=message.wall_seconds,
         attempt=message.attempt,
+        case_results=tuple(message.case_results),
+        error_code=message.error_code if message.HasField("error_code") else None,
+        grader_version=message.grader_version,
     )
 
 
@@ -226,6 +232,9 @@ def trajectory_to(row: types.Trajectory) -> work_pb2.Trajectory:
         sample_index=row.sample_index,
         stop_reason=row.stop_reason,
         num_turns=row.num_turns,
+        prompt_text=row.prompt_text,
+        output_text=row.output_text,
+        turn_rewards=row.turn_rewards,
     )
 
 
@@ -245,6 +254,9 @@ def trajectory_from(message: work_pb2.Trajectory) -> types.Trajectory:
         sample_index=message.sample_index,
         stop_reason=message.stop_reason,
         num_turns=message.num_turns,
+        prompt_text=message.prompt_text,
+        output_text=message.output_text,
+        turn_rewards=tuple(message.turn_rewards),
     )
 
 
@@ -378,6 +390,8 @@ def item_to(item: types.VerifyItem) -> verify_pb2.VerifyItem:
         completion=item.completion,
         record_json=json.dumps(dict(item.columns), ensure_ascii=False),
         truncated=item.truncated,
+        prompt_ids=item.prompt_ids,
+        completion_ids=item.completion_ids,
     )
 
 
@@ -390,6 +404,8 @@ def item_from(message: verify_pb2.VerifyItem) -> types.VerifyItem:
         completion=message.completion,
         columns=columns_from(message.record_json),
         truncated=message.truncated,
+        prompt_ids=tuple(message.prompt_ids),
+        completion_ids=tuple(message.completion_ids),
     )
 
 
@@ -449,6 +465,8 @@ def micro_batch_to(batch: types.MicroBatch) -> train_pb2.BatchPart:
             advantages=batch.advantages.tobytes(),
             version_steps=batch.version_steps.tobytes(),
             row_index=batch.row_index.tobytes(),
+            rewards=batch.rewards.tobytes(),
+            turn_ids=batch.turn_ids.tobytes(),
             rows=[
                 train_pb2.RowHeader(
                     group_id=row.group_id,
@@ -459,6 +477,7 @@ def micro_batch_to(batch: types.MicroBatch) -> train_pb2.BatchPart:
                     shaped_reward=row.shaped_reward,
                     truncated=row.truncated,
                     masked=row.masked,
+                    group=row.group,
                 )
                 for row in batch.rows
             ],
@@ -479,6 +498,8 @@ def micro_batch_from(message: train_pb2.MicroBatch) -> types.MicroBatch:
         advantages=floats_from(message.advantages),
         version_steps=ints_from(message.version_steps),
         row_index=ints_from(message.row_index),
+        rewards=floats_from(message.rewards),
+        turn_ids=ints_from(message.turn_ids),
         rows=tuple(
             types.RowHeader(
                 group_id=types.GroupId(row.group_id),
@@ -489,6 +510,7 @@ def micro_batch_from(message: train_pb2.MicroBatch) -> types.MicroBatch:
                 shaped_reward=row.shaped_reward,
                 truncated=row.truncated,
                 masked=row.masked,
+                group=row.group,
             )
             for row in message.rows
         ),
@@ -861,6 +883,16 @@ def batch_part_from(data: bytes) -> train_pb2.BatchPart:
 def head_change_to(*, version: int, step: int) -> weights_pb2.HeadChange:
     """Return a Watch message."""
     return weights_pb2.HeadChange(version=version, step=step)
+
+
+def head_from(message: weights_pb2.HeadChange) -> types.VersionId:
+    """Return the version that a Watch message names."""
+    return types.VersionId(message.version)
+
+
+def watch_to(session: str) -> weights_pb2.WatchRequest:
+    """Return a Watch request."""
+    return weights_pb2.WatchRequest(session=session)
 
 
 def stop_to(reason: str) -> status_pb2.StopRequest:

@@ -353,7 +353,8 @@ SECTIONS = (
     ),
     CelRule(
         at="spec.rollout.sampling",
-        rule="double(self.temperature) > 0.0 && double(self.topP) == 1.0 && self.topK == 0 && double(self.minP) == 0.0",
+        rule="double(self.temperature) > 0.0 && double(self.topP) == 1.0 && (self.topK == 0 || self.topK >= 100000000)"
+        " && double(self.minP) == 0.0",
         message="training needs log-probabilities of the sampled distribution:"
         " temperature above 0, topP 1, topK 0 and minP 0",
     ),

@@ -44,6 +44,7 @@ FROZEN = (
     "security",
     "observability.podMonitor",
     "observability.trajectoryDump",
+    "observability.trajectoryDumpAlso",
     "observability.traces",
 )
 # What a checkpoint speaks of: another value would make it another run (algorithms reference, 10).

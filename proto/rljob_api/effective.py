@@ -14,6 +14,7 @@ from rljob_api.spec.loss import CorrectionSpec, RejectSpec
 
 DEFAULT_CLIP = 0.2
 DEFAULT_TAU_POS, DEFAULT_TAU_NEG = 1.0, 1.05
+ALL_TOKENS = 100_000_000
 DEFAULT_REWARD_CLIP = 20.0
 DEFAULT_TRUNCATE_HIGH = 2.0
 FILTER_STARVATION_STEPS = 10
@@ -57,9 +58,47 @@ def normalize_advantage(spec: JobSpec) -> roles.NormalizeConfig | None:
 def returns(spec: JobSpec) -> roles.ReturnsConfig | None:
     """Return what makes advantages of tokens from rewards of rows; None where every token gets its row's value."""
     gamma, normalize = optional_number(spec.algorithm.gae.gamma), normalize_advantage(spec)
-    if gamma in (None, 1.0) and normalize is None and not kl_in_reward(spec):
+    estimator = spec.algorithm.advantage_estimator
+    if estimator not in WHITENING_ESTIMATORS and normalize is None and not kl_in_reward(spec):
         return None
-    return roles.ReturnsConfig(gamma=1.0 if gamma is None else gamma, normalize=normalize)
+    return roles.ReturnsConfig(
+        gamma=1.0 if gamma is None else gamma,
+        decay=decay(spec),
+        unit=spec.algorithm.gae.unit or "token",
+        bootstrap_truncated=bootstrap_truncated(spec),
+        normalize=normalize,
+    )
+
+
+def decay(spec: JobSpec) -> roles.DecayConfig:
+    """Return lambda: a number or a rule that looks at a row's length; default 1."""
+    written = spec.algorithm.gae.lambda_
+    if written is None:
+        return roles.DecayConfig()
+    name, _, argument = written.partition("{")
+    if argument:
+        return roles.DecayConfig.model_validate({"kind": name, "value": number(argument.removesuffix("}"))})
+    return roles.DecayConfig(value=number(written))
+
+
+def bootstrap_truncated(spec: JobSpec) -> bool:
+    """Return whether a cut answer goes on with the critic's value: by default yes, unless it counts as 0."""
+    written, algorithm = spec.algorithm.gae.bootstrap_truncated, spec.algorithm
+    has_critic = algorithm.advantage_estimator == "ppo"
+    return has_critic and (not algorithm.zero_truncated if written is None else written)
+
+
+def critic(spec: JobSpec) -> roles.CriticConfig | None:
+    """Return the value model's settings; None for estimators without one."""
+    written = spec.algorithm.critic
+    if written is None:
+        return None
+    return roles.CriticConfig(
+        learning_rate=number(written.learning_rate),
+        value_clip=number(written.value_clip),
+        vf_coef=number(written.vf_coef),
+        warmup_steps=written.warmup_steps,
+    )
 
 
 def _normalize(block: NormalizeSpec) -> roles.NormalizeConfig:
@@ -89,12 +128,23 @@ def reward_clip(spec: JobSpec) -> float:
     written = optional_number(spec.algorithm.rewards.clip)
     if written is not None:
         return written
-    return math.inf if is_legacy_multi_turn(spec) else DEFAULT_REWARD_CLIP
+    return math.inf if shapes_rewards_itself(spec) else DEFAULT_REWARD_CLIP
 
 
 def is_legacy_multi_turn(spec: JobSpec) -> bool:
     """Return whether each turn is a row of its own with rewards shaped by the workflow."""
     return spec.workflow.type == "multi_turn_math" and spec.workflow.config.get("layout") == "legacy"
+
+
+def shapes_rewards_itself(spec: JobSpec) -> bool:
+    """Return whether the workflow maps success to rewards, so that the pipeline's affine step must be the identity."""
+    signed = spec.workflow.config.get("shaping") == "signed"
+    return is_legacy_multi_turn(spec) or (spec.workflow.type == "math_code_single_step" and signed)
+
+
+def top_k(written: int) -> int:
+    """Return the number of candidate tokens, 0 for all. Ported configs say all by 1e8, more than any vocabulary has."""
+    return 0 if written >= ALL_TOKENS else written
 
 
 def inflight_cap(spec: JobSpec) -> int:
@@ -183,10 +233,12 @@ def train_zero_advantage(spec: JobSpec) -> bool:
 
 
 def train_masked(spec: JobSpec) -> bool:
-    """Return whether rows of maskTruncated are computed: statistics over tokens count all that were sampled."""
+    """Return whether rows of maskTruncated are computed: statistics over tokens, and a critic, take all that were
+    sampled.
+    """
     written = spec.algorithm.loss.rollout_correction
     normalized = written is not None and written.batch_normalize
-    return normalized or spec.algorithm.loss.m2_threshold is not None or normalize_advantage(spec) is not None
+    return normalized or spec.algorithm.loss.m2_threshold is not None or returns(spec) is not None
 
 
 def _correction(block: CorrectionSpec) -> roles.CorrectionConfig:

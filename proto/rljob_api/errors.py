@@ -9,6 +9,7 @@
     |- SandboxError         isolation could not be set up                                (elsewhere)
     |- WireError            a message that breaks the contract                           (never)
     |  |- FencedError       a session or trainer attempt that was replaced               (never)
+    |  |- ForbiddenError    a call that the caller's role may not make                   (never)
     |  |- UnavailableError  the peer cannot be reached or is overloaded                  (later)
     |- LedgerError          a transition that the ledger's state does not allow          (never)
     |- WeightsError         a version, artifact or image that does not match             (later)
@@ -118,6 +119,12 @@ class FencedError(WireError):
     """The session was replaced by a newer process, or the trainer attempt is not the current one."""
 
     grpc_code = "FAILED_PRECONDITION"
+
+
+class ForbiddenError(WireError):
+    """The caller's certificate does not open this call."""
+
+    grpc_code = "PERMISSION_DENIED"
 
 
 class UnavailableError(WireError, ConnectionError):

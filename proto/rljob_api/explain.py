@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from rljob_api import fields, sentences
+from rljob_api import effective, fields, sentences
 from rljob_api.job import RLJob
 from rljob_api.resolved import ResolvedJob
 
@@ -66,6 +66,7 @@ def _derived(job: RLJob, resolved: ResolvedJob) -> Iterator[tuple[str, object, s
     yield "spec.data.filterGroups.maxExtraGroups", algorithm.filter.max_extra_groups, "10 x promptsPerStep"
     yield "spec.algorithm.rewards.clip", algorithm.rewards.clip, DEFAULT
     yield "spec.algorithm.normalizeReward", algorithm.normalize_reward, f"preset of advantageEstimator {estimator}"
+    yield from _derived_returns(job, resolved)
     yield "spec.algorithm.loss.clipLow", loss.clip_low, DEFAULT
     yield "spec.algorithm.loss.clipHigh", loss.clip_high, "clipLow"
     yield "spec.algorithm.loss.proximal", loss.proximal, DEFAULT
@@ -81,8 +82,25 @@ def _derived(job: RLJob, resolved: ResolvedJob) -> Iterator[tuple[str, object, s
     yield "spec.async.maxInflightGroups", staleness.max_inflight_groups, "(maxOffPolicySteps + 1) x promptsPerStep"
     yield "spec.rollout.engine.maxModelLen", engine.max_model_len, "longest prompt + longest answer"
     yield "spec.rollout.engine.dtype", engine.dtype, "model.dtype"
+    limits = {reward.name: reward.cpu_limit_s for reward in resolved.verifiers[0].rewards}
+    yield "spec.verifier.timeoutSeconds", limits, "by grader"
     yield "spec.verifier.maxConcurrent", resolved.verifiers[0].max_concurrent, "processor cores"
     yield from _derived_evaluation(resolved)
+
+
+def _derived_returns(job: RLJob, resolved: ResolvedJob) -> Iterator[tuple[str, object, str]]:
+    """Yield what the estimator makes of rewards over time; a value that it has no use for stays unset."""
+    returns, estimator = resolved.trainer.returns, job.spec.algorithm.advantage_estimator
+    if returns is None:
+        return
+    if returns.normalize is not None:
+        yield "spec.algorithm.normalizeAdvantage", returns.normalize, f"preset of advantageEstimator {estimator}"
+    if estimator in effective.WHITENING_ESTIMATORS:
+        yield "spec.algorithm.gae.gamma", returns.gamma, DEFAULT
+        yield "spec.algorithm.gae.unit", returns.unit, DEFAULT
+    if resolved.trainer.critic is not None:
+        yield "spec.algorithm.gae.lambda", returns.decay.value, DEFAULT
+        yield "spec.algorithm.gae.bootstrapTruncated", returns.bootstrap_truncated, "true unless zeroTruncated"
 
 
 def _derived_evaluation(resolved: ResolvedJob) -> Iterator[tuple[str, object, str]]:

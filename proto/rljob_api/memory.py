@@ -1,9 +1,9 @@
 """How much memory a job needs, by arithmetic from the model's shape. Pure; within about 15 % of measured peaks.
 
 Per parameter with bf16 weights and gradients, fp32 master and two Adam moments on D ranks (ZeRO, arXiv:1910.02054):
-stage 0: 16 B; stage 1: 4 + 12/D; stage 2: 2 + 14/D; stage 3: 16/D. Activations of one layer without attention scores:
-34 B per token and hidden unit (arXiv:2205.05198, with scores recomputed). Key-value cache per token: 4 B x layers x
-heads x head size in bf16.
+stage 0: 16 B; stage 1: 4 + 12/D; stage 2: 2 + 14/D; stage 3: 16/D. A critic is a second trained model; a reference
+model has 2 B per parameter on every rank. Activations of one layer without attention scores: 34 B per token and hidden
+unit (arXiv:2205.05198, with scores recomputed). Key-value cache per token: 4 B x layers x heads x head size in bf16.
 """
 
 import dataclasses
@@ -30,9 +30,13 @@ class ModelShape:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes per trainer rank (state, activations, head), per trainer host (images) and per rollout (weights, cache)."""
+    """Bytes per trainer rank (state, critic, reference, activations, head), per trainer host (images) and per rollout
+    (weights, cache).
+    """
 
     state_bytes: int
+    critic_bytes: int
+    reference_bytes: int
     activation_bytes: int
     head_bytes: int
     host_image_bytes: int
@@ -43,7 +47,8 @@ class MemoryEstimate:
     @property
     def trainer_rank_bytes(self) -> int:
         """Return the peak of one trainer rank."""
-        return self.state_bytes + self.activation_bytes + self.head_bytes
+        models = self.state_bytes + self.critic_bytes + self.reference_bytes
+        return models + self.activation_bytes + self.head_bytes
 
 
 def bytes_per_param(*, zero_stage: int, num_ranks: int, fp32_gradients: bool = False) -> float:
@@ -69,6 +74,8 @@ def memory_estimate(
     max_model_len: int,
     max_num_seqs: int,
     fp32_gradients: bool = False,
+    critic: bool = False,
+    reference: bool = False,
 ) -> MemoryEstimate:
     """Return the bytes that a job needs: one trainer rank, its host's images, one rollout with a full cache."""
     per_param = bytes_per_param(zero_stage=zero_stage, num_ranks=num_ranks, fp32_gradients=fp32_gradients)
@@ -80,6 +87,8 @@ def memory_estimate(
     per_token = kv_bytes_per_token(shape)
     return MemoryEstimate(
         state_bytes=round(per_param * shape.num_params),
+        critic_bytes=round(per_param * shape.num_params) if critic else 0,
+        reference_bytes=IMAGE_BYTES_PER_PARAM * shape.num_params if reference else 0,
         activation_bytes=units * (saved if gradient_checkpointing else whole),
         head_bytes=chunk * shape.vocab_size * HEAD_BYTES_PER_LOGIT,
         host_image_bytes=NUM_HOST_IMAGES * image,

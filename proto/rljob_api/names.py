@@ -22,6 +22,15 @@ class Role(enum.StrEnum):
     TRAINER = "trainer"
 
 
+# Who asks a coordinator for its status, in certificates.
+OPERATOR = "operator"
+
+
+def identity(trust_domain: str, namespace: str, job: str, caller: str) -> str:
+    """Return the SPIFFE id of a role of a job, or of the operator: the one URI of its certificate."""
+    return f"spiffe://{trust_domain}/ns/{namespace}/rljob/{job}/role/{caller}"
+
+
 class GroupKind(enum.StrEnum):
     """What a lease is for. Evaluation never enters the staleness counters."""
 
@@ -156,6 +165,15 @@ class StepStat(enum.StrEnum):
     LOSS = "policy/loss"
     ENTROPY = "policy/entropy"
     REF_KL = "policy/ref_kl"
+    ZERO_ADVANTAGE_GROUPS = "groups/zero_adv"
+    ADVANTAGE_MEAN = "adv/mean"
+    ADVANTAGE_STD = "adv/std"
+    ADVANTAGE_MIN = "adv/min"
+    ADVANTAGE_MAX = "adv/max"
+    VALUE_LOSS = "critic/loss"
+    VALUE_CLIP = "critic/clip"
+    EXPLAINED_VARIANCE = "critic/explained_variance"
+    CRITIC_GRAD_NORM = "critic/grad_norm"
     RATIO_MEAN = "policy/ratio_mean"
     RATIO_MAX = "policy/ratio_max"
     APPROX_KL = "policy/approx_kl"
@@ -277,9 +295,13 @@ METRICS: tuple[Metric, ...] = (
     _c(_R, "rljob_weight_sync_failures_total", "Failed weight updates.", "reason"),
     _c(_R, "rljob_generation_paused_seconds_total", "Seconds during which generation was paused."),
     _h(_R, "rljob_episode_seconds", "Seconds per episode."),
+    _c(_R, "rljob_trajectory_dump_failures_total", "Trajectory dumps that could not be written."),
     _h(_R, "rljob_drain_seconds", "Seconds of a drain by result.", "result"),
     _h(_V, "rljob_verify_seconds", "Seconds per grading.", "reward", buckets=_FAST),
-    _c(_V, "rljob_verify_total", "Gradings by reward and outcome.", "reward", "outcome"),
+    _h(_V, "rljob_verify_cpu_seconds", "CPU seconds per grading.", "reward", buckets=_FAST),
+    _c(_V, "rljob_verify_total", "Gradings that ended.", "reward", "type", "mode", "outcome", "reason"),
+    _c(_V, "rljob_verifier_workers_ended_total", "Grading workers that ended, by why.", "reason"),
+    _c(_V, "rljob_verifier_workers_started_total", "Grading workers that became ready."),
     _g(_V, "rljob_verifier_slots", "Gradings that can run at once."),
     _g(_V, "rljob_verifier_busy_slots", "Gradings that run now."),
     _g(_V, "rljob_verifier_waiting", "Items waiting for a slot."),

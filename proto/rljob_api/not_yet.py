@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from rljob_api import fields, sentences
 from rljob_api.job import JobSpec
-from rljob_api.spec.algorithm import NormalizeSpec
+from rljob_api.spec.verifier import PROGRAM_REWARDS
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +25,6 @@ def _empty(value: object) -> bool:
     return not value
 
 
-def _one_row(value: object) -> bool:
-    """One row per episode; a row per turn and rewards shaped by the workflow are not served."""
-    config = value if isinstance(value, dict) else {}
-    return config.get("layout", "concat") == "concat" and not {"rewardScale", "rewardBias", "legacyFeedback"} & {
-        *config
-    }
-
-
-def _over_the_batch(value: object) -> bool:
-    """Groups may be cut over ranks; statistics of their tokens are not served."""
-    return value is None or (isinstance(value, NormalizeSpec) and "group" not in (value.mean, value.std))
-
-
 def _among(*names: str | None) -> Callable[[object], bool]:
     return lambda value: value in names
 
@@ -48,29 +35,8 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="resumeFrom", served=_unset, works="a restarted run goes on from its own checkpoint"),
     Unserved(path="model.source", served=_unset, works="a hub id, a folder or a builtin model in spec.model.name"),
     Unserved(path="model.lora", served=_unset, works="training all weights"),
-    Unserved(path="data.template", served=_among("chat", "qwen_math", "r1", "no"), works="chat, qwen_math, r1, no"),
     Unserved(path="data.train[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
     Unserved(path="evaluation.suites[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
-    Unserved(path="workflow.config", served=_one_row, works="layout concat without rewardScale, rewardBias"),
-    Unserved(
-        path="algorithm.advantageEstimator",
-        served=_among("grpo", "drgrpo", "rloo", "liteppo", "reinforcepp", "reinforceppBaseline"),
-        works="grpo, drgrpo, rloo, liteppo, reinforcepp, reinforceppBaseline",
-    ),
-    Unserved(path="algorithm.normalizeAdvantage", served=_over_the_batch, works="levels batch and none"),
-    Unserved(path="algorithm.gae.lambda", served=_unset, works="estimators without a critic"),
-    Unserved(path="algorithm.gae.unit", served=_among(None, "token"), works="token"),
-    Unserved(path="algorithm.gae.bootstrapTruncated", served=_unset, works="estimators without a critic"),
-    Unserved(path="algorithm.critic", served=_unset, works="estimators without a critic"),
-    Unserved(path="async.onStale", served=_among(None, "drop"), works="drop"),
-    Unserved(path="rollout.autoscaling", served=_unset, works="a fixed number of replicas"),
-    Unserved(
-        path="verifier.rewards[].type",
-        served=_among(
-            "exact", "math", "reasoning_gym", "gsm8k", "clevr_count_70k", "areal-math", "boxed", "answer_tag"
-        ),
-        works="exact, math, reasoning_gym, gsm8k, clevr_count_70k, areal-math, boxed, answer_tag",
-    ),
     Unserved(path="verifier.isolation", served=_among("sandbox", "none"), works="sandbox, none"),
     Unserved(path="observability.traces", served=_empty, works="logs and metrics"),
 )
@@ -78,7 +44,19 @@ NOT_YET: tuple[Unserved, ...] = (
 
 def problems(spec: JobSpec) -> list[str]:
     """Return a sentence for every value that was written and is not served yet."""
-    return [sentence for row in NOT_YET for sentence in _problems(row, spec)]
+    return [*(sentence for row in NOT_YET for sentence in _problems(row, spec)), *_programs(spec)]
+
+
+def _programs(spec: JobSpec) -> Iterator[str]:
+    """What the policy wrote runs only where the manifest says that nothing confines it."""
+    verifier = spec.verifier
+    for index, reward in enumerate(verifier.rewards):
+        if reward.type in PROGRAM_REWARDS and verifier.isolation != "none":
+            yield (
+                f"not supported yet: spec.verifier.rewards[{index}].type = {sentences.show(reward.type)} (what works"
+                f" today: isolation none with allowUnsafe true; isolation {verifier.isolation} does not confine the"
+                " programs that it runs)"
+            )
 
 
 def _problems(row: Unserved, spec: JobSpec) -> Iterator[str]:

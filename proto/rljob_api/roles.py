@@ -25,12 +25,15 @@ class JobIdentity(_Frozen):
 
 
 class TlsConfig(_Frozen):
-    """Paths of PEM files; None in RoleConfig.tls means plain text."""
+    """Paths of PEM files, read again when they change; None in RoleConfig.tls means plain text.
+
+    trust_domain: of the identities that peers must have.
+    """
 
     ca_file: str
     cert_file: str
     key_file: str
-    server_name: str = ""
+    trust_domain: str = "cluster.local"
 
 
 class CommonConfig(_Frozen):
@@ -179,24 +182,52 @@ class LossConfig(_Frozen):
     temperature: float = 1.0
 
 
-class ReturnsConfig(_Frozen):
-    """From one reward per row to the advantages of its tokens, algorithms reference 5.1 and 5.2; the trainer's part.
+class DecayConfig(_Frozen):
+    """Lambda of GAE: `value` itself, or by the steps L of a row: vapo max(0, 1 - 1 / (value L)), relativePosition
+    value^(1 / (L - 1)).
+    """
 
-    normalize is over the sampled tokens of the step; None leaves them as they are.
+    kind: Literal["constant", "vapo", "relativePosition"] = "constant"
+    value: float = 1.0
+
+
+class ReturnsConfig(_Frozen):
+    """From the rewards of rows or turns to the advantages of tokens, algorithms reference 5; the trainer's part.
+
+    bootstrap_truncated: a cut answer goes on with the critic's value. normalize is over the sampled tokens of the step;
+    None leaves them as they are.
     """
 
     gamma: float = 1.0
+    decay: DecayConfig = DecayConfig()
+    unit: Literal["token", "turn"] = "token"
+    bootstrap_truncated: bool = False
     normalize: NormalizeConfig | None = None
+
+
+class CriticConfig(_Frozen):
+    """The value model of estimator ppo, algorithms reference 7; else as the policy's optimizer.
+
+    warmup_steps: first steps in which it alone is updated.
+    """
+
+    learning_rate: float = 9e-6
+    value_clip: float = 0.5
+    vf_coef: float = 1.0
+    warmup_steps: int = 0
 
 
 class AlgorithmConfig(_Frozen):
     """What the coordinator needs to turn rewards into advantages and groups into batches.
 
+    trainer_returns: the trainer makes the advantages, from the rewards of tokens.
     train_zero_advantage: rows without advantage go to the trainer too, for terms besides the policy loss.
     train_masked: rows of maskTruncated go there too, for statistics over all sampled tokens.
     """
 
-    advantage_estimator: Literal["grpo", "drgrpo", "rloo", "liteppo", "reinforcepp", "reinforceppBaseline"] = "grpo"
+    advantage_estimator: Literal["grpo", "drgrpo", "rloo", "liteppo", "reinforcepp", "reinforceppBaseline", "ppo"] = (
+        "grpo"
+    )
     group_size: int
     prompts_per_step: int
     minibatches: int = 1
@@ -204,6 +235,7 @@ class AlgorithmConfig(_Frozen):
     rewards: RewardShapingConfig = RewardShapingConfig()
     normalize_reward: NormalizeConfig
     filter: FilterConfig
+    trainer_returns: bool = False
     train_zero_advantage: bool = False
     train_masked: bool = False
 
@@ -283,6 +315,7 @@ class CoordinatorConfig(CommonConfig):
     lease_s: float = 60.0
     heartbeat_s: float = 1.0
     expected_rollouts: int = 1
+    trainer_wait_target: float = 0.1
 
 
 class EngineConfig(_Frozen):
@@ -329,17 +362,29 @@ class RolloutConfig(CommonConfig):
     max_infra_attempts: int
     seed: int
     dump_dir: str = ""
+    dump_groups_per_version: int = 0
+    dump_text: bool = False
+    dump_monitor: bool = False
     publish_port: int = 0
 
 
 class GraderConfig(_Frozen):
-    """One entry of verifier.rewards[]."""
+    """One entry of verifier.rewards[]. Limits are of one clock, `grading_limits` says of what.
+
+    memory_bytes, output_bytes: of one run of a program. user_code: the user's file, where a type module:function may
+    stand in it.
+    """
 
     name: str
     type: str
     weight: float = 1.0
     mode: Literal["strict", "compat"] = "strict"
     config: dict[str, object] = Field(default_factory=dict)
+    cpu_limit_s: float = 10.0
+    wall_limit_s: float = 30.0
+    memory_bytes: int = 512 << 20
+    output_bytes: int = 64 << 10
+    user_code: str = ""
 
 
 class VerifierConfig(CommonConfig):
@@ -351,7 +396,6 @@ class VerifierConfig(CommonConfig):
     rewards: tuple[GraderConfig, ...]
     isolation: str = "sandbox"
     allow_unsafe: bool = False
-    timeout_s: float = 10.0
     memory_bytes: int = 512 << 20
     max_output_bytes: int = 64 << 10
     max_concurrent: int
@@ -395,6 +439,7 @@ class TrainerConfig(CommonConfig):
     """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks.
 
     reference: the frozen model of the KL term. returns None: a batch's advantages come ready for every token.
+    critic None: no estimator but ppo has one. spec_digests: of manifest sections that others read, for checkpoints.
     """
 
     kind: Literal["trainer"] = "trainer"
@@ -412,6 +457,7 @@ class TrainerConfig(CommonConfig):
     loss: LossConfig
     reference: ModelConfig | None = None
     returns: ReturnsConfig | None = None
+    critic: CriticConfig | None = None
     minibatches: int
     epochs: int
     optimizer: OptimizerConfig
@@ -422,6 +468,7 @@ class TrainerConfig(CommonConfig):
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     master_weights_dtype: Literal["float32"] = "float32"
     publish_every_steps: int = 1
+    spec_digests: dict[str, str] = Field(default_factory=dict)
     checkpoint: CheckpointConfig
     device: Literal["auto", "cpu", "cuda"] = "auto"
 

@@ -44,6 +44,9 @@ def mask(values: Iterable[int]) -> Mask:
     return memoryview(array.array("B", values))
 
 
+NO_INTS, NO_FLOATS = ints(()), floats(())
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How tokens are drawn. `greedy` means temperature 0 and is for evaluation only. `top_k` 0 is off."""
@@ -90,7 +93,11 @@ class GroupLease:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a grader says of one completion. `reward` is None exactly for reason infra_failure."""
+    """What a grader says of one completion. `reward` is None exactly for reason infra_failure.
+
+    case_results and error_code are of programs that ran, codes as in graders reference 6.5: a case is 1 passed, 0
+    wrong, -1 failed at run time, -2 not compiled. grader_version is the release that graded.
+    """
 
     reward: float | None
     reason: names.VerdictReason
@@ -104,6 +111,9 @@ class Verdict:
     cpu_s: float = 0.0
     wall_s: float = 0.0
     attempt: int = 0
+    case_results: tuple[int, ...] = ()
+    error_code: int | None = None
+    grader_version: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a reward where there must be none, and the reverse."""
@@ -115,7 +125,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyItem:
-    """One completion to grade. Idempotent on (sample_id, attempt)."""
+    """One completion to grade. Idempotent on (sample_id, attempt). The ids are what the texts were made from."""
 
     sample_id: str
     attempt: int
@@ -123,6 +133,8 @@ class VerifyItem:
     completion: str
     columns: Mapping[str, object]
     truncated: bool = False
+    prompt_ids: tuple[int, ...] = ()
+    completion_ids: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +144,9 @@ class Trajectory:
     tokens [L] int32. loss_mask [L]: 1 on tokens that the policy sampled. logprobs [L]: behaviour log-probability of
     the token at the same index, 0.0 where loss_mask is 0. versions [L]: id of the version that sampled the token as
     the engine asserted it, -1 elsewhere; ids never decrease along a row. turn_ids [L]: 0, 1, 2, ... on sampled
-    tokens, never decreasing, -1 elsewhere. `truncated` comes from the engine's finish reason.
+    tokens, never decreasing, -1 elsewhere. `truncated` comes from the engine's finish reason. turn_rewards: one per
+    turn id, where a workflow rewards turns one by one; empty for one reward of the whole row.
+    prompt_text, output_text: what the ids before and from the first sampled token spell; for evaluation rows alone.
     Raises WireError if lengths differ, no prompt or sampled token exists, or a value breaks these rules.
     """
 
@@ -147,12 +161,16 @@ class Trajectory:
     verdict: Verdict
     sample_index: int
     stop_reason: str = "stop"
+    prompt_text: str = ""
+    output_text: str = ""
     num_turns: int = 1
+    turn_rewards: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the row."""
         _check_lengths(self)
         _check_sampled(self)
+        _check_turn_rewards(self)
         if not (math.isfinite(self.reward) and math.isfinite(self.raw_reward)):
             raise errors.WireError(f"reward {self.reward} or raw reward {self.raw_reward} is not finite")
 
@@ -198,6 +216,21 @@ def _check_sampled(row: Trajectory) -> None:
         version, turn = row.versions[index], row.turn_ids[index]
 
 
+def _check_turn_rewards(row: Trajectory) -> None:
+    if not row.turn_rewards:
+        return
+    if not all(map(math.isfinite, row.turn_rewards)):
+        raise errors.WireError(f"turn rewards {list(row.turn_rewards)} are not all finite")
+    sampled = {turn for turn in row.turn_ids if turn != NO_TURN}
+    if max(sampled) >= len(row.turn_rewards):
+        raise errors.WireError(f"turn {max(sampled)} has no reward among {len(row.turn_rewards)} turn rewards")
+    lost = [turn for turn, reward in enumerate(row.turn_rewards) if reward and turn not in sampled]
+    if lost:
+        raise errors.WireError(
+            f"turn {lost[0]} has reward {row.turn_rewards[lost[0]]}, but no sampled token to earn it"
+        )
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFailure:
     """A member of a group that has no trajectory. `infra` failures are masked, never scored."""
@@ -225,7 +258,10 @@ class PromptGroup:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSample:
-    """One row with its advantage, ready for packing. advantages, version_steps [N]: per sampled token, in order."""
+    """One row with its advantage, ready for packing. advantages, version_steps [N]: per sampled token, in order.
+
+    rewards, turn_ids [N]: filled where the trainer makes the advantages, else empty. `group`: index within the step.
+    """
 
     group_id: GroupId
     sample_index: int
@@ -239,6 +275,9 @@ class TrainSample:
     shaped_reward: float
     truncated: bool = False
     masked: bool = False
+    group: int = 0
+    rewards: Floats = NO_FLOATS
+    turn_ids: Ints = NO_INTS
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +291,7 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RowHeader:
-    """What the trainer needs to know of a row as a whole; `num_tokens` is sum(m) of the row."""
+    """What the trainer needs to know of a row as a whole; `num_tokens` is sum(m), `group` an index within the step."""
 
     group_id: GroupId
     sample_index: int
@@ -262,6 +301,7 @@ class RowHeader:
     shaped_reward: float
     truncated: bool = False
     masked: bool = False
+    group: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +310,8 @@ class MicroBatch:
 
     tokens, position_ids [T]. Per sampled token [N]: target_index (where it stands), predictor_index (the position
     whose output predicts it: the one before it, or the last token of the parent if it opens its segment), logprobs
-    (behaviour), advantages, version_steps, row_index (into `rows`).
+    (behaviour), advantages, version_steps, row_index (into `rows`). Where the trainer makes the advantages, `rewards`
+    holds what each token earned and `turn_ids` its turn; both are empty where advantages come ready.
     """
 
     update: int
@@ -284,6 +325,8 @@ class MicroBatch:
     version_steps: Ints
     row_index: Ints
     rows: Sequence[RowHeader]
+    rewards: Floats = NO_FLOATS
+    turn_ids: Ints = NO_INTS
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

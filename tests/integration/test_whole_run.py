@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 from rljob_testing.runs import Runs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def leftovers(run_dir: str) -> list[str]:
@@ -68,23 +69,35 @@ def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(rljob
     assert rljob.audit("stopped") == ""
 
 
-@pytest.mark.parametrize("role", ["coordinator", "rollout", "verifier", "trainer"])
-def test_run_survives_the_death_of_a_role(rljob: Runs, role: str) -> None:
-    manifest = rljob.manifest(maxSteps=6)
-    process = rljob.start(manifest)
+@pytest.mark.parametrize("seed", range(int(os.environ.get("RLJOB_KILL_ROUNDS", "1"))))
+def test_run_survives_the_death_of_every_role_at_random_moments(rljob: Runs, seed: int) -> None:
+    moments = random.Random(seed)
+    roles = ["coordinator", "rollout", "verifier", "trainer"]
+    moments.shuffle(roles)
+    process = rljob.start(rljob.manifest(maxSteps=6))
     wait_for_step(rljob, "run", 1)
-    os.kill(pid_of(rljob, role), signal.SIGKILL)
-    output, _ = process.communicate(timeout=400)
+    for role in roles:
+        time.sleep(moments.uniform(0.0, 6.0))
+        kill(rljob, role)
+    output, _ = process.communicate(timeout=800)
     assert process.returncode == 0, output
     assert rljob.summary()["steps"] == 6
     assert rljob.audit() == ""
     assert leftovers(str(rljob.folder / "run")) == []
 
 
-def pid_of(rljob: Runs, role: str) -> int:
-    """Return the process that runs the role's program, from the run's own list."""
-    processes = json.loads((rljob.folder / "run/pids.json").read_text())
-    return int(next(entry["pid"] for name, entry in processes.items() if name.startswith(role)))
+def kill(rljob: Runs, role: str, limit_s: float = 60) -> None:
+    """Kill the process that runs the role's program, once there is one: it may just be starting again."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        processes = json.loads((rljob.folder / "run/pids.json").read_text())
+        pid = next((int(entry["pid"]) for name, entry in processes.items() if name.startswith(role)), None)
+        with contextlib.suppress(ProcessLookupError):
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"no {role} ran for {limit_s} s")
 
 
 def wait_for_step(rljob: Runs, run_dir: str, step: int, limit_s: float = 240) -> None:

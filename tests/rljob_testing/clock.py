@@ -31,6 +31,10 @@ class FakeClock:
         heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), future))
         await future
 
+    def jump(self, seconds: float) -> None:
+        """Set the time of day forward or back; monotonic time does not notice."""
+        self._start += seconds
+
     def tick(self, seconds: float) -> None:
         """Move time without waking anybody; for code that does not sleep."""
         self._elapsed += seconds

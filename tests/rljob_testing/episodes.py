@@ -8,15 +8,15 @@ EOS = 2
 
 
 class FakeModel:
-    """Answers with the given ids, call by call, and keeps the requests. The n-th call samples version n."""
+    """Answers with the given ids, call by call, and keeps the requests. Each call samples the next version."""
 
-    def __init__(self, *answers: tuple[int, ...]) -> None:
-        self.answers = answers
+    def __init__(self, *answers: tuple[int, ...], first_version: int = 0) -> None:
+        self.answers, self.first_version = answers, first_version
         self.requests: list[generation.GenerationRequest] = []
 
     async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
         ids = self.answers[len(self.requests)][: request.sampling.max_tokens]
-        version = len(self.requests)
+        version = self.first_version + len(self.requests)
         self.requests.append(request)
         return generation.GenerationResult(
             output_ids=ids,
@@ -33,6 +33,14 @@ class FakeGrader:
         self.rewards = list(rewards)
         self.seen: list[tuple[str, str, bool]] = []
 
-    async def grade(self, *, prompt: str, completion: str, truncated: bool) -> types.Verdict:
+    async def grade(
+        self,
+        *,
+        prompt: str,
+        completion: str,
+        truncated: bool,
+        prompt_ids: tuple[int, ...] = (),
+        completion_ids: tuple[int, ...] = (),
+    ) -> types.Verdict:
         self.seen.append((prompt, completion, truncated))
         return makers.make_verdict(self.rewards[len(self.seen) - 1])

@@ -9,10 +9,10 @@ import dataclasses
 import itertools
 from collections.abc import Mapping
 
-from rljob_api import names
+from rljob_api import names, types
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
-from rljob_operator.model import POD, RLJOB, Apply, Child, Delete, Observed, Pod, Ref, Report, Scale, Wanted
+from rljob_operator.model import POD, RLJOB, Annotate, Apply, Child, Delete, Observed, Pod, Ref, Report, Scale, Wanted
 from rljob_testing.clock import FakeClock
 
 DRAIN_S = 3.0
@@ -113,6 +113,15 @@ class FakeCluster:
             self.children[action.ref] = dataclasses.replace(known, manifest=manifest)
         self._point()
 
+    async def annotate(self, seen: Observed, action: Annotate) -> None:
+        self._point()
+        pod = self.pods.get(action.ref.name)
+        if pod is not None and pod.uid == action.uid:
+            cost = int(action.annotations.get("controller.kubernetes.io/pod-deletion-cost") or 0)
+            self.calls.append(f"cost {pod.name} {cost}")
+            self.pods[pod.name] = dataclasses.replace(pod, deletion_cost=cost)
+        self._point()
+
     async def delete(self, seen: Observed, action: Delete) -> None:
         self._point()
         self.calls.append(f"delete {action.ref.name}")
@@ -133,7 +142,8 @@ class FakeCluster:
 
     def settle(self) -> None:
         """Let controllers and kubelets act once."""
-        now = self.clock.now()
+        # A kubelet counts a grace period by a clock that never jumps.
+        now = self.clock.monotonic()
         for name in [name for name, at in self._gone_at.items() if at <= now]:
             del self._gone_at[name]
             self.pods.pop(name, None)
@@ -182,7 +192,7 @@ class FakeCluster:
     def _terminate(self, pod: Pod, grace_s: float) -> None:
         if not pod.deleting:
             self.pods[pod.name] = dataclasses.replace(pod, deleting=True, ready=False)
-            self._gone_at[pod.name] = self.clock.now() + grace_s
+            self._gone_at[pod.name] = self.clock.monotonic() + grace_s
 
     # What tests do to it.
 
@@ -206,7 +216,12 @@ class FakeCluster:
     def says(self, phase: names.Phase, *, step: int, checkpoint_step: int = 0) -> None:
         """Let the coordinator report."""
         now = self.clock.now()
-        checkpoint_at = now if checkpoint_step else None
-        self.report = Report(
-            phase=phase, step=step, checkpoint_step=checkpoint_step, checkpoint_at=checkpoint_at, read_at=now
+        run = types.RunStatus(
+            job="job",
+            phase=phase,
+            step=step,
+            checkpoint_step=checkpoint_step,
+            checkpoint_at=now if checkpoint_step else 0.0,
+            last_progress_at=now,
         )
+        self.report = Report(run=run, read_at=now)

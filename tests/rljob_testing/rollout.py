@@ -1,7 +1,8 @@
 """Fakes of a rollout's neighbours: coordinator, verifiers, weights, tokenizer. `events` lists what they were asked."""
 
+import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from rljob_api import errors, names, types
 from rljob_testing import makers
@@ -21,6 +22,17 @@ class FakeTokens:
 
     def feedback_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, f"[{text}]"))
+
+    def chat_ids(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        return tuple(map(ord, "".join(f"{m['role'][0]}:{m['content']};" for m in messages) + "a:"))
+
+    def continuation_ids(
+        self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+    ) -> tuple[int, ...]:
+        return tuple(map(ord, ";")) + self.chat_ids(after[len(before) :])
+
+    def lone_message_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, f"\n<{text}>"))
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(token) for token in ids if token != 2)
@@ -101,6 +113,7 @@ class FakeWork:
         self.beats: list[dict[str, object]] = []
         self.capacities: list[int] = []
         self.sessions = 0
+        self.head_moved = asyncio.Event()
 
     def _fault(self, name: str) -> None:
         faults = self.faults.get(name, [])
@@ -150,6 +163,13 @@ class FakeWork:
             self.head = order.load_version
             return order
         return types.HeartbeatOrder(drain=False, cancel=(), load_version=self.head)
+
+    async def heads(self) -> AsyncIterator[types.VersionId]:
+        while True:
+            self._fault("heads")
+            yield self.head
+            self.head_moved.clear()
+            await self.head_moved.wait()
 
     async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
         self._events.append(f"submit {group.group_id}")

@@ -22,6 +22,10 @@ class Row:
     masked: bool = False
     inserted: tuple[int, ...] = ()
     second_turn: tuple[int, ...] = ()
+    rewards: tuple[float, ...] = ()
+    turn_ids: tuple[int, ...] = ()
+    truncated: bool = False
+    group: int = 0
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -39,28 +43,37 @@ class Row:
 def make_rows(
     *, groups: int, size: int, seed: int = 0, longest: int = 6, vocab: int = VOCAB, step: int = 0, turns: bool = False
 ) -> list[list[Row]]:
-    """Return `groups` groups of `size` rows with random lengths, advantages and behaviour log-probabilities."""
+    """Return `groups` groups of `size` rows with random lengths, advantages and behaviour log-probabilities.
+
+    A row also earns its advantage as a reward on its last token; the first row of each group was cut by length.
+    """
     rng = random.Random(seed)
 
     def text(most: int) -> tuple[int, ...]:
         return tuple(rng.randrange(1, vocab) for _ in range(rng.randint(1, most)))
 
     made = []
-    for _ in range(groups):
+    for number in range(groups):
         prompt, group = text(longest) + text(1), []
-        for _ in range(size):
+        for index in range(size):
             sampled = text(longest)
             second = text(3) if turns else ()
             count = len(sampled) + len(second)
+            behave = tuple(rng.uniform(-6.0, -2.0) for _ in range(count))
+            advantage = rng.uniform(-2.0, 2.0)
             group.append(
                 Row(
                     prompt=prompt,
                     sampled=sampled,
-                    behave=tuple(rng.uniform(-6.0, -2.0) for _ in range(count)),
-                    advantages=(rng.uniform(-2.0, 2.0),) * count,
+                    behave=behave,
+                    advantages=(advantage,) * count,
                     version_steps=(step,) * count,
                     inserted=text(2) if turns else (),
                     second_turn=second,
+                    rewards=(0.0,) * (count - 1) + (advantage,),
+                    turn_ids=(0,) * len(sampled) + (1,) * len(second),
+                    truncated=index == 0,
+                    group=number,
                 )
             )
         made.append(group)
@@ -126,9 +139,13 @@ def pack(groups: Sequence[Sequence[Row]], *, shared: bool, update: int = 0) -> t
                 raw_reward=0.0,
                 shaped_reward=0.0,
                 masked=row.masked,
+                truncated=row.truncated,
+                group=row.group,
             )
             for index, row in enumerate(made.rows)
         ],
+        rewards=types.floats([value for row in made.rows for value in row.rewards]),
+        turn_ids=types.ints([value for row in made.rows for value in row.turn_ids]),
     )
 
 

@@ -1,5 +1,6 @@
 """The one container of a role's pod: command, environment, ports, mounts, hooks."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 
@@ -17,13 +18,20 @@ SECURITY: Manifest = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
-    """What a role adds to the common container: resources, variables, mounts; and how long its stop may take."""
+    """What a role adds to the common container: resources, variables, mounts; and how long its stop may take.
+
+    grace_s: when the kubelet kills. affinity: where the role must run, besides what the manifest says. first:
+    containers that run to their end before it starts.
+    """
 
     resources: Manifest
     env: Sequence[Manifest] = ()
     volumes: Sequence[Manifest] = ()
     mounts: Sequence[Manifest] = ()
     stop_s: int
+    grace_s: int
+    affinity: Manifest | None = None
+    first: Sequence[Manifest] = ()
 
 
 def container(inputs: Inputs, role: names.Role, own: Own) -> Manifest:
@@ -41,7 +49,7 @@ def container(inputs: Inputs, role: names.Role, own: Own) -> Manifest:
         "ports": ports(config),
         "resources": own.resources,
         "volumeMounts": keyed.merge([*user["volumeMounts"], *own.mounts], key="mountPath"),
-        "securityContext": dict(SECURITY),
+        "securityContext": copy.deepcopy(SECURITY),
         "terminationMessagePolicy": "File",
         "lifecycle": {"preStop": {"exec": {"command": _stop_command(path, own.stop_s)}}},
         **probes.probes(startup_deadline_s=inputs.job.spec.startup_deadline_seconds),

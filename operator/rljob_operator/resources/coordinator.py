@@ -20,6 +20,7 @@ def stateful_set(inputs: Inputs, *, replicas: int) -> Manifest:
         volumes=() if made_by_set else (storage.volume(inputs),),
         mounts=({"name": storage.VOLUME, "mountPath": folders.STATE},),
         stop_s=STOP_S,
+        grace_s=STOP_S + folders.KILL_AFTER_S,
     )
     spec: Manifest = {
         "replicas": replicas,

@@ -1,10 +1,11 @@
 """Rollouts and verifiers: a Deployment each, which replaces lost pods by itself."""
 
 from rljob_api import names
-from rljob_operator.resources import container, folders, pod_template, resources_of, storage
+from rljob_operator.resources import container, folders, pod_template, preflight, resources_of, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, pod_of, selector
 
-VERIFIER_STOP_S = 10
+# A verifier holds nothing that is worth waiting for: its items are graded elsewhere.
+VERIFIER_STOP_S, VERIFIER_GRACE_S = 8, 10
 CACHE_SIZE = "256Gi"
 SHM_SIZE = "1Gi"
 # Pods that drain hold their GPUs: a Deployment may not be called stuck before a start could have ended.
@@ -19,6 +20,7 @@ def rollout(inputs: Inputs, *, replicas: int) -> Manifest:
         volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
         mounts=({"name": storage.VOLUME, "mountPath": folders.STATE}, *model_mounts()),
         stop_s=spec.rollout.drain_seconds,
+        grace_s=spec.rollout.drain_seconds + folders.KILL_AFTER_S,
     )
     deadline = spec.startup_deadline_seconds + spec.rollout.drain_seconds + _PROGRESS_EXTRA_S
     return _deployment(inputs, role, own, replicas=replicas, deadline_s=deadline)
@@ -26,7 +28,12 @@ def rollout(inputs: Inputs, *, replicas: int) -> Manifest:
 
 def verifier(inputs: Inputs, *, replicas: int) -> Manifest:
     """Return the verifier Deployment: requests equal to limits, nothing but its config and scratch."""
-    own = container.Own(resources=resources_of.of_verifier(inputs), stop_s=VERIFIER_STOP_S)
+    own = container.Own(
+        resources=resources_of.of_verifier(inputs),
+        stop_s=VERIFIER_STOP_S,
+        grace_s=VERIFIER_GRACE_S,
+        first=(preflight.preflight(inputs),),
+    )
     deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
     return _deployment(inputs, names.Role.VERIFIER, own, replicas=replicas, deadline_s=deadline)
 

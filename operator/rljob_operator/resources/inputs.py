@@ -2,41 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
 
 from rljob_api import names, roles
 from rljob_api.job import RLJob
 from rljob_api.resolved import ResolvedJob
 from rljob_api.spec.pod import PodSpec
+from rljob_operator.settings import JobSettings
 
 Manifest = dict[str, object]
 MANAGED_BY = "rljob-operator"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Egress:
-    """Addresses outside the cluster that pods may reach: a block, what of it stays closed, and TCP ports."""
-
-    cidr: str
-    excluded: tuple[str, ...] = ()
-    ports: tuple[int, ...] = (443,)
-
-
-# Hubs and object stores. Link-local stays closed: it is where clouds hand out a node's identity.
-DEFAULT_EGRESS = (Egress(cidr="0.0.0.0/0", excluded=("169.254.0.0/16",)), Egress(cidr="::/0", excluded=("fe80::/10",)))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the operator was installed with. `metrics_namespaces` are labels of namespaces whose pods may scrape.
-
-    An empty `operator_namespace` admits no operator to a coordinator's status.
-    """
-
-    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    egress: tuple[Egress, ...] = DEFAULT_EGRESS
-    metrics_namespaces: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    operator_namespace: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +23,7 @@ class Inputs:
     job: RLJob
     configs: ResolvedJob
     images: Mapping[names.Role, str]
-    settings: Settings = Settings()
+    settings: JobSettings = dataclasses.field(default_factory=JobSettings)
     templates: Mapping[names.Role, Mapping[str, object]] = dataclasses.field(default_factory=dict)
 
 
@@ -87,33 +61,40 @@ def selector(inputs: Inputs, role: names.Role) -> dict[str, str]:
 
 
 def labels(inputs: Inputs, role: names.Role) -> dict[str, str]:
-    """Return the labels of a child."""
-    job = inputs.job.metadata.name
+    """Return the labels of a role's child."""
+    return {**job_labels(inputs.job), "app.kubernetes.io/component": str(role), **selector(inputs, role)}
+
+
+def job_labels(job: RLJob) -> dict[str, str]:
+    """Return the labels of a child that serves all roles."""
+    name = job.metadata.name
     return {
         "app.kubernetes.io/name": "rljob",
-        "app.kubernetes.io/instance": job,
-        "app.kubernetes.io/component": str(role),
-        "app.kubernetes.io/part-of": job,
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/part-of": name,
         "app.kubernetes.io/managed-by": MANAGED_BY,
-        "rljob.dev/job": job,
-        **selector(inputs, role),
+        "rljob.dev/job": name,
+        "rljob.dev/uid": job.metadata.uid,
     }
 
 
 def metadata(inputs: Inputs, name: str, own_labels: Mapping[str, str]) -> Manifest:
     """Return name, namespace, labels and the controller reference to the RLJob."""
-    job = inputs.job
-    owner = {
+    return {
+        "name": name,
+        "namespace": inputs.job.metadata.namespace,
+        "labels": dict(own_labels),
+        "ownerReferences": [owner_reference(inputs.job)],
+    }
+
+
+def owner_reference(job: RLJob) -> Manifest:
+    """Return the reference by which a child is the job's and goes with it."""
+    return {
         "apiVersion": job.api_version,
         "kind": job.kind,
         "name": job.metadata.name,
         "uid": job.metadata.uid,
         "controller": True,
         "blockOwnerDeletion": True,
-    }
-    return {
-        "name": name,
-        "namespace": job.metadata.namespace,
-        "labels": dict(own_labels),
-        "ownerReferences": [owner],
     }

@@ -9,7 +9,6 @@ from rljob_api import names
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
     MANAGED_BY,
-    Egress,
     Inputs,
     Manifest,
     child_name,
@@ -18,6 +17,7 @@ from rljob_operator.resources.inputs import (
     metadata,
     selector,
 )
+from rljob_operator.settings import Egress
 
 _C, _R, _V, _T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
 CALLERS: Mapping[names.Role, Sequence[names.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,)}

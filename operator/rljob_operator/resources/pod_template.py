@@ -1,15 +1,16 @@
 """The pod template of a role: the posture that all roles share, and what the manifest may add to it."""
 
+import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names
-from rljob_operator.resources import container, folders, keyed, template_hash
+from rljob_operator.resources import affinity, container, folders, keyed, template_hash
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
 
 USER_ID = 65532
-# Room between the end of the stop hook and the kubelet's SIGKILL.
-GRACE_S = 15
-SCRATCH_SIZE = "16Gi"
+# A verifier's is within its own limit of ephemeral storage.
+SCRATCH_SIZE, VERIFIER_SCRATCH_SIZE = "16Gi", "1Gi"
 SECURITY: Manifest = {
     "runAsNonRoot": True,
     "runAsUser": USER_ID,
@@ -27,7 +28,7 @@ def pod_template(
     """Return the template. The user's labels come first and ours last; a referenced PodTemplate lies below both."""
     pod, below = pod_of(inputs, role), inputs.templates.get(role, {})
     base = _section(below, "metadata")
-    annotations = {**_section(base, "annotations"), **pod.annotations}
+    annotations = {**_section(base, "annotations"), **_scraped(inputs, role), **pod.annotations}
     return {
         "metadata": {
             "labels": {**_section(base, "labels"), **pod.labels, **labels(inputs, role), **(own_labels or {})},
@@ -42,38 +43,46 @@ def _spec(inputs: Inputs, role: names.Role, own: container.Own, below: Mapping[s
     user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
     volumes = [*_items(below, "volumes"), *user["volumes"], *_common_volumes(inputs, role), *own.volumes]
     mounts = (*_common_mounts(inputs, role), *own.mounts)
-    made = container.container(inputs, role, _with_mounts(own, mounts))
+    made = container.container(inputs, role, dataclasses.replace(own, mounts=mounts))
     spec: Manifest = {
         **below,
         "serviceAccountName": pod.service_account_name or child_name(inputs, role),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "shareProcessNamespace": False,
-        "securityContext": {**SECURITY},
-        "terminationGracePeriodSeconds": own.stop_s + GRACE_S,
+        "securityContext": copy.deepcopy(SECURITY),
+        "terminationGracePeriodSeconds": own.grace_s,
         "containers": [_over(_items(below, "containers"), made), *_others(below)],
         "volumes": keyed.merge(volumes, key="name"),
     }
     lists = {
-        "imagePullSecrets": keyed.merge([*_items(below, "imagePullSecrets"), *user["imagePullSecrets"]], key="name"),
+        "initContainers": [*own.first, *_items(below, "initContainers")],
+        "imagePullSecrets": keyed.merge(
+            [*_items(below, "imagePullSecrets"), *_pull_secrets(inputs), *user["imagePullSecrets"]], key="name"
+        ),
         "tolerations": keyed.distinct([*_items(below, "tolerations"), *user["tolerations"]]),
         "topologySpreadConstraints": _spread(inputs, role, user["topologySpreadConstraints"]),
     }
     copied = {key: user[key] for key in _COPIED if user.get(key)}
+    if own.affinity:
+        copied["affinity"] = affinity.both(own.affinity, user.get("affinity") or _section(below, "affinity"))
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
 
 
 def _common_volumes(inputs: Inputs, role: names.Role) -> list[Manifest]:
     """Config (the role's own file only), scratch, certificates; whole folders, because subPath mounts never update."""
     config = {"name": f"{inputs.job.metadata.name}-config", "items": [{"key": f"{role}.json", "path": f"{role}.json"}]}
+    scratch = VERIFIER_SCRATCH_SIZE if role is names.Role.VERIFIER else SCRATCH_SIZE
     made: list[Manifest] = [
         {"name": "rljob-config", "configMap": config},
-        {"name": "rljob-scratch", "emptyDir": {"sizeLimit": SCRATCH_SIZE}},
+        {"name": "rljob-scratch", "emptyDir": {"sizeLimit": scratch}},
     ]
     if first_config(inputs, role).tls is not None:
         # Group-readable: the key is read by fsGroup, not by the world.
         secret = {"secretName": f"{inputs.job.metadata.name}-tls-{role}", "defaultMode": 0o440}
         made.append({"name": "rljob-tls", "secret": secret})
+    if code := _code_map(inputs, role):
+        made.append({"name": "rljob-code", "configMap": {"name": code}})
     return made
 
 
@@ -84,11 +93,29 @@ def _common_mounts(inputs: Inputs, role: names.Role) -> list[Manifest]:
     ]
     if first_config(inputs, role).tls is not None:
         made.append({"name": "rljob-tls", "mountPath": folders.TLS, "readOnly": True})
+    if _code_map(inputs, role):
+        made.append({"name": "rljob-code", "mountPath": folders.CODE, "readOnly": True})
     return made
 
 
-def _with_mounts(own: container.Own, mounts: Sequence[Manifest]) -> container.Own:
-    return container.Own(resources=own.resources, env=own.env, volumes=own.volumes, mounts=mounts, stop_s=own.stop_s)
+def _code_map(inputs: Inputs, role: names.Role) -> str:
+    """Return the ConfigMap of the user's file for a role that runs it, "" for one that does not."""
+    code = inputs.job.spec.workflow.code
+    grades = any(reward.user_code for reward in inputs.configs.verifiers[0].rewards)
+    runs = role is names.Role.ROLLOUT or (role is names.Role.VERIFIER and grades)
+    return (code.config_map or "") if code is not None and runs else ""
+
+
+def _pull_secrets(inputs: Inputs) -> list[Manifest]:
+    return [{"name": name} for name in inputs.settings.image_pull_secrets]
+
+
+def _scraped(inputs: Inputs, role: names.Role) -> Mapping[str, str]:
+    """Return annotations for clusters whose Prometheus finds pods by them."""
+    if not inputs.settings.scrape_annotations:
+        return {}
+    prefix, port = "prometheus.io", str(first_config(inputs, role).health_port)
+    return {f"{prefix}/scrape": "true", f"{prefix}/port": port, f"{prefix}/path": "/metrics"}
 
 
 def _spread(inputs: Inputs, role: names.Role, constraints: Sequence[Manifest]) -> list[Manifest]:

@@ -1,7 +1,7 @@
 """The trainer: one Indexed Job per attempt. One lost rank fails the attempt, because a collective cannot heal."""
 
 from rljob_api import cluster_placement, names
-from rljob_operator.resources import container, deployments, folders, pod_template, resources_of, storage
+from rljob_operator.resources import affinity, container, deployments, folders, pod_template, resources_of, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, pod_of
 
 ROLE = names.Role.TRAINER
@@ -21,6 +21,8 @@ def job(inputs: Inputs, *, attempt: int) -> Manifest:
         volumes=(storage.volume(inputs), *deployments.model_volumes(inputs, ROLE)),
         mounts=({"name": storage.VOLUME, "mountPath": folders.STATE}, *deployments.model_mounts()),
         stop_s=STOP_S,
+        grace_s=STOP_S + folders.KILL_AFTER_S,
+        affinity=affinity.of_claim(inputs),
     )
     template = pod_template.pod_template(inputs, ROLE, own, own_labels=own_labels)
     pod_spec = template["spec"]

@@ -1,5 +1,7 @@
 """What more than one role needs."""
 
+import hashlib
+import json
 import posixpath
 
 from rljob_api import roles
@@ -52,3 +54,18 @@ def _model_path(name: str, base_dir: str) -> str:
     """Return a folder as an absolute path; anything that does not look like one is a hub id."""
     is_folder = name.startswith(("/", "./", "../"))
     return posixpath.normpath(posixpath.join(base_dir, name)) if is_folder else name
+
+
+def digest(value: object) -> str:
+    """Return a digest of a JSON value, the same in every process."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def user_code(spec: JobSpec, placement: Placement) -> str:
+    """Return the user's file, "" without one. A ConfigMap's key is the file's name."""
+    code = spec.workflow.code
+    if code is None:
+        return ""
+    if code.config_map is not None and placement.code_dir:
+        return posixpath.join(placement.code_dir, posixpath.basename(code.path))
+    return posixpath.normpath(posixpath.join(placement.base_dir, code.path))

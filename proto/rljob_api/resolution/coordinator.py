@@ -6,6 +6,7 @@ from rljob_api.placement import Placement
 from rljob_api.resolution.common import identity
 from rljob_api.resolution.data import data_config, evaluation_config, sampling_config
 from rljob_api.spec.base import number, optional_number
+from rljob_api.spec.rollout import AutoscalingSpec
 
 
 def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorConfig:
@@ -40,7 +41,19 @@ def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorCon
         publish_every_steps=spec.weight_sync.every_steps,
         checkpoint_every_steps=spec.checkpoint.every_steps,
         expected_rollouts=len(placement.rollouts),
+        trainer_wait_target=_trainer_wait_target(spec),
     )
+
+
+def _trainer_wait_target(spec: JobSpec) -> float:
+    """Return the share that the trainer may wait; the signal is served whether anything scales by it or not."""
+    scaling = spec.rollout.autoscaling
+    written = (
+        AutoscalingSpec.model_fields["trainer_wait_target"].default
+        if scaling is None
+        else (scaling.trainer_wait_target)
+    )
+    return number(written)
 
 
 def _algorithm(spec: JobSpec) -> roles.AlgorithmConfig:
@@ -66,6 +79,7 @@ def _algorithm(spec: JobSpec) -> roles.AlgorithmConfig:
         ),
         normalize_reward=effective.normalize_reward(spec),
         filter=_filter(spec),
+        trainer_returns=effective.returns(spec) is not None,
         train_zero_advantage=effective.train_zero_advantage(spec),
         train_masked=effective.train_masked(spec),
     )

@@ -44,7 +44,7 @@ def sampling_config(spec: JobSpec) -> roles.SamplingConfig:
     return roles.SamplingConfig(
         temperature=number(sampling.temperature),
         top_p=number(sampling.top_p),
-        top_k=sampling.top_k,
+        top_k=effective.top_k(sampling.top_k),
         min_p=number(sampling.min_p),
         max_tokens=sampling.max_tokens,
         min_tokens=sampling.min_tokens,
@@ -75,7 +75,7 @@ def _evaluation_sampling(spec: JobSpec) -> roles.SamplingConfig:
     return roles.SamplingConfig(
         temperature=temperature,
         top_p=number(own.top_p),
-        top_k=own.top_k,
+        top_k=effective.top_k(own.top_k),
         min_p=number(own.min_p),
         max_tokens=effective.evaluation_max_tokens(spec),
         min_tokens=training.min_tokens if own.min_tokens is None else own.min_tokens,

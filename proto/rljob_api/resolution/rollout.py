@@ -1,16 +1,16 @@
 """One rollout's config."""
 
-import posixpath
-
-from rljob_api import effective, names, roles
+from rljob_api import effective, grading_limits, names, roles
 from rljob_api.job import JobSpec, RLJob
 from rljob_api.placement import Placement, ProcessPlacement
-from rljob_api.resolution.common import identity, model_config
+from rljob_api.resolution.common import identity, model_config, user_code
 from rljob_api.spec.base import optional_number
 
-# A wall cap of three times the CPU limit, once more after a lost grading worker, and time to wait for a free slot.
-VERIFY_CLOCKS = 6
+# The slowest reward's wall cap, once more after a lost grading worker, and time to wait for a free slot.
+VERIFY_TRIES = 2
 VERIFY_QUEUE_S = 30.0
+# Groups of each version that one rollout dumps where a sample is asked for.
+SAMPLED_GROUPS = 4
 # Groups leased per sequence slot: finished members of a slow group leave no slot of the engine empty.
 OVERSUBSCRIPTION = 2
 
@@ -36,28 +36,25 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         template=spec.data.template,
         workflow=spec.workflow.type,
         workflow_config=dict(spec.workflow.config),
-        user_code=_user_code(spec, placement),
+        user_code=user_code(spec, placement),
         group_size=spec.algorithm.group_size,
         max_groups_in_flight=_groups_per_replica(spec, num_replicas=len(placement.rollouts)),
         in_flight_weight_updates=effective.in_flight_weight_updates(spec),
         kv_cache_policy=spec.weight_sync.kv_cache,
         max_off_policy_steps=spec.async_.max_off_policy_steps,
         drain_s=float(spec.rollout.drain_seconds),
-        verify_timeout_s=VERIFY_CLOCKS * spec.verifier.timeout_seconds + VERIFY_QUEUE_S,
+        verify_timeout_s=VERIFY_TRIES * _longest_grading_s(spec) + VERIFY_QUEUE_S,
         max_infra_attempts=spec.failure_policy.max_infra_attempts_per_prompt,
         seed=spec.seed,
         dump_dir="" if spec.observability.trajectory_dump == "none" else placement.dump_dir,
+        dump_groups_per_version=SAMPLED_GROUPS if spec.observability.trajectory_dump == "sampled" else 0,
+        dump_text="text" in spec.observability.trajectory_dump_also,
+        dump_monitor="legacyMonitor" in spec.observability.trajectory_dump_also,
     )
 
 
-def _user_code(spec: JobSpec, placement: Placement) -> str:
-    """Return the user's file, "" without one. A ConfigMap's key is the file's name."""
-    code = spec.workflow.code
-    if code is None:
-        return ""
-    if code.config_map is not None and placement.code_dir:
-        return posixpath.join(placement.code_dir, posixpath.basename(code.path))
-    return posixpath.normpath(posixpath.join(placement.base_dir, code.path))
+def _longest_grading_s(spec: JobSpec) -> float:
+    return max(grading_limits.wall_s(reward, spec.verifier.timeout_seconds) for reward in spec.verifier.rewards)
 
 
 def _groups_per_replica(spec: JobSpec, *, num_replicas: int) -> int:

@@ -3,7 +3,7 @@
 from rljob_api import effective, names, roles
 from rljob_api.job import JobSpec, RLJob
 from rljob_api.placement import Placement
-from rljob_api.resolution.common import identity, model_config, reference_config
+from rljob_api.resolution.common import digest, identity, model_config, reference_config
 from rljob_api.spec.base import number, optional_number
 
 
@@ -34,6 +34,7 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         loss=_loss(spec),
         reference=reference_config(spec, placement),
         returns=effective.returns(spec),
+        critic=effective.critic(spec),
         minibatches=spec.algorithm.minibatches,
         epochs=spec.algorithm.epochs,
         optimizer=_optimizer(spec),
@@ -44,9 +45,28 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         dtype=trainer.dtype,
         master_weights_dtype=trainer.master_weights_dtype,
         publish_every_steps=spec.weight_sync.every_steps,
+        spec_digests=spec_digests(spec),
         checkpoint=_checkpoint(spec, placement),
         device=place.device,
     )
+
+
+def spec_digests(spec: JobSpec) -> dict[str, str]:
+    """Return digests of what decides which rows are trained, and how: algorithms reference 10.
+
+    data: where records come from and how they are read; a local path may move with its files, so its bytes are the
+    coordinator's to compare. Defaults are left out: a field that a later release adds must not end a run.
+    """
+    data = spec.data
+    sources = [source.model_dump(mode="json", exclude={"path"}, exclude_defaults=True) for source in data.train]
+    values: dict[str, object] = {
+        "groups": [spec.algorithm.prompts_per_step, spec.algorithm.group_size],
+        "data": [sources, data.template, data.shuffle],
+        "algorithm": [
+            block.model_dump(mode="json", exclude_defaults=True) for block in (spec.algorithm, data.filter_groups)
+        ],
+    }
+    return {name: digest(value) for name, value in values.items()}
 
 
 def _loss(spec: JobSpec) -> roles.LossConfig:

@@ -1,10 +1,11 @@
 """One verifier's config."""
 
-from rljob_api import names, roles
+from rljob_api import grading_limits, names, roles
 from rljob_api.job import RLJob
 from rljob_api.placement import Placement, VerifierPlacement
-from rljob_api.resolution.common import identity
+from rljob_api.resolution.common import identity, user_code
 from rljob_api.spec.base import num_bytes, number
+from rljob_api.spec.verifier import RewardSpec
 
 
 def verifier_config(job: RLJob, placement: Placement, verifier: VerifierPlacement) -> roles.VerifierConfig:
@@ -23,20 +24,27 @@ def verifier_config(job: RLJob, placement: Placement, verifier: VerifierPlacemen
         cpu_affinity=process.cpu_affinity,
         bind_host=placement.bind_host,
         port=verifier.port,
-        rewards=tuple(
-            roles.GraderConfig(
-                name=reward.name,
-                type=reward.type,
-                weight=number(reward.weight),
-                mode=reward.mode,
-                config=dict(reward.config),
-            )
-            for reward in spec.rewards
-        ),
+        rewards=tuple(_grader(reward, job, placement) for reward in spec.rewards),
         isolation=spec.isolation,
         allow_unsafe=spec.allow_unsafe,
-        timeout_s=float(spec.timeout_seconds),
         memory_bytes=num_bytes(spec.memory_bytes),
         max_output_bytes=num_bytes(spec.max_output_bytes),
         max_concurrent=spec.max_concurrent or verifier.num_cores,
+    )
+
+
+def _grader(reward: RewardSpec, job: RLJob, placement: Placement) -> roles.GraderConfig:
+    """Return a reward with its limits: the manifest's, else those of its type."""
+    timeout_seconds = job.spec.verifier.timeout_seconds
+    return roles.GraderConfig(
+        name=reward.name,
+        type=reward.type,
+        weight=number(reward.weight),
+        mode=reward.mode,
+        config=dict(reward.config),
+        cpu_limit_s=grading_limits.cpu_s(reward, timeout_seconds),
+        wall_limit_s=grading_limits.wall_s(reward, timeout_seconds),
+        memory_bytes=num_bytes(job.spec.verifier.memory_bytes),
+        output_bytes=num_bytes(job.spec.verifier.max_output_bytes),
+        user_code=user_code(job.spec, placement) if ":" in reward.type else "",
     )

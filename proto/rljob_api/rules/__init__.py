@@ -7,7 +7,7 @@ They speak of values that were written: an unset field never breaks a rule by it
 from collections.abc import Callable, Iterator
 
 from rljob_api.job import JobSpec
-from rljob_api.rules import advantages, batch, code, correction, loss, resource, sampling, warned
+from rljob_api.rules import advantages, batch, code, correction, loss, resource, rewards, sampling, warned
 
 Rule = Callable[[JobSpec], Iterator[str]]
 
@@ -46,6 +46,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("names", resource.names_are_unique),
     ("filter metric", resource.filter_metric_exists),
     ("compat", resource.compat_needs_an_original),
+    ("reward options", rewards.options_exist),
     ("isolation", resource.unsafe_isolation_is_admitted),
     ("replicas", resource.replica_bounds),
     ("extra keys", resource.keys_that_we_set),
@@ -53,6 +54,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("storage", resource.one_kind_of_storage),
     ("security", resource.issuer_and_tls),
     ("pod labels", resource.reserved_labels),
+    ("verifier pods", resource.verifiers_are_confined),
     ("user code", code.file_and_module_agree),
 )
 

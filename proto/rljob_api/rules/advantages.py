@@ -52,10 +52,12 @@ def normalisation_that_ignores(spec: JobSpec) -> Iterator[str]:
 
 def rewards_shaped_twice(spec: JobSpec) -> Iterator[str]:
     """Row 13; rows with several rewards are known only when a custom workflow returns them, and refused there."""
-    if not effective.is_legacy_multi_turn(spec):
+    if not effective.shapes_rewards_itself(spec):
         return
     rewards = spec.algorithm.rewards
-    shaped = "workflow.config.layout is 'legacy', which shapes each turn's reward itself (rewardScale, rewardBias)"
+    legacy = effective.is_legacy_multi_turn(spec)
+    option = "layout is 'legacy'" if legacy else "shaping is 'signed'"
+    shaped = f"workflow.config.{option}, which shapes rewards itself (rewardScale, rewardBias)"
     if number(rewards.scale) != 1:
         yield ignored("algorithm.rewards.scale", rewards.scale, shaped)
     if number(rewards.bias) != 0:

@@ -1,4 +1,4 @@
-"""A workflow of the user's own and the file that it stands in."""
+"""A workflow, template or reward of the user's own and the file that it stands in."""
 
 import posixpath
 from collections.abc import Iterator
@@ -8,12 +8,29 @@ from rljob_api.rules.words import refuse
 
 
 def file_and_module_agree(spec: JobSpec) -> Iterator[str]:
-    """A file is named by the type's module, and by nothing else."""
-    code, module = spec.workflow.code, spec.workflow.type.partition(":")[0]
+    """A file is named by the module of the workflow, of the template or of a reward, and by nothing else."""
+    code = spec.workflow.code
     if code is None:
         return
     stem = posixpath.basename(code.path).removesuffix(".py")
-    if ":" not in spec.workflow.type:
-        yield refuse("workflow.code.path", code.path, f"workflow.type {module} is built in: name {stem}:<class>")
-    elif module != stem:
-        yield refuse("workflow.code.path", code.path, f"workflow.type {spec.workflow.type} wants a file {module}.py")
+    named = [(field, type_) for field, type_ in _types(spec) if ":" in type_]
+    if stem in [_module(type_) for _, type_ in named]:
+        return
+    if named:
+        field, type_ = named[0]
+        yield refuse("workflow.code.path", code.path, f"{field} {type_} wants a file {_module(type_)}.py")
+    else:
+        yield refuse(
+            "workflow.code.path", code.path, f"workflow.type {spec.workflow.type} is built in: name {stem}:<class>"
+        )
+
+
+def _types(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    yield "workflow.type", spec.workflow.type
+    yield "data.template", spec.data.template
+    for index, reward in enumerate(spec.verifier.rewards):
+        yield f"verifier.rewards[{index}].type", reward.type
+
+
+def _module(type_: str) -> str:
+    return type_.partition(":")[0]

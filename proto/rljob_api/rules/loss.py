@@ -130,10 +130,23 @@ def out_of_range(spec: JobSpec) -> Iterator[str]:
     for path, value in never_negative.items():
         if value is not None and number(value) < 0:
             yield refuse(path, value, "it must not be negative")
+    yield from _gae_out_of_range(spec)
     if loss.constant_denominator is not None and number(loss.constant_denominator) == 0:
         yield refuse(
             f"{LOSS}.constantDenominator", loss.constant_denominator, "it is divided by: use a number of tokens"
         )
+
+
+def _gae_out_of_range(spec: JobSpec) -> Iterator[str]:
+    gae, decay = spec.algorithm.gae, effective.decay(spec)
+    if gae.gamma is not None and not 0 <= number(gae.gamma) <= 1:
+        yield refuse("algorithm.gae.gamma", gae.gamma, "a discount lies between 0 and 1")
+    if gae.lambda_ is None:
+        return
+    if decay.kind == "vapo" and decay.value <= 0:
+        yield refuse("algorithm.gae.lambda", gae.lambda_, 'alpha must be above 0: "vapo{0.05}" is usual')
+    elif decay.kind != "vapo" and not 0 <= decay.value <= 1:
+        yield refuse("algorithm.gae.lambda", gae.lambda_, "a trace decay lies between 0 and 1")
 
 
 def constant_denominator_without_constant(spec: JobSpec) -> Iterator[str]:

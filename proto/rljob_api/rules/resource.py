@@ -47,6 +47,7 @@ ENGINE_KEYS = {
     "weight_transfer_config": "the rollout itself",
     "logprobs_mode": "the rollout itself",
 }
+VERIFIER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 RESERVED_PREFIXES = ("rljob.dev/", "app.kubernetes.io/", "kueue.x-k8s.io/", "batch.kubernetes.io/")
 ROLES = ("coordinator", "rollout", "verifier", "trainer")
 
@@ -204,3 +205,23 @@ def reserved_labels(spec: JobSpec) -> Iterator[str]:
             for key in reserved:
                 prefix = key.split("/")[0]
                 yield refuse(path, key, f"the prefix {prefix}/ is reserved: use one of your own")
+
+
+def verifiers_are_confined(spec: JobSpec) -> Iterator[str]:
+    """A verifier runs what a model wrote: it gets no accelerator, no Secret and no pod template of a user's."""
+    pod, path = spec.verifier.pod, "verifier.pod"
+    for kind, given in (("requests", pod.resources.requests), ("limits", pod.resources.limits)):
+        for key in [key for key in given if key not in VERIFIER_RESOURCES]:
+            yield refuse(
+                f"{path}.resources.{kind}", key, f"verifiers get {', '.join(VERIFIER_RESOURCES)} and nothing else"
+            )
+    for variable in pod.env:
+        if variable.value_from is not None and variable.value_from.secret_key_ref is not None:
+            yield refuse(f"{path}.env", variable.name, "graded code could read a Secret: leave it out")
+    for source in pod.env_from:
+        if source.secret_ref is not None:
+            yield refuse(f"{path}.envFrom", source.secret_ref.name, "graded code could read a Secret: leave it out")
+    if pod.pod_template_ref is not None:
+        yield refuse(
+            f"{path}.podTemplateRef", pod.pod_template_ref, "a template could loosen what confines graded code"
+        )

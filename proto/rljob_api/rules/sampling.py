@@ -22,7 +22,7 @@ def training_distribution(spec: JobSpec) -> Iterator[str]:
         )
     if number(sampling.top_p) != 1:
         yield refuse(f"{SAMPLING}.topP", sampling.top_p, f'{exact}: use "1"')
-    if sampling.top_k != 0:
+    if effective.top_k(sampling.top_k) != 0:
         yield refuse(f"{SAMPLING}.topK", sampling.top_k, f"{exact}: use 0")
     if number(sampling.min_p) != 0:
         yield refuse(f"{SAMPLING}.minP", sampling.min_p, f'{exact}: use "0"')

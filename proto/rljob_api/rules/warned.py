@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rljob_api import effective
 from rljob_api.job import JobSpec
 from rljob_api.rules.words import refuse
+from rljob_api.spec.verifier import PROGRAM_REWARDS
 
 LONG_ANSWER_TOKENS = 1024
 GSPO_USUAL_CLIP = 0.01
@@ -12,9 +13,21 @@ GSPO_USUAL_CLIP = 0.01
 
 def shared_baseline_of_turns(spec: JobSpec) -> Iterator[str]:
     """Rows of different turns share a baseline."""
-    if effective.is_legacy_multi_turn(spec) and effective.normalize_reward(spec).mean == "group":
+    blocks = (effective.normalize_reward(spec), effective.normalize_advantage(spec))
+    levels = {level for block in blocks if block is not None for level in (block.mean, block.std)}
+    if effective.is_legacy_multi_turn(spec) and "group" in levels:
         yield refuse(
-            "workflow.config.layout", "legacy", "rows of different turns share one baseline under a group mean"
+            "workflow.config.layout", "legacy", "rows of different turns share one baseline under a level of groups"
+        )
+
+
+def lone_feedback(spec: JobSpec) -> Iterator[str]:
+    """A rendered user message in mid-conversation brings the default system prompt with it."""
+    if effective.is_legacy_multi_turn(spec) and spec.workflow.config.get("legacyFeedback"):
+        yield refuse(
+            "workflow.config.legacyFeedback",
+            "true",
+            "it may put a second system prompt and BOS into mid-conversation; it is for repeats of published runs",
         )
 
 
@@ -57,10 +70,43 @@ def template_without_its_grader(spec: JobSpec) -> Iterator[str]:
             )
 
 
+def rounded_before_served(spec: JobSpec) -> Iterator[str]:
+    """Updates smaller than the served format's step move the trainer and not the rollouts."""
+    if spec.trainer.dtype == "float32" and spec.model.dtype != "float32":
+        yield refuse(
+            "trainer.dtype",
+            "float32",
+            f"rollouts sample from the weights rounded to {spec.model.dtype}, which swallows small updates;"
+            ' use "bfloat16", or spec.model.dtype "float32"',
+        )
+
+
+def scaled_in_a_cluster_only(spec: JobSpec) -> Iterator[str]:
+    """On one machine there is nothing that scales."""
+    scaling = spec.rollout.autoscaling
+    if scaling is not None:
+        yield refuse("rollout.autoscaling.provider", scaling.provider, "on one machine the replicas stay as they are")
+
+
+def unconfined_programs(spec: JobSpec) -> Iterator[str]:
+    """What the policy writes runs beside everything else that the verifier may reach."""
+    programs = [reward.name for reward in spec.verifier.rewards if reward.type in PROGRAM_REWARDS]
+    if programs and spec.verifier.isolation == "none":
+        yield refuse(
+            "verifier.isolation",
+            "none",
+            f"reward {programs[0]} runs what the policy wrote: only its time, memory, processes and output are limited",
+        )
+
+
 WARNINGS = (
     shared_baseline_of_turns,
+    lone_feedback,
     uncapped_weight,
     product_bounds,
     wide_gspo_band,
     template_without_its_grader,
+    rounded_before_served,
+    scaled_in_a_cluster_only,
+    unconfined_programs,
 )

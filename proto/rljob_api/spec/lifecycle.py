@@ -138,7 +138,12 @@ class ObservabilitySpec(Section):
 
     pod_monitor: bool | None = Field(default=None, description="Make a PodMonitor. Default: if its API is served.")
     trajectory_dump: Literal["none", "sampled", "all"] = Field(
-        default="sampled", description="Which trajectories are written to files."
+        default="sampled", description="Which groups are written to files; sampled: four of each version and rollout."
+    )
+    trajectory_dump_also: tuple[Literal["text", "legacyMonitor"], ...] = Field(
+        default=(),
+        max_length=2,
+        description="Further files: text to read, turn by turn; AReaL's monitor, a line per turn.",
     )
     traces: bool = Field(default=False, description="Export OpenTelemetry traces.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -11,6 +11,8 @@ from rljob_api.spec.pod import PodSpec
 OWN_REWARDS = ("math", "code", "exact", "reasoning_gym")
 REPRODUCED_REWARDS = ("boxed", "answer_tag", "gsm8k", "clevr_count_70k", "areal-math", "areal-code")
 REWARDS = (*OWN_REWARDS, *REPRODUCED_REWARDS)
+# These run what the policy wrote.
+PROGRAM_REWARDS = ("code", "areal-code")
 
 if TYPE_CHECKING:
     RewardType = str
@@ -47,8 +49,11 @@ class VerifierSpec(Section):
         default="sandbox", description="sandbox, runtimeClass:<name> on top of it, or none (needs allowUnsafe)."
     )
     allow_unsafe: bool = Field(default=False, description="Accept isolation none.")
-    timeout_seconds: int = Field(
-        default=10, ge=1, le=3600, description="CPU seconds per execution; wall time is capped at 3x."
+    timeout_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=3600,
+        description="CPU seconds per execution; wall time is capped at 3x. Default: by grader, 10 for our own.",
     )
     memory_bytes: Quantity = Field(default="512Mi", description="Memory per execution, bytes.")
     max_output_bytes: Quantity = Field(default="64Ki", description="Output per execution, bytes.")

@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from tests.bench import runner
 from tests.bench.rows import math_verify_peer, maths_answers
@@ -24,7 +24,7 @@ from rljob_workers.transport import grading
 from rljob_workers.verifier import service
 
 PEER_LIMIT_S = 30.0
-OUR_LIMIT_S = 5.0
+REWARD = roles.GraderConfig(name="maths", type="math", cpu_limit_s=5.0, wall_limit_s=15.0)
 BATCH = 128
 ANSWERS_AFTERWARDS = 100
 
@@ -71,8 +71,8 @@ def hostile(size: str) -> Sequence[runner.Measured]:
 
 async def _easy_pairs(count_pairs: int, count: int) -> tuple[list[runner.Pair], list[tuple[maths_answers.Case, bool]]]:
     pairs, differences = [], []
-    async with _client() as client:
-        await _ours(client, maths_answers.easy(BATCH, seed=10_000), "warm")
+    async with client_of(REWARD, num_slots=1) as client:
+        await ours(client, maths_answers.easy(BATCH, seed=10_000), "warm")
         math_verify_peer.verdicts(maths_answers.easy(BATCH, seed=10_000))
         for seed in range(count_pairs):
             cases = maths_answers.easy(count, seed)
@@ -82,7 +82,7 @@ async def _easy_pairs(count_pairs: int, count: int) -> tuple[list[runner.Pair], 
             for side in (first, "peer" if first == "ours" else "ours"):
                 started_s = time.perf_counter()
                 if side == "ours":
-                    said[side] = [verdict.reward == 1.0 for verdict in await _ours(client, cases, f"easy-{seed}")]
+                    said[side] = [verdict.reward == 1.0 for verdict in await ours(client, cases, f"easy-{seed}")]
                 else:
                     said[side] = math_verify_peer.verdicts(cases)
                 rates[side] = count / (time.perf_counter() - started_s)
@@ -94,10 +94,10 @@ async def _easy_pairs(count_pairs: int, count: int) -> tuple[list[runner.Pair], 
 
 async def _hostile_pairs(repeats: int, cases: Sequence[maths_answers.Case]) -> tuple[list[runner.Pair], list[str]]:
     pairs, notes = [], []
-    async with _client() as client:
+    async with client_of(REWARD, num_slots=1) as client:
         for repeat in range(repeats):
             started_s = time.perf_counter()
-            verdicts = await _ours(client, cases, f"hostile-{repeat}")
+            verdicts = await ours(client, cases, f"hostile-{repeat}")
             ours_s = time.perf_counter() - started_s
             if any(verdict.reward != 0.0 for verdict in verdicts):
                 raise RuntimeError(f"a hostile answer was not scored 0: {[verdict.reason for verdict in verdicts]}")
@@ -114,7 +114,7 @@ def _hangs(walls: Sequence[float]) -> int:
 
 async def _still_right(client: grading.GradingClient, repeat: int) -> None:
     cases = [(rf"\boxed{{{value}}}", str(value + value % 2)) for value in range(ANSWERS_AFTERWARDS)]
-    verdicts = await _ours(client, cases, f"after-{repeat}")
+    verdicts = await ours(client, cases, f"after-{repeat}")
     if [verdict.reward for verdict in verdicts] != [float(value % 2 == 0) for value in range(ANSWERS_AFTERWARDS)]:
         raise RuntimeError("an easy answer after the hostile set was graded wrong")
 
@@ -130,24 +130,23 @@ def _peer_wall_s(case: maths_answers.Case) -> float:
     return float(done.stdout.split()[-1])
 
 
-async def _ours(client: grading.GradingClient, cases: Sequence[maths_answers.Case], name: str) -> list[types.Verdict]:
+async def ours(
+    client: grading.GradingClient, cases: Sequence[maths_answers.Case], name: str, *, batch: int = BATCH
+) -> list[types.Verdict]:
+    """Return the service's verdicts on cases, sent `batch` at a time; `name` makes their sample ids."""
     items = [
         types.VerifyItem(
             sample_id=f"{name}-{index}", attempt=0, prompt="", completion=completion, columns={"answer": gold}
         )
         for index, (completion, gold) in enumerate(cases)
     ]
-    batches = [await client.verify(batch) for batch in _batches(items)]
-    return [verdict for batch in batches for verdict in batch]
-
-
-def _batches(items: Sequence[types.VerifyItem]) -> Iterator[Sequence[types.VerifyItem]]:
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
+    batches = [items[start : start + batch] for start in range(0, len(items), batch)]
+    return [verdict for some in batches for verdict in await client.verify(some)]
 
 
 @contextlib.asynccontextmanager
-async def _client() -> AsyncIterator[grading.GradingClient]:
+async def client_of(reward: roles.GraderConfig, *, num_slots: int) -> AsyncIterator[grading.GradingClient]:
+    """Yield a client of a verifier in this process with that reward and that many workers."""
     config = roles.VerifierConfig(
         job=roles.JobIdentity(name="bench", namespace="bench", uid="bench"),
         role=names.Role.VERIFIER,
@@ -157,9 +156,8 @@ async def _client() -> AsyncIterator[grading.GradingClient]:
         scratch_dir="/nonexistent",
         bind_host="127.0.0.1",
         port=0,
-        rewards=(roles.GraderConfig(name="maths", type="math"),),
-        timeout_s=OUR_LIMIT_S,
-        max_concurrent=1,
+        rewards=(reward,),
+        max_concurrent=num_slots,
     )
     verifier = service.Service(config)
     try:

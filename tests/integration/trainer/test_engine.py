@@ -192,3 +192,96 @@ def test_a_reference_that_is_missing_is_named_by_its_field(tmp_path: pathlib.Pat
     config = with_reference(makers.make_trainer_config(tmp_path), tmp_path / "nowhere")
     with pytest.raises(errors.ManifestError, match=r"spec\.model\.reference\.name"):
         references.load(config, CPU)
+
+
+# The critic, here for the same reason.
+
+VALUED = batch.to_tensors(makers.pack(makers.make_rows(groups=2, size=3, turns=True), shared=False), CPU)
+
+
+@pytest.fixture
+def build_critic(tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> Callable[..., engine.CriticEngine]:
+    def made(stage: int, dtype: str = "float32") -> engine.CriticEngine:
+        config = makers.make_trainer_config(
+            tmp_path, dtype=dtype, optimizer=OPTIMIZER, deepspeed=roles.DeepSpeedConfig(zero_stage=stage)
+        )
+        return engine.CriticEngine(config, tiny_models[dtype], CPU)
+
+    return made
+
+
+def learn_values(built: engine.CriticEngine, wanted: torch.Tensor, *, rate: float = 0.003) -> float:
+    values, ends = built.values(VALUED)
+    loss = (values - wanted).square().mean()
+    built.backward(loss + ends.sum() * 0.0)
+    assert built.step(rate).applied
+    return float(loss.detach())
+
+
+@pytest.mark.parametrize(("stage", "dtype"), [(0, "float32"), (2, "bfloat16"), (3, "float32")])
+def test_the_critic_learns_the_returns(
+    build_critic: Callable[..., engine.CriticEngine], stage: int, dtype: str
+) -> None:
+    built, wanted = build_critic(stage, dtype), torch.linspace(-1.0, 1.0, len(VALUED.targets))
+    first = learn_values(built, wanted)
+    assert first == pytest.approx(float(wanted.square().mean())), "before anything was learned every value is 0"
+    losses = [learn_values(built, wanted) for _ in range(20)]
+    assert losses[-1] < first / 2
+
+
+def test_values_are_of_the_state_before_a_token_and_after_the_row(
+    build_critic: Callable[..., engine.CriticEngine], tiny_models: dict[str, pathlib.Path]
+) -> None:
+    """Against Hugging Face's own attention, row by row, with the head's weights of a trained critic."""
+    built = build_critic(0)
+    for _ in range(3):
+        learn_values(built, torch.ones(len(VALUED.targets)))
+    module = built._engine.module
+    plain = transformers.AutoModelForCausalLM.from_pretrained(tiny_models["float32"], dtype=torch.float32).base_model
+    plain.load_state_dict(module.decoder.state_dict())
+    before, after = [], []
+    with torch.no_grad():
+        for group in makers.make_rows(groups=2, size=3, turns=True):
+            for row in group:
+                states = plain(input_ids=torch.tensor([row.tokens])).last_hidden_state[0]
+                values = states @ module.head.weight + module.head.bias
+                before += [float(values[target - 1]) for target in row.targets]
+                after.append(float(values[-1]))
+        tokens, ends = built.values(VALUED)
+    assert tokens.tolist() == pytest.approx(before, rel=1e-4, abs=1e-5)
+    assert ends.tolist() == pytest.approx(after, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_a_loaded_critic_goes_on_like_the_one_that_wrote_it(
+    build_critic: Callable[..., engine.CriticEngine], stage: int, tmp_path: pathlib.Path
+) -> None:
+    wanted = torch.linspace(-1.0, 1.0, len(VALUED.targets))
+    straight = build_critic(stage)
+    for _ in range(2):
+        learn_values(straight, wanted)
+    (tmp_path / "saved").mkdir()
+    straight.save(tmp_path / "saved")
+    loaded = build_critic(stage)
+    loaded.load(tmp_path / "saved")
+    for built in (straight, loaded):
+        learn_values(built, wanted)
+    assert torch.equal(straight.values(VALUED)[0], loaded.values(VALUED)[0])
+
+
+def test_a_policy_and_its_critic_train_side_by_side(
+    build: Build, build_critic: Callable[..., engine.CriticEngine]
+) -> None:
+    """Each moves as it does alone: two DeepSpeed engines in one process share nothing."""
+    alone, beside = build(2, "float32"), build(2, "float32")
+    valued, wanted = build_critic(2), torch.ones(len(VALUED.targets))
+    for _ in range(2):
+        update(alone)
+    for _ in range(2):
+        logprobs, _ = beside.forward(PART)
+        beside.backward(loss_of(logprobs))
+        learn_values(valued, wanted)
+        beside.step(OPTIMIZER.learning_rate)
+    names = [name for name, _ in transformers_names(alone)]
+    expected, found = weights_of(alone, names), weights_of(beside, names)
+    assert all(torch.equal(expected[name], found[name]) for name in names)

@@ -41,12 +41,18 @@ def per_rank(
 
 
 def with_preparation(config: roles.TrainerConfig) -> roles.TrainerConfig:
-    """Return the config with all that sees the whole step: KL to the first weights, whitening, M2PO's cut."""
+    """Return the config with all that sees the whole step: KL to the first weights, a critic, whitening, M2PO's cut."""
     loss = roles.LossConfig(
         constant_denominator=8.0, kl_coef=0.1, kl_estimator="k1", kl_placement="reward", m2_threshold=3.0
     )
-    returns = roles.ReturnsConfig(gamma=0.9, normalize=roles.NormalizeConfig(mean="batch", std="batch"))
-    return config.model_copy(update={"loss": loss, "returns": returns, "reference": config.model})
+    returns = roles.ReturnsConfig(
+        gamma=0.9,
+        decay=roles.DecayConfig(value=0.8),
+        bootstrap_truncated=True,
+        normalize=roles.NormalizeConfig(mean="group", std="batch"),
+    )
+    critic = roles.CriticConfig(learning_rate=1e-2)
+    return config.model_copy(update={"loss": loss, "returns": returns, "reference": config.model, "critic": critic})
 
 
 @dataclasses.dataclass
@@ -171,9 +177,15 @@ def test_what_is_prepared_from_the_whole_step_does_not_depend_on_the_ranks(
         final[ranks] = load_file(pathlib.Path(trainer.config.checkpoint.export_dir) / "model.safetensors")
         stats[ranks] = {step: dict(coordinator.stats[step]) for step in (1, 2)}
     for step in (1, 2):
-        for stat in ("policy/loss", "policy/ref_kl", "behave/masked_ratio", "optim/grad_norm"):
+        for stat in (
+            "policy/loss", "policy/ref_kl", "behave/masked_ratio", "optim/grad_norm", "critic/loss", "critic/grad_norm",
+            "critic/explained_variance", "adv/std", "adv/max", "groups/zero_adv",
+        ):  # fmt: skip
             assert stats[2][step][stat] == pytest.approx(stats[1][step][stat], rel=1e-3, abs=1e-6), stat
     assert 0.0 < stats[1][1]["behave/masked_ratio"] < 1.0
+    # Before anything was learned all values are 0, and explain nothing.
+    assert stats[1][1]["critic/explained_variance"] == pytest.approx(0.0, abs=1e-9)
+    assert stats[1][2]["critic/explained_variance"] != 0.0
     # The first step starts from the reference itself.
     assert stats[1][1]["policy/ref_kl"] == pytest.approx(0.0, abs=1e-6)
     assert stats[1][2]["policy/ref_kl"] != 0.0
@@ -213,24 +225,25 @@ def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_wa
     start: Start, coordinate: Coordinate
 ) -> None:
     straight = coordinate(per_rank(steps(4), 1))
-    assert start(straight, folder="straight").end() == names.ExitCode.OK
+    assert start(straight, folder="straight", prepared=True).end() == names.ExitCode.OK
 
     before = coordinate(per_rank(steps(4), 1), hold_at=3)
-    trainer = start(before)
+    trainer = start(before, prepared=True)
     assert before.wait_for("step 2")
     trainer.process.send_signal(signal.SIGTERM)
     assert trainer.end() == names.ExitCode.STOPPED_ON_REQUEST
     assert before.events[-1] == "checkpoint 2"
 
     after = coordinate(per_rank(steps(4), 1), head=2)
-    resumed = start(after, attempt=2, checkpoint_every=3)
+    resumed = start(after, attempt=2, checkpoint_every=3, prepared=True)
     assert resumed.end() == names.ExitCode.OK
     # The loaded state becomes a version of its own before anything else; ids go on.
     assert after.events[:2] == ["register resume 2", "version 3 of step 2"]
     assert [found.version for found in after.versions] == [3, 4, 5]
     assert after.image(3) == before.image(2)
     assert after.image(5) == straight.image(4)
-    assert after.stats[4]["policy/loss"] == straight.stats[4]["policy/loss"]
+    for stat in ("policy/loss", "critic/loss", "critic/explained_variance"):
+        assert after.stats[4][stat] == straight.stats[4][stat], stat
     kept = sorted(path.name for path in pathlib.Path(resumed.config.checkpoint.dir).iterdir())
     assert kept == ["step-000000004"]
 

@@ -1,10 +1,15 @@
-"""The light flavour: etcd, API server and controller manager on loopback ports of their own; no node."""
+"""The light flavour: etcd, API server and controller manager on loopback ports of their own; no node.
 
+The full flavour is the same control plane inside a network namespace, where nodes reach it by an address.
+"""
+
+import dataclasses
 import json
 import pathlib
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 
 from rljob_testing.cluster import binaries, processes
 from rljob_testing.cluster.certs import Authority
@@ -16,30 +21,55 @@ SERVICE_CIDR = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
 
 
-class LightCluster:
-    """A control plane in a run folder; `kubeconfig` is an administrator's."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Where a control plane runs: the prefix of a command that enters its network, and the address that nodes use.
 
-    def __init__(self, run_dir: pathlib.Path) -> None:
+    `flags` are added to those of a process, by its name.
+    """
+
+    enter: Sequence[str] = ()
+    address: str = LOOPBACK
+    flags: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+
+class LightCluster:
+    """A control plane in a run folder; `kubeconfig` is an administrator's. `port` is the API server's once it is up."""
+
+    def __init__(self, run_dir: pathlib.Path, network: Network | None = None) -> None:
         self.run_dir = run_dir.resolve()
         self.kubeconfig = self.run_dir / "admin.kubeconfig"
+        self.network = network or Network()
+        self.port = 0
 
     def up(self) -> None:
         """Start it. Raises MissingProgramError, NotReadyError, or FileExistsError where the folder is in use."""
+        self.prepare()
+        self.launch()
+
+    def prepare(self) -> Authority:
+        """Choose ports, write certificates and kubeconfigs. Raises FileExistsError."""
         if any((self.run_dir / "pids").glob("*")):
             raise FileExistsError(f"{self.run_dir} holds a cluster: run `down` on it first")
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        etcd, peer, server, manager = _free_ports(4)
+        self._etcd, self._peer, self.port, self._manager = _free_ports(4)
         authority = Authority(self.run_dir / "pki")
-        authority.server("apiserver", ("localhost", "kubernetes.default.svc"), (LOOPBACK, SERVICE_ADDRESS))
+        names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+        authority.server("apiserver", names, tuple({LOOPBACK, self.network.address, SERVICE_ADDRESS}))
         authority.client("admin", "rljob-test-admin", ("system:masters",))
         authority.client("controller-manager", "system:kube-controller-manager")
         authority.client("service-account", "service-account")
-        for user in ("admin", "controller-manager"):
-            self._write_kubeconfig(user, server)
-        self._start_etcd(etcd, peer)
-        self._start_server(etcd, server)
+        self.write_kubeconfig("admin", LOOPBACK)
+        self.write_kubeconfig("controller-manager", LOOPBACK)
+        return authority
+
+    def launch(self) -> None:
+        """Start the processes. Raises MissingProgramError, NotReadyError."""
+        self._start_etcd(self._etcd, self._peer)
+        self._start_server(self._etcd, self.port)
+        # The controller manager ends when it finds no server within a few seconds.
         processes.wait_until(self.run_dir, "kube-apiserver", self._ready, READY_S)
-        self._start_manager(manager)
+        self._start_manager(self._manager)
 
     def down(self) -> None:
         """Stop what was started here and remove its state; logs stay."""
@@ -72,11 +102,11 @@ class LightCluster:
         pki = self.run_dir / "pki"
         flags = {
             "etcd-servers": f"http://{LOOPBACK}:{etcd}",
-            "bind-address": LOOPBACK,
-            "advertise-address": LOOPBACK,
+            "bind-address": LOOPBACK if self.network.address == LOOPBACK else "0.0.0.0",
+            "advertise-address": self.network.address,
             "secure-port": str(port),
             # A loopback address may not become an endpoint of the kubernetes Service.
-            "endpoint-reconciler-type": "none",
+            "endpoint-reconciler-type": "none" if self.network.address == LOOPBACK else "lease",
             "client-ca-file": str(pki / "ca.crt"),
             "tls-cert-file": str(pki / "apiserver.crt"),
             "tls-private-key-file": str(pki / "apiserver.key"),
@@ -85,6 +115,8 @@ class LightCluster:
             "service-account-signing-key-file": str(pki / "service-account.key"),
             "service-cluster-ip-range": SERVICE_CIDR,
             "authorization-mode": "Node,RBAC",
+            # As every common cluster has it: policies of admission decide about privileged pods, not the server.
+            "allow-privileged": "true",
         }
         self._start("kube-apiserver", flags)
 
@@ -103,12 +135,18 @@ class LightCluster:
         self._start("kube-controller-manager", flags)
 
     def _start(self, name: str, flags: dict[str, str]) -> None:
-        command = [str(binaries.find(name)), *(f"--{key}={value}" for key, value in flags.items())]
+        merged = {**flags, **self.network.flags.get(name, {})}
+        command = [
+            *self.network.enter,
+            str(binaries.find(name)),
+            *(f"--{key}={value}" for key, value in merged.items()),
+        ]
         processes.start(self.run_dir, name, command)
 
-    def _write_kubeconfig(self, user: str, port: int) -> None:
+    def write_kubeconfig(self, user: str, address: str) -> pathlib.Path:
+        """Write `<user>.kubeconfig` for a client certificate of that name, and return its path."""
         pki = self.run_dir / "pki"
-        cluster = {"server": f"https://{LOOPBACK}:{port}", "certificate-authority": str(pki / "ca.crt")}
+        cluster = {"server": f"https://{address}:{self.port}", "certificate-authority": str(pki / "ca.crt")}
         keys = {"client-certificate": str(pki / f"{user}.crt"), "client-key": str(pki / f"{user}.key")}
         content = {
             "apiVersion": "v1",
@@ -118,7 +156,9 @@ class LightCluster:
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
             "current-context": "test",
         }
-        (self.run_dir / f"{user}.kubeconfig").write_text(json.dumps(content))
+        path = self.run_dir / f"{user}.kubeconfig"
+        path.write_text(json.dumps(content))
+        return path
 
 
 def _free_ports(count: int) -> list[int]:

@@ -25,16 +25,21 @@ def job(name: str, changes: Mapping[str, object]) -> Object:
     """Return a legal job with `changes`: dotted paths below spec (a number is an index) to values, ABSENT removes."""
     spec = copy.deepcopy(_SPEC)
     for path, value in changes.items():
-        _set(spec, path.split("."), value)
+        change(spec, path, value)
     return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": name}, "spec": spec}
 
 
-def _set(node: JsonValue, keys: list[str], value: object) -> None:
+def change(node: JsonValue, path: str, value: object) -> None:
+    """Set what lies at a dotted path (a number is an index); ABSENT removes it."""
+    _change(node, path.split("."), value)
+
+
+def _change(node: JsonValue, keys: list[str], value: object) -> None:
     head, *rest = keys
     if isinstance(node, list):
-        _set(node[int(head)], rest, value)
+        _change(node[int(head)], rest, value)
     elif isinstance(node, dict) and rest:
-        _set(node.setdefault(head, {}), rest, value)
+        _change(node.setdefault(head, {}), rest, value)
     elif isinstance(node, dict) and value is ABSENT:
         del node[head]
     elif isinstance(node, dict):
@@ -63,6 +68,12 @@ class Api:
     def create(self, document: Object) -> Answer:
         """Create."""
         return self._send(document, "create")
+
+    def ensure(self, document: Object) -> bool:
+        """Create unless an object of that name exists; return whether it was created."""
+        answer = self.create(document)
+        assert answer.accepted or "already exists" in answer.error, answer.error
+        return answer.accepted
 
     def replace(self, document: Object) -> Answer:
         """Replace by name for trial, as it stands there."""

@@ -17,16 +17,22 @@ class NotReadyError(RuntimeError):
     """Something of the cluster did not become ready in time; the message has the end of its log."""
 
 
-def start(run_dir: pathlib.Path, name: str, command: Sequence[str]) -> None:
-    """Start a process with `<run_dir>/logs/<name>.log` and `<run_dir>/pids/<name>`."""
+def start(run_dir: pathlib.Path, name: str, command: Sequence[str], *, pass_fds: Sequence[int] = ()) -> None:
+    """Start a process with `<run_dir>/logs/<name>.log` and `<run_dir>/pids/<name>`; `pass_fds` stay open in it."""
     for folder in ("logs", "pids"):
         (run_dir / folder).mkdir(parents=True, exist_ok=True)
     with log_path(run_dir, name).open("ab") as log:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=run_dir, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=run_dir,
+            start_new_session=True,
+            pass_fds=pass_fds,
         )
     (run_dir / "pids" / name).write_text(f"{child.pid} {_started(child.pid)}")
-    # It outlives this object, and `_end` reaps it by pid: with a return code Popen neither warns nor waits.
+    # It outlives this object, and `end` reaps it by pid: with a return code Popen neither warns nor waits.
     child.returncode = 0
 
 
@@ -44,10 +50,16 @@ def stop_all(run_dir: pathlib.Path) -> None:
     """Stop every process of a run folder, the latest first; a pid that was given to another process is left alone."""
     files = sorted((run_dir / "pids").glob("*"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in files:
-        pid = _pid(path)
-        if pid is not None:
-            _end(pid)
-        path.unlink()
+        stop(run_dir, path.name)
+
+
+def stop(run_dir: pathlib.Path, name: str) -> None:
+    """Stop one process, asked first and killed after STOP_S; nothing happens if it is gone."""
+    path = run_dir / "pids" / name
+    pid = _pid(path)
+    if pid is not None:
+        end(pid)
+    path.unlink(missing_ok=True)
 
 
 def wait_until(run_dir: pathlib.Path, name: str, ready: Callable[[], bool], deadline_s: float) -> None:
@@ -74,7 +86,8 @@ def _pid(path: pathlib.Path) -> int | None:
     return None
 
 
-def _end(pid: int) -> None:
+def end(pid: int) -> None:
+    """End a process by pid: SIGTERM, and SIGKILL after STOP_S; reap it if it is a child."""
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         try:

@@ -1,3 +1,5 @@
+import dataclasses
+
 import hypothesis
 import hypothesis.strategies as st
 import pytest
@@ -14,7 +16,7 @@ def trajectories(draw: st.DrawFn) -> types.Trajectory:
     prompt = draw(st.lists(token, min_size=1, max_size=20))
     completion = draw(st.lists(token, min_size=1, max_size=20))
     count = len(completion)
-    return makers.make_trajectory(
+    made = makers.make_trajectory(
         prompt=prompt,
         completion=completion,
         versions=sorted(draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))),
@@ -23,6 +25,7 @@ def trajectories(draw: st.DrawFn) -> types.Trajectory:
         sample_index=draw(st.integers(0, 63)),
         truncated=draw(st.booleans()),
     )
+    return dataclasses.replace(made, turn_rewards=tuple(draw(st.lists(st.floats(-1e6, 1e6), max_size=1))))
 
 
 @hypothesis.given(st.lists(trajectories(), max_size=4))
@@ -39,6 +42,11 @@ def test_group_comes_back_from_its_bytes_as_it_was(rows: list[types.Trajectory])
         verify_s=0.25,
     )
     assert codec.decode_group(codec.encode_group(group)) == group
+
+
+def test_the_texts_of_an_evaluation_row_come_back() -> None:
+    row = dataclasses.replace(makers.make_trajectory(), prompt_text="Q", output_text="A<|im_end|>")
+    assert codec.trajectory_from(codec.trajectory_to(row)) == row
 
 
 def test_decoded_arrays_are_views_of_the_message_not_copies() -> None:
@@ -89,9 +97,11 @@ def test_micro_batch_comes_back_from_its_bytes_as_it_was() -> None:
                 group_id=types.GroupId("g"), sample_index=0, num_tokens=1, row=0, raw_reward=1, shaped_reward=1
             ),
             types.RowHeader(
-                group_id=types.GroupId("g"), sample_index=1, num_tokens=1, row=1, raw_reward=0, shaped_reward=0
+                group_id=types.GroupId("g"), sample_index=1, num_tokens=1, row=1, raw_reward=0, shaped_reward=0, group=3
             ),
         ),
+        rewards=types.floats([0.0, 0.5]),
+        turn_ids=types.ints([0, 2]),
     )
     assert codec.decode_micro_batch(codec.encode_micro_batch(batch)) == batch
 
@@ -137,3 +147,33 @@ def test_status_comes_back_from_its_message_as_it_was() -> None:
         evaluations=(types.EvaluationResult(suite="s", step=0, version=0, accuracy=0.25, n=4, score=0.25),),
     )
     assert codec.status_from(codec.status_to(status)) == status
+
+
+@hypothesis.given(
+    prompt_ids=st.lists(token, max_size=9),
+    completion_ids=st.lists(token, max_size=9),
+    results=st.lists(st.sampled_from((1, 0, -1, -2)), max_size=4),
+    code=st.sampled_from((None, -1, -2, -3, -4)),
+)
+def test_item_and_verdict_come_back_with_ids_and_case_results(
+    prompt_ids: list[int], completion_ids: list[int], results: list[int], code: int | None
+) -> None:
+    item = types.VerifyItem(
+        sample_id="s",
+        attempt=1,
+        prompt="p",
+        completion="c",
+        columns={"answer": "5"},
+        prompt_ids=tuple(prompt_ids),
+        completion_ids=tuple(completion_ids),
+    )
+    assert codec.item_from(codec.item_to(item)) == item
+    verdict = types.Verdict(
+        reward=0.0,
+        reason=names.VerdictReason.WRONG,
+        outcome=names.VerifyOutcome.FAIL,
+        case_results=tuple(results),
+        error_code=code,
+        grader_version="1.2.3",
+    )
+    assert codec.verdict_from(codec.verdict_to(verdict)) == verdict

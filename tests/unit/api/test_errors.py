@@ -16,6 +16,7 @@ EVERY = [
         "SandboxError",
         "WireError",
         "FencedError",
+        "ForbiddenError",
         "UnavailableError",
         "LedgerError",
         "WeightsError",

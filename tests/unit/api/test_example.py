@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import pathlib
 import types
@@ -7,18 +6,14 @@ import pytest
 
 from rljob_api import resolve
 from rljob_api.job import load_manifest
+from rljob_testing import examples
 
-EXAMPLES = pathlib.Path(__file__).parents[3] / "crds" / "examples"
+EXAMPLES = examples.EXAMPLES
 
 
 @pytest.fixture
 def generator() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("make_addition_data", EXAMPLES / "make_addition_data.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return examples.generator("make_addition_data")
 
 
 def records(name: str) -> list[dict[str, str]]:

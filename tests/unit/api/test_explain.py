@@ -36,3 +36,22 @@ def test_value_without_effect_is_left_out(make_job: Callable[..., RLJob]) -> Non
     rows = explained(make_job())
     assert "spec.algorithm.loss.constantDenominator" not in rows
     assert "spec.algorithm.loss.dualClip" not in rows
+    assert not [path for path in rows if path.startswith(("spec.algorithm.gae", "spec.algorithm.normalizeAdvantage"))]
+
+
+def test_what_an_estimator_makes_of_rewards_over_time_is_shown(make_job: Callable[..., RLJob]) -> None:
+    rows = explained(
+        make_job({"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}, "algorithm.gae": {"lambda": "0.95"}})
+    )
+    assert (rows["spec.algorithm.gae.lambda"].value, rows["spec.algorithm.gae.lambda"].why) == ("'0.95'", "written")
+    assert (rows["spec.algorithm.gae.gamma"].value, rows["spec.algorithm.gae.unit"].value) == ("1.0", "'token'")
+    assert rows["spec.algorithm.gae.bootstrapTruncated"].value == "true"
+    assert rows["spec.algorithm.normalizeAdvantage.std"].value == "'batch'"
+
+
+def test_time_limits_that_nothing_sets_are_shown_by_grader(make_job: Callable[..., RLJob]) -> None:
+    rewards = [{"name": "box", "type": "boxed"}, {"name": "same", "type": "exact"}]
+    row = explained(make_job({"verifier.rewards": rewards}))["spec.verifier.timeoutSeconds"]
+    assert (row.value, row.why) == ('{"box": 1.0, "same": 10.0}', "by grader")
+    row = explained(make_job({"verifier.timeoutSeconds": 3}))["spec.verifier.timeoutSeconds"]
+    assert (row.value, row.why) == ("3", "written")

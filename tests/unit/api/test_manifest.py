@@ -121,6 +121,11 @@ def test_recipe_name_as_loss_type_is_answered_with_our_fields(name: str, manifes
         ("beta", "algorithm.loss.klCoef"),
         ("max_head_offpolicyness", "async.maxOffPolicySteps"),
         ("ppo_n_minibatches", "algorithm.minibatches"),
+        ("stop_properly_penalty_coef", "algorithm.zeroTruncated"),
+        ("use_loss", "algorithm.loss.klPlacement"),
+        ("dppo_mask_low", "algorithm.loss.clipLow"),
+        ("cliprange_value", "algorithm.critic.valueClip"),
+        ("gae_timestep_unit", "algorithm.gae.unit"),
         ("presence-penalty", None),
     ],
 )

@@ -52,3 +52,23 @@ def test_estimate_of_the_built_in_model() -> None:
     assert estimate.host_image_bytes == 4 * 134_515_008
     assert estimate.kv_bytes == 23_040 * 256 * 64
     assert estimate.trainer_rank_bytes == 16 * 134_515_008 + 54_144_000 + 491_520_000
+
+
+def test_a_critic_doubles_the_state_and_a_reference_adds_its_weights_on_every_rank() -> None:
+    alone, both = (
+        memory_estimate(
+            SMOLLM2_135M,
+            zero_stage=3,
+            num_ranks=4,
+            tokens_per_micro_batch=1000,
+            logits_chunk_tokens=1024,
+            gradient_checkpointing=True,
+            max_model_len=256,
+            max_num_seqs=64,
+            critic=others,
+            reference=others,
+        )
+        for others in (False, True)
+    )
+    assert both.critic_bytes == both.state_bytes == 4 * 134_515_008
+    assert both.trainer_rank_bytes - alone.trainer_rank_bytes == (4 + 2) * 134_515_008

@@ -193,14 +193,32 @@ def test_replicas_share_the_groups_in_flight(make_job: MakeJob) -> None:
 
 def test_verifier_limits_are_plain_numbers(make_job: MakeJob) -> None:
     verifier = resolved(make_job({"verifier.memoryBytes": "1Gi", "verifier.timeoutSeconds": 5})).verifiers[0]
-    assert (verifier.memory_bytes, verifier.max_output_bytes, verifier.timeout_s) == (1 << 30, 64 << 10, 5.0)
+    assert (verifier.memory_bytes, verifier.max_output_bytes) == (1 << 30, 64 << 10)
+    assert [(reward.cpu_limit_s, reward.wall_limit_s) for reward in verifier.rewards] == [(5.0, 15.0)]
     assert verifier.max_concurrent == 2
 
 
 def test_caller_waits_longer_than_the_verifier_may_take(make_job: MakeJob) -> None:
     result = resolved(make_job({"verifier.timeoutSeconds": 20}))
     # A wall cap of three times the CPU limit, and one retry after a lost worker.
-    assert result.rollouts[0].verify_timeout_s > 2 * 3 * result.verifiers[0].timeout_s
+    assert result.rollouts[0].verify_timeout_s > 2 * 3 * result.verifiers[0].rewards[0].cpu_limit_s
+
+
+def test_a_top_k_of_1e8_means_all_tokens(make_job: MakeJob) -> None:
+    job = make_job({"rollout.sampling.topK": 100_000_000, "evaluation.sampling.topK": 100_000_000})
+    coordinator = resolved(job).coordinator
+    assert (coordinator.sampling.top_k, coordinator.evaluation.sampling.top_k) == (0, 0)
+
+
+def test_a_sample_of_dumps_is_four_groups_of_each_version(make_job: MakeJob) -> None:
+    assert resolved(make_job()).rollouts[0].dump_groups_per_version == 4
+    whole = resolved(make_job({"observability.trajectoryDump": "all"})).rollouts[0]
+    assert (whole.dump_groups_per_version, whole.dump_text, whole.dump_monitor) == (0, False, False)
+
+
+def test_further_files_of_a_dump_are_asked_for_by_name(make_job: MakeJob) -> None:
+    found = resolved(make_job({"observability.trajectoryDumpAlso": ["text", "legacyMonitor"]})).rollouts[0]
+    assert (found.dump_text, found.dump_monitor) == (True, True)
 
 
 def test_dumps_can_be_switched_off(make_job: MakeJob) -> None:
@@ -338,3 +356,48 @@ def test_m2po_needs_all_sampled_tokens(make_job: MakeJob) -> None:
     config = resolved(make_job({"algorithm.loss.m2Threshold": "0.04"}))
     assert config.trainer.loss.m2_threshold == 0.04
     assert config.coordinator.algorithm.train_masked
+
+
+PPO = {"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}}
+
+
+def test_ppo_brings_a_critic_and_whitened_advantages_to_the_trainer(make_job: MakeJob) -> None:
+    config = resolved(make_job(PPO))
+    assert config.trainer.critic == roles.CriticConfig(learning_rate=9e-6, value_clip=0.5, vf_coef=1.0, warmup_steps=0)
+    assert config.trainer.returns == roles.ReturnsConfig(
+        bootstrap_truncated=True, normalize=roles.NormalizeConfig(mean="batch", std="batch")
+    )
+    algorithm = config.coordinator.algorithm
+    assert (algorithm.normalize_reward.mean, algorithm.normalize_reward.std) == ("none", "none")
+    assert (algorithm.trainer_returns, algorithm.train_zero_advantage, algorithm.train_masked) == (True, True, True)
+    assert resolved(make_job()).trainer.critic is None
+    assert not resolved(make_job()).coordinator.algorithm.trainer_returns
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "value"),
+    [("0.95", "constant", 0.95), ("vapo{0.05}", "vapo", 0.05), ("relativePosition{0.25}", "relativePosition", 0.25)],
+)
+def test_lambda_is_a_number_or_a_rule_of_the_row(make_job: MakeJob, written: str, kind: str, value: float) -> None:
+    returns = resolved(make_job(PPO | {"algorithm.gae": {"lambda": written}})).trainer.returns
+    assert returns is not None
+    assert (returns.decay.kind, returns.decay.value) == (kind, value)
+
+
+def test_a_cut_answer_that_counts_as_zero_does_not_go_on(make_job: MakeJob) -> None:
+    returns = resolved(make_job(PPO | {"algorithm.zeroTruncated": True})).trainer.returns
+    assert returns is not None
+    assert not returns.bootstrap_truncated
+
+
+def test_digests_for_checkpoints_change_with_what_is_trained_and_not_with_where_files_lie(make_job: MakeJob) -> None:
+    before = resolved(make_job()).trainer.spec_digests
+    moved = resolved(make_job({"data.train.0.path": "elsewhere.jsonl"})).trainer.spec_digests
+    assert moved == before
+    assert resolved(make_job({"data.train.0.onInvalidRecord": "fail"})).trainer.spec_digests == before, "the default"
+    for changes, section in (
+        ({"algorithm.groupSize": 16}, "groups"),
+        ({"data.template": "r1"}, "data"),
+        ({"algorithm.loss.clipLow": "0.1"}, "algorithm"),
+    ):
+        assert resolved(make_job(changes)).trainer.spec_digests[section] != before[section]

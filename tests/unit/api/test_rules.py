@@ -12,6 +12,7 @@ MakeJob = Callable[..., RLJob]
 LOSS = "algorithm.loss"
 CORRECTION = "algorithm.loss.rolloutCorrection"
 TURNS = {"workflow.type": "multi_turn_math"}
+SIGNED = {"workflow": {"type": "math_code_single_step", "config": {"shaping": "signed"}}}
 LEGACY = {**TURNS, "workflow.config": {"layout": "legacy"}}
 GAE_PPO = {"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}}
 
@@ -289,11 +290,41 @@ TABLE: dict[str, Row] = {
     "legacy turns with shaped rewards": Row(
         "13", {**LEGACY, "algorithm.rewards.scale": "2"}, "spec.algorithm.rewards.scale is '2'", LEGACY
     ),
+    "signed shaping with a scale": Row(
+        "13",
+        {**SIGNED, "algorithm.rewards.scale": "2"},
+        "spec.algorithm.rewards.scale is '2'",
+        SIGNED,
+    ),
     "legacy turns with a bias": Row(
         "13",
         {**LEGACY, "algorithm.rewards.bias": "-0.5"},
         "spec.algorithm.rewards.bias is '-0.5'",
         {**TURNS, "algorithm.rewards.bias": "-0.5"},
+    ),
+    "discount above 1": Row(
+        "10",
+        {"algorithm.advantageEstimator": "reinforcepp", "algorithm.gae": {"gamma": "1.01"}},
+        "spec.algorithm.gae.gamma is '1.01'",
+        {"algorithm.advantageEstimator": "reinforcepp", "algorithm.gae": {"gamma": "1"}},
+    ),
+    "lambda above 1": Row(
+        "10",
+        {**GAE_PPO, "algorithm.gae": {"lambda": "1.5"}},
+        "spec.algorithm.gae.lambda is '1.5'",
+        {**GAE_PPO, "algorithm.gae": {"lambda": "1"}},
+    ),
+    "vapo without alpha": Row(
+        "10",
+        {**GAE_PPO, "algorithm.gae": {"lambda": "vapo{0}"}},
+        "spec.algorithm.gae.lambda is 'vapo{0}'",
+        {**GAE_PPO, "algorithm.gae": {"lambda": "vapo{2}"}},
+    ),
+    "relative position above 1": Row(
+        "10",
+        {**GAE_PPO, "algorithm.gae": {"lambda": "relativePosition{1.5}"}},
+        "spec.algorithm.gae.lambda is 'relativePosition{1.5}'",
+        {**GAE_PPO, "algorithm.gae": {"lambda": "relativePosition{0.25}"}},
     ),
     "lambda without a critic": Row(
         "14",
@@ -483,6 +514,12 @@ TABLE: dict[str, Row] = {
         "spec.verifier.rewards[0].mode is 'compat'",
         {"verifier.rewards": [{"name": "r", "type": "gsm8k", "mode": "compat"}]},
     ),
+    "an option that the reward does not have": Row(
+        "reward options",
+        {"verifier.rewards": [{"name": "r", "type": "boxed", "config": {"tagRule": "loose"}}]},
+        "spec.verifier.rewards[0].config.tagRule is 'loose', but boxed has no such option",
+        {"verifier.rewards": [{"name": "r", "type": "answer_tag", "config": {"tagRule": "loose"}}]},
+    ),
     "no isolation by accident": Row(
         "isolation",
         {"verifier.isolation": "none"},
@@ -525,6 +562,30 @@ TABLE: dict[str, Row] = {
         "spec.security.tls is 'certManager'",
         {"security": {"tls": "certManager", "certManagerIssuer": "Issuer/ours"}},
     ),
+    "accelerator of a verifier": Row(
+        "verifier pods",
+        {"verifier.pod.resources.limits": {"nvidia.com/gpu": "1"}},
+        "spec.verifier.pod.resources.limits is 'nvidia.com/gpu'",
+        {"verifier.pod.resources.limits": {"cpu": "2", "memory": "1Gi"}},
+    ),
+    "Secret in a verifier's variable": Row(
+        "verifier pods",
+        {"verifier.pod.env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+        "spec.verifier.pod.env is 'TOKEN'",
+        {"verifier.pod.env": [{"name": "TZ", "value": "UTC"}]},
+    ),
+    "Secret as a verifier's variables": Row(
+        "verifier pods",
+        {"verifier.pod.envFrom": [{"secretRef": {"name": "s"}}]},
+        "spec.verifier.pod.envFrom is 's'",
+        {"verifier.pod.envFrom": [{"configMapRef": {"name": "c"}}]},
+    ),
+    "pod template of a verifier": Row(
+        "verifier pods",
+        {"verifier.pod.podTemplateRef": "base"},
+        "spec.verifier.pod.podTemplateRef is 'base'",
+        {"rollout.pod.podTemplateRef": "base"},
+    ),
     "reserved label": Row(
         "pod labels",
         {"trainer.pod.labels": {"rljob.dev/role": "x"}},
@@ -565,6 +626,22 @@ def test_manifest_of_defaults_breaks_no_rule(make_job: MakeJob) -> None:
 
 WARNED: dict[str, tuple[Mapping[str, object], str]] = {
     "turns that share a baseline": (LEGACY, "spec.workflow.config.layout is 'legacy'"),
+    "turns whose tokens share a baseline": (
+        {
+            **LEGACY,
+            "algorithm.advantageEstimator": "reinforcepp",
+            "algorithm.normalizeAdvantage": {"mean": "group", "std": "batch"},
+        },
+        "spec.workflow.config.layout is 'legacy'",
+    ),
+    "feedback as a conversation of its own": (
+        {
+            **TURNS,
+            "workflow.config": {"layout": "legacy", "legacyFeedback": True},
+            "algorithm.advantageEstimator": "reinforcepp",
+        },
+        "spec.workflow.config.legacyFeedback is 'true'",
+    ),
     "uncapped weight of old samples": (
         {"async.maxOffPolicySteps": 2, CORRECTION: {"mode": "none"}},
         "spec.algorithm.loss.rolloutCorrection.mode is 'none', but samples may be 2 steps old",
@@ -574,6 +651,18 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
         "spec.algorithm.loss.rolloutCorrection.agg is 'sum'",
     ),
     "wide gspo band": ({f"{LOSS}.type": "gspo"}, "spec.algorithm.loss.clipLow is '0.2'"),
+    "weights rounded between trainer and rollout": (
+        {"trainer.dtype": "float32"},
+        "spec.trainer.dtype is 'float32', but rollouts sample from the weights rounded to bfloat16",
+    ),
+    "autoscaling on one machine": (
+        {"rollout.autoscaling": {"maxReplicas": 2}},
+        "spec.rollout.autoscaling.provider is 'hpa', but on one machine the replicas stay",
+    ),
+    "programs that nothing confines": (
+        {"verifier.rewards.0.type": "code", "verifier.isolation": "none", "verifier.allowUnsafe": True},
+        "spec.verifier.isolation is 'none', but reward",
+    ),
     "r1 prompt with a boxed grader": (
         {"data.template": "r1", "verifier.rewards.0.type": "boxed"},
         "spec.data.template is 'r1'",

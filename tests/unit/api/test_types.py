@@ -27,6 +27,9 @@ def test_row_knows_where_its_prompt_ends_and_how_many_tokens_were_sampled() -> N
         ({"versions": types.ints([-1, -1, -1, -1, 0])}, "follows version 0"),
         ({"turn_ids": types.ints([-1, -1, -1, 1, 0])}, "follows turn 1"),
         ({"reward": float("inf")}, "not finite"),
+        ({"turn_rewards": (float("nan"),)}, "not all finite"),
+        ({"turn_ids": types.ints([-1, -1, -1, 0, 1]), "turn_rewards": (1.0,)}, "turn 1 has no reward among 1"),
+        ({"turn_rewards": (0.0, 0.5)}, "turn 1 has reward 0.5, but no sampled token"),
     ],
 )
 def test_row_that_breaks_a_rule_is_refused_at_construction(change: dict[str, object], message: str) -> None:

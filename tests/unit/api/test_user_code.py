@@ -44,12 +44,22 @@ def test_without_a_file_there_is_none(make_job: MakeJob) -> None:
             {"workflow.type": "other:Game", "workflow.code": {"path": "mine.py"}},
             "spec.workflow.code.path is 'mine.py', but workflow.type other:Game wants a file other.py",
         ),
+        (
+            {"data.template": "other:ask", "workflow.code": {"path": "mine.py"}},
+            "spec.workflow.code.path is 'mine.py', but data.template other:ask wants a file other.py",
+        ),
     ],
 )
 def test_a_file_that_the_type_does_not_name_is_refused(
     changes: dict[str, object], said: str, make_job: MakeJob
 ) -> None:
     assert rules.problems(make_job(changes).spec) == [said]
+
+
+def test_a_file_may_be_named_by_the_template_alone(make_job: MakeJob) -> None:
+    job = make_job({"data.template": "mine:ask", "workflow.code": {"path": "mine.py"}})
+    assert rules.problems(job.spec) == []
+    assert placed(job) == "/manifest/mine.py"
 
 
 @pytest.mark.parametrize("path", ["mine.txt", "my-code.py", "1st.py", "code/"])

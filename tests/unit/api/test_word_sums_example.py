@@ -1,22 +1,17 @@
-import importlib.util
 import json
-import pathlib
 import re
 import types
 
 import pytest
 
-EXAMPLES = pathlib.Path(__file__).parents[3] / "crds" / "examples"
+from rljob_testing import examples
+
+EXAMPLES = examples.EXAMPLES
 
 
 @pytest.fixture
 def generator() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("make_word_sums_data", EXAMPLES / "make_word_sums_data.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return examples.generator("make_word_sums_data")
 
 
 def records(name: str) -> list[dict[str, str]]:

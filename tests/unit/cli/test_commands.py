@@ -129,6 +129,35 @@ def test_run_refuses_bad_manifests_and_starts_nothing(
     assert not (here / "runs").exists()
 
 
+def test_eval_of_a_manifest_without_suites_is_bad_input_and_starts_nothing(here: pathlib.Path) -> None:
+    result = rljob("eval", write(here))
+    assert (result.exit_code, errors_of(result)) == (
+        2, ["spec.evaluation.suites is empty, so there is nothing to evaluate: name a source"],
+    )  # fmt: skip
+    assert not (here / "runs").exists()
+
+
+def test_eval_names_a_suite_that_does_not_exist(here: pathlib.Path) -> None:
+    suites = [{"name": "math", "path": "m.jsonl", "maxPromptTokens": 32}]
+    result = rljob("eval", write(here, evaluation={"suites": suites}), "--suite", "maths")
+    assert result.exit_code == 2
+    assert errors_of(result) == ["--suite maths is none of spec.evaluation.suites; they are math"]
+
+
+def test_eval_refuses_the_directory_of_a_training_run(here: pathlib.Path) -> None:
+    finished_run(here)
+    suites = [{"name": "math", "path": "m.jsonl", "maxPromptTokens": 32}]
+    result = rljob("eval", write(here, evaluation={"suites": suites}), "--run-dir", "runs/small")
+    assert result.exit_code == 2
+    assert "holds the run of job 'small', not of 'small-eval'" in result.stderr
+
+
+def test_help_of_eval_tells_its_exit_codes() -> None:
+    result = rljob("eval", "--help")
+    assert result.exit_code == 0
+    assert all(word in result.output for word in ("--model", "--suite", "--step", "--json", "Exit code 0"))
+
+
 def test_missing_manifest_is_a_sentence(here: pathlib.Path) -> None:
     result = rljob("run", "nowhere.yaml")
     assert result.exit_code == 2

@@ -1,11 +1,10 @@
-import asyncio
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_operator.workqueue import WorkQueue, drain_due
+from rljob_operator.workqueue import WorkQueue
 from rljob_testing.clock import FakeClock
 
 
@@ -108,22 +107,6 @@ def test_key_never_runs_twice_at_once_and_none_is_lost(steps: list[tuple[str, st
         else:
             clock.tick(400)
     assert len(queue) == len(wanted)
-
-
-async def test_failing_key_is_reported_and_does_not_stop_the_others() -> None:
-    queue, seen, errors = _queue(FakeClock()), list[str](), list[str]()
-
-    async def reconcile(key: str) -> float | None:
-        await asyncio.sleep(0)
-        if key == "bad":
-            raise RuntimeError("no")
-        seen.append(key)
-        return 5.0
-
-    for key in ("bad", "good", "other"):
-        queue.enqueue(key)
-    assert await drain_due(queue, reconcile, on_error=lambda key, _: errors.append(key)) == 3
-    assert (sorted(seen), errors, len(queue)) == (["good", "other"], ["bad"], 3)
 
 
 def test_queue_that_may_run_nothing_is_refused() -> None:

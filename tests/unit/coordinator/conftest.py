@@ -200,7 +200,13 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
         return roles.DataSourceConfig(name=name, path=str(path), max_prompt_tokens=64)
 
     def make(
-        *, suites: bool = False, max_steps: int = 10, world_size: int = 1, seed: int = 7, uid: str = "uid"
+        *,
+        suites: bool = False,
+        max_steps: int = 10,
+        world_size: int = 1,
+        seed: int = 7,
+        uid: str = "uid",
+        on_stale: str = "drop",
     ) -> roles.CoordinatorConfig:
         suite = roles.EvaluationSuite(source=source("held_out", held_out))
         return roles.CoordinatorConfig(
@@ -224,7 +230,9 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
                 normalize_reward=roles.NormalizeConfig(mean="group", std="group"),
                 filter=NO_FILTER,
             ),
-            staleness=roles.AsyncConfig(max_off_policy_steps=1, max_inflight_groups=4),
+            staleness=roles.AsyncConfig.model_validate(
+                {"max_off_policy_steps": 1, "max_inflight_groups": 4, "on_stale": on_stale}
+            ),
             evaluation=roles.EvaluationConfig(
                 every_steps=2,
                 before_training=True,

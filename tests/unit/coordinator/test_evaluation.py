@@ -68,6 +68,16 @@ def test_a_suite_with_missing_items_has_no_metrics_never_a_zero() -> None:
     assert "score" not in found
 
 
+def test_with_a_row_per_turn_the_first_right_turn_decides_and_all_tokens_count() -> None:
+    rows = [makers.make_trajectory(reward=reward, truncated=cut) for reward, cut in ((0.0, True), (1.0, False))]
+    later = dataclasses.replace(rows[1], turn_ids=types.ints([-1, -1, -1, 1, 1]))
+    payload = codec.encode_group(dataclasses.replace(makers.make_group(), trajectories=(rows[0], later)))
+    found = evaluation.suite_result(
+        [evaluations.Item(suite="s", index=0, prompt_id="e0", payload=payload)], elapsed_s=1.0
+    )
+    assert (found["accuracy"], found["samples"], found["response_tokens"], found["truncated"]) == (1.0, 1, 4, 0)
+
+
 def test_the_average_over_suites_is_unweighted() -> None:
     def result(accuracy: float, n: int) -> dict[str, object]:
         return {"accuracy": accuracy, "score": accuracy, "response_tokens": 1.0, "n": n}
@@ -78,7 +88,41 @@ def test_the_average_over_suites_is_unweighted() -> None:
     assert found["accuracy"] == pytest.approx(42.1)
 
 
-def test_responses_name_question_reference_and_version() -> None:
+PUBLISHED_COUNTS = {"aime": 30, "amc": 83, "math": 500, "minerva": 272, "olympiad_bench": 675}
+PUBLISHED_NAMES = {
+    "accuracy", "score", "rm_win_rate", "eval_count", "elapse", "response_tok_len", "formatted", "truncated",
+}  # fmt: skip
+
+
+def test_the_published_suites_have_their_names_and_counts_and_an_unweighted_average() -> None:
+    items = {name: [item(index, (float(index == 0),)) for index in range(n)] for name, n in PUBLISHED_COUNTS.items()}
+    found = evaluation.metrics({name: evaluation.suite_result(chosen, elapsed_s=2.0) for name, chosen in items.items()})
+    suites = {name: {key.split("/", 2)[2] for key in found if key.startswith(f"eval/{name}/")} for name in items}
+    assert set(map(frozenset, suites.values())) == {frozenset(PUBLISHED_NAMES)}
+    assert {name: found[f"eval/{name}/eval_count"] for name in items} == PUBLISHED_COUNTS
+    assert sum(PUBLISHED_COUNTS.values()) == 1560
+    # One right answer each; aime moves in steps of 1/30.
+    assert found["eval/aime/accuracy"] == pytest.approx(1 / 30)
+    assert found["eval/average/accuracy"] == pytest.approx(sum(1 / n for n in PUBLISHED_COUNTS.values()) / 5)
+    assert {key for key in found if key.startswith("eval/average/")} == {
+        "eval/average/accuracy", "eval/average/score", "eval/average/response_tok_len",
+    }  # fmt: skip
+
+
+def test_several_samples_a_prompt_add_avg_and_pass_at_k() -> None:
+    result = evaluation.suite_result([item(0, (1.0, 0.0)), item(1, (0.0, 0.0))], elapsed_s=2.0)
+    found = evaluation.metrics({"s": result})
+    assert (found["eval/s/avg@2"], found["eval/s/pass@2"], found["eval/s/accuracy"]) == (0.25, 0.5, 0.25)
+
+
+def test_a_suite_with_missing_items_has_no_metric_and_no_part_in_the_average() -> None:
+    whole, short = (evaluation.suite_result(items, elapsed_s=1.0) for items in ([item(0, (1.0,))], [item(0, None)]))
+    found = evaluation.metrics({"whole": whole, "short": short})
+    assert not [key for key in found if "short" in key]
+    assert found["eval/average/accuracy"] == 1.0
+
+
+def test_responses_name_question_prompt_output_reference_and_version() -> None:
     record = types.PromptRecord(
         prompt_id="e0", source="s", columns={"prompt": "1+1=", "problem": "1+1=", "answer": "2", "id": "e0"}
     )
@@ -86,10 +130,16 @@ def test_responses_name_question_reference_and_version() -> None:
         name="s", weight=1.0, where="x", records=(record,), lines=(1,), prompt_column="problem"
     )
     suite = evaluation.Suite(source=source, samples_per_prompt=1)
-    (line,) = evaluation.responses(suite, [item(0, (1.0,))], version=3, generator="run")
-    assert line["problem"] == "1+1="
-    assert (line["reference"], line["scores"], line["version"], line["generator"]) == ("2", 1.0, 3, "run")
-    assert (line["format_problem_tokens"], line["output_tokens"]) == ([5, 6, 7], [8, 9])
+    group = makers.make_group(rewards=(1.0,), versions=3)
+    row = dataclasses.replace(group.trajectories[0], prompt_text="Q: 1+1=", output_text="2<|im_end|>")
+    payload = codec.encode_group(dataclasses.replace(group, trajectories=(row,)))
+    given = evaluations.Item(suite="s", index=0, prompt_id="e0", payload=payload)
+    (line,) = evaluation.responses(suite, [given], version=3, generator="run")
+    assert line == {
+        "id": "e0", "problem": "1+1=", "format_problem": "Q: 1+1=", "output": "2<|im_end|>", "extracted": "",
+        "scores": 1.0, "reference": "2", "generator": "run", "formatted": False, "reason": "ok", "truncated": False,
+        "response_tok_len": 2, "version": 3,
+    }  # fmt: skip
 
 
 def test_the_prompts_of_an_evaluation_stand_in_file_order() -> None:

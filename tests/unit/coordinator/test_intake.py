@@ -107,6 +107,29 @@ def test_a_malformed_group_is_invalid(group: types.PromptGroup, sentence: str) -
     assert found.data == 1
 
 
+def of_turns(row: types.Trajectory, *turns: int) -> list[types.Trajectory]:
+    before = row.prompt_len
+    count = len(row.tokens) - before
+    return [dataclasses.replace(row, turn_ids=types.ints([-1] * before + [turn] * count)) for turn in turns]
+
+
+def test_a_member_may_have_a_row_per_turn() -> None:
+    group = makers.make_group(rewards=(1, 0, 0, 1))
+    rows = [made for row in group.trajectories for made in of_turns(row, 0, 1, 2)]
+    assert judge(dataclasses.replace(group, trajectories=rows), facts()).outcome is Outcome.ACCEPTED
+    lost = dataclasses.replace(group, trajectories=rows[3:], failures=[failure(0)])
+    assert judge(lost, facts()).outcome is Outcome.INFRA_FAILURE
+
+
+def test_a_member_whose_rows_repeat_a_turn_is_malformed() -> None:
+    group = makers.make_group(rewards=(1, 0, 0, 1))
+    rows = [*of_turns(group.trajectories[0], 0, 0), *group.trajectories[1:]]
+    found = judge(dataclasses.replace(group, trajectories=rows), facts())
+    assert (found.outcome, found.detail) == (
+        Outcome.INVALID, "member 0 has 2 rows that do not follow one another turn by turn",
+    )  # fmt: skip
+
+
 def test_an_infrastructure_failure_passed_off_as_a_row_is_invalid() -> None:
     group = makers.make_group(rewards=(1, 0, 0, 1))
     rows = [dataclasses.replace(group.trajectories[0], verdict=makers.make_verdict(None)), *group.trajectories[1:]]
@@ -132,3 +155,13 @@ def test_a_filter_may_look_at_one_named_reward() -> None:
     verdict = dataclasses.replace(row.verdict, parts={"format": 0.25})
     assert intake.metric(dataclasses.replace(row, verdict=verdict), "format") == 0.25
     assert intake.metric(row, "sum") == 1.0
+
+
+def test_turn_rewards_are_refused_where_one_reward_per_row_is_normalised() -> None:
+    group = makers.make_group(rewards=(1, 0, 0, 1))
+    rows = [dataclasses.replace(row, turn_rewards=(row.reward,)) for row in group.trajectories]
+    rewarded = dataclasses.replace(group, trajectories=rows)
+    assert judge(rewarded, facts(), bounds=dataclasses.replace(BOUNDS, turn_rewards=True)).outcome is Outcome.ACCEPTED
+    found = judge(rewarded, facts())
+    assert found.outcome is Outcome.INVALID
+    assert "normalises one reward per row" in found.detail

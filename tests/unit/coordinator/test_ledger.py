@@ -521,8 +521,8 @@ def test_an_evaluation_is_finished_once_and_not_begun_again(make_bench: Make) ->
     (item,) = bench.ledger.evaluation_items(0)
     assert item.payload is not None
     results = {"train": {"accuracy": 1.0, "score": 1.0, "n": 1}}
-    assert bench.ledger.finish_evaluation(step=0, results=results, now=bench.now)
-    assert not bench.ledger.finish_evaluation(step=0, results=results, now=bench.now)
+    assert bench.ledger.finish_evaluation(step=0, results=results, metrics={"m": 1.0}, now=bench.now)
+    assert not bench.ledger.finish_evaluation(step=0, results=results, metrics={"m": 1.0}, now=bench.now)
     assert not bench.ledger.begin_evaluation(step=0, version=0, now=bench.now)
     assert bench.ledger.results()[0].accuracy == 1.0
 

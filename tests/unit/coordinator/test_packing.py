@@ -36,6 +36,9 @@ def sample(
         raw_reward=1.0,
         shaped_reward=2.0,
         masked=masked,
+        group=row // 8,
+        rewards=types.floats([0.5 * row + i for i in range(count)]),
+        turn_ids=types.ints([i // 2 for i in range(count)]),
     )
 
 
@@ -124,9 +127,16 @@ def test_the_cut_depends_on_step_and_epoch() -> None:
     assert len(cuts) == 4
 
 
-def test_128_rows_in_minibatches_of_16_are_8_updates() -> None:
-    rows = [sample(row=i) for i in range(128)]
-    assert [len(part) for part in packing.cut(rows, key=(0, 1, 0), parts=8)] == [16] * 8
+def test_1024_rows_in_minibatches_of_128_are_8_updates() -> None:
+    """128 prompts x 8 samples, one epoch."""
+    rows = [sample(row=i) for i in range(1024)]
+    assert [len(part) for part in packing.cut(rows, key=(0, 1, 0), parts=8)] == [128] * 8
+
+
+def test_250_steps_of_4_minibatches_are_1000_updates() -> None:
+    rows = [sample(row=i, completion=(4,)) for i in range(4)]
+    steps = [packing.pack(rows, step=step, shape=shape(minibatches=4)) for step in range(1, 251)]
+    assert sum(len(packed.minibatches) for packed in steps) == 1000
 
 
 @st.composite
@@ -178,8 +188,8 @@ def token_facts(batch: types.MicroBatch) -> list[tuple[object, ...]]:
         assert batch.position_ids[predictor] == len(seen) - 1
         assert batch.position_ids[target] == len(seen)
         facts.append(
-            (batch.rows[batch.row_index[n]].row, batch.tokens[target], seen, batch.logprobs[n], batch.advantages[n],
-             batch.version_steps[n])
+            (batch.rows[batch.row_index[n]].row, batch.rows[batch.row_index[n]].group, batch.tokens[target], seen,
+             batch.logprobs[n], batch.advantages[n], batch.version_steps[n], batch.rewards[n], batch.turn_ids[n])
         )  # fmt: skip
     return facts
 
@@ -195,11 +205,14 @@ def reference(rows: Sequence[types.TrainSample]) -> Counter[tuple[object, ...]]:
             facts[
                 (
                     row.row,
+                    row.group,
                     row.tokens[i],
                     tuple(row.tokens[:i]),
                     row.logprobs[i],
                     row.advantages[n],
                     row.version_steps[n],
+                    row.rewards[n],
+                    row.turn_ids[n],
                 )
             ] += 1
     return facts

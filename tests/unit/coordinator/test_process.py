@@ -1,6 +1,7 @@
 """The real program on loopback: killed with SIGKILL it loses nothing that it acknowledged and leaves nobody behind."""
 
 import asyncio
+import dataclasses
 import os
 import pathlib
 import signal
@@ -149,6 +150,36 @@ async def test_a_store_that_dies_is_started_again(program: Program, rollout: wor
     await asyncio.to_thread(wait_until, lambda: is_gone(store))
     assert await asyncio.to_thread(upload) == first
     publisher.close()
+
+
+async def test_a_rollout_hears_of_every_new_head_until_the_coordinator_goes(
+    program: Program, rollout: work.WorkClient, version_maker: Callable[..., types.WeightVersion]
+) -> None:
+    heads = rollout.heads()
+    assert await anext(heads) == 0
+    await asyncio.to_thread(publish, program, version_maker)
+    assert await asyncio.wait_for(anext(heads), _LIMIT_S) == 1
+    assert await asyncio.to_thread(program.close) == 0
+    with pytest.raises(errors.UnavailableError):
+        await anext(heads)
+
+
+def publish(program: Program, version_maker: Callable[..., types.WeightVersion]) -> None:
+    trainer = batches.BatchClient(address=program.address, tls=None)
+    session = trainer.register(
+        pod="trainer-0", boot_id="t", attempt=1, rank=0, resume_step=0, initial_state_hash="h"
+    )  # fmt: skip
+    publisher = weights.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
+    publisher.session = session.token
+    artifact = retry.retry_sync(
+        lambda: publisher.upload(memoryview(b"image")), deadline_s=_LIMIT_S,
+        backoff=retry.Backoff(first_s=0.05, most_s=0.2),
+    )  # fmt: skip
+    proposal = dataclasses.replace(version_maker(1, 0), artifacts=(artifact,))
+    layout = types.Layout(layout_id=proposal.layout_id, tensors=(), image_bytes=artifact.num_bytes)
+    publisher.publish(proposal, layout)
+    publisher.close()
+    trainer.close()
 
 
 async def test_errors_keep_their_class_over_the_wire(program: Program, rollout: work.WorkClient) -> None:

@@ -193,6 +193,33 @@ async def test_a_fetch_that_waited_in_vain_is_told_what_is_missing(start: Start)
     assert (header.kind, header.wait_reason, parts) == (names.BatchKind.NOT_READY, "0 of 2 groups of step 1", [])
 
 
+async def test_under_wait_a_step_waits_for_stragglers_that_would_grow_too_old_and_takes_them(start: Start) -> None:
+    """eta 1, B 2: four groups of version 0; two train step 1, and step 2 is the last that may take the others."""
+    run = start(on_stale="wait")
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    stragglers = (await run.work.lease(token=rollout, capacity=2, serving_version=0, wait_s=0)).leases
+    await run.generate(rollout, serving=0)
+    assert (await run.fetch(trainer, 1))[0].kind is names.BatchKind.BATCH
+    await run.commit(trainer, 1)
+    await run.publish(trainer, 1)
+    await run.beat(rollout, 1, tuple(lease.lease_id for lease in stragglers))
+    assert len(await run.generate(rollout, serving=1)) == 2
+    header, _ = await run.fetch(trainer, 2)
+    assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, "the oldest groups")
+    for lease in stragglers:
+        await run.work.submit(
+            rollout,
+            makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, versions=0),
+        )
+    header, _ = await run.fetch(trainer, 2)
+    assert header.kind is names.BatchKind.BATCH
+    await run.commit(trainer, 2)
+    await run.housekeeper.tick()
+    (step,) = [event for event in run.events() if event["kind"] == "step" and event["step"] == 2]
+    assert step["staleness"] == {"1": 2}
+    assert step["trajectories"] == {"accepted": 12}, "six groups of two rows, and none of them stale"
+
+
 async def test_the_evaluation_before_training_holds_rollouts_on_version_0_until_it_is_done(start: Start) -> None:
     run = start(suites=True)
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
@@ -239,9 +266,34 @@ async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_eval
     assert (await run.beat(rollout, version)).finished
     assert (await run.work.lease(token=rollout, capacity=1, serving_version=version, wait_s=9)).finished
     assert (await run.housekeeper.current()).phase is names.Phase.FINISHED
-    assert [event["kind"] for event in run.events()] == ["evaluation", "step", "version", "checkpoint", "evaluation"]
+    assert [event["kind"] for event in run.events()] == [
+        "evaluation", "evaluation_metrics", "step", "version", "checkpoint", "evaluation", "evaluation_metrics",
+    ]  # fmt: skip
     violations = await run.core.ledger.run(lambda ledger: audit.audit(ledger._db, max_off_policy_steps=1))
     assert violations == []
+
+
+async def test_without_a_step_to_train_the_run_is_an_evaluation_alone(start: Start) -> None:
+    run = start(suites=True, max_steps=0)
+    rollout = await run.register(names.Role.ROLLOUT)
+    await run.housekeeper.tick()
+    assert (await run.housekeeper.current()).phase is names.Phase.EVALUATING
+    leases = (await run.work.lease(token=rollout, capacity=9, serving_version=0, wait_s=0)).leases
+    assert [lease.kind for lease in leases] == [names.GroupKind.EVALUATION] * 3
+    for lease in leases:
+        group = makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=0, rewards=(1.0,))
+        await run.work.submit(rollout, group)
+    assert not (await run.beat(rollout, 0)).finished
+    await run.housekeeper.tick()
+    assert (await run.beat(rollout, 0)).finished
+    assert (await run.housekeeper.current()).phase is names.Phase.FINISHED
+    written = pathlib.Path(run.config.state_dir) / "eval_results" / "0.json"
+    found = json.loads(written.read_text(encoding="utf-8"))
+    assert (found["step"], found["version"], found["missing"]) == (0, 0, {})
+    assert found["metrics"]["eval/held_out/accuracy"] == found["metrics"]["eval/average/accuracy"] == 1.0
+    await run.housekeeper.refresh()
+    for metric in ("accuracy", "score"):
+        assert _sample(run, "rljob_eval_score", suite="held_out", metric=metric) == 1.0
 
 
 async def test_a_restarted_coordinator_serves_the_same_bytes_and_goes_on(start: Start) -> None:
@@ -326,6 +378,6 @@ async def test_metrics_count_from_the_start_of_the_process_not_of_the_run(start:
     assert _sample(run, "rljob_trajectories_total", outcome="accepted") is None
 
 
-def _sample(run: Coordinator, metric: str, **labels: str) -> float | None:
+def _sample(run: Coordinator, name: str, /, **labels: str) -> float | None:
     identity = {"rljob_namespace": "default", "rljob": "job"}
-    return run.metrics.registry.get_sample_value(metric, {**identity, **labels})
+    return run.metrics.registry.get_sample_value(name, {**identity, **labels})

@@ -1,8 +1,10 @@
 """The files, and the bulk service on loopback with the real clients."""
 
 import asyncio
+import errno
 import os
 import pathlib
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 import blake3
@@ -78,12 +80,14 @@ def test_damage_is_found_and_the_artifact_goes(store: weight_store.ArtifactStore
 
 @pytest.fixture
 async def address(store: weight_store.ArtifactStore) -> AsyncIterator[str]:
-    server = channel.aio_server()
-    server.add_generic_rpc_handlers((weight_store.StoreServicer(store).handler(),))
+    server = channel.aio_server(None)
+    servicer = weight_store.StoreServicer(store)
+    server.add_generic_rpc_handlers((servicer.handler(),))
     port = channel.bind(server, "127.0.0.1:0", None)
     await server.start()
     yield f"127.0.0.1:{port}"
     await server.stop(None)
+    await servicer.flushed()
 
 
 @pytest.fixture
@@ -116,6 +120,33 @@ async def test_uploading_the_same_bytes_again_is_harmless(publisher: weights.Wei
     assert await asyncio.to_thread(publisher.upload, memoryview(DATA)) == first
 
 
+async def test_an_upload_is_answered_before_the_disk_has_it(
+    publisher: weights.WeightPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = threading.Event()
+    monkeypatch.setattr(os, "fsync", lambda _: disk.wait(10.0))
+    await asyncio.wait_for(asyncio.to_thread(publisher.upload, memoryview(DATA)), 5.0)
+    disk.set()
+
+
+async def test_an_artifact_that_the_disk_refuses_is_withdrawn(
+    store: weight_store.ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    async def sent() -> AsyncIterator[bytes]:
+        yield frames.pack(frames.FrameKind.CHUNK, 0, b"abc")
+        yield frames.pack(frames.FrameKind.COMMIT, 3, name.encode())
+
+    monkeypatch.setattr(os, "fsync", full)
+    name = blake3.blake3(b"abc").hexdigest()
+    servicer = weight_store.StoreServicer(store)
+    await servicer.upload(sent(), None)  # type: ignore[arg-type]  # the context is not looked at
+    await servicer.flushed()
+    assert list(store.folder.iterdir()) == []
+
+
 async def test_a_pull_goes_on_in_the_middle(address: str, store: weight_store.ArtifactStore) -> None:
     keep(store)
     assert await pull(address, offset=len(DATA) - 3, length=3) == DATA[-3:]
@@ -131,7 +162,7 @@ async def test_an_artifact_damaged_before_the_start_is_never_served(
     address: str, store: weight_store.ArtifactStore
 ) -> None:
     keep(store)
-    store.path(NAME).write_bytes(DATA[:-1] + b"?")
+    store.path(NAME).write_bytes(DATA[:-1] + bytes([DATA[-1] ^ 1]))
     with pytest.raises(errors.DigestError, match="damaged"):
         await pull(address, offset=0, length=0)
     assert store.num_bytes(NAME) is None

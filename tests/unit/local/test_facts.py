@@ -94,6 +94,16 @@ def test_pss_is_preferred_and_resident_size_stands_in(tmp_path: pathlib.Path) ->
     assert rss.process_bytes(8, proc=tmp_path) == 0
 
 
+def test_memory_is_measured_closely_only_when_it_may_have_peaked() -> None:
+    memory = rss.PeakMemory()
+    assert memory.may_be_peak({"trainer": 1000, "rollout": 1000})
+    assert not memory.may_be_peak({"trainer": 1000, "rollout": 1000})
+    assert not memory.may_be_peak({"trainer": 1004, "rollout": 900})
+    assert memory.may_be_peak({"trainer": 1100, "rollout": 800})
+    # No role beyond its own highest, but both high at one moment.
+    assert memory.may_be_peak({"trainer": 1090, "rollout": 990})
+
+
 def test_peak_of_the_total_is_of_one_moment_and_not_the_sum_of_peaks() -> None:
     memory = rss.PeakMemory()
     memory.observe({"trainer": 10, "rollout": 1})

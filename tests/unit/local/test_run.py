@@ -16,6 +16,8 @@ import pytest
 from rljob_workers.local import process_tree
 
 LIMIT_S = 60.0
+# What the manifest leaves unsaid: spec.rollout.drainSeconds.
+DRAIN_S = 120.0
 MANIFEST = """
 apiVersion: rljob.dev/v1alpha1
 kind: RLJob
@@ -67,6 +69,13 @@ class Stage:
     def events(self) -> list[str]:
         path = self.folder / "events"
         return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def told_steps(self) -> int:
+        """Return how many steps the runner has noticed."""
+        path = self.run_dir / "runner.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return sum(json.loads(line)["event"] == "step" for line in lines)
 
     @property
     def step(self) -> int:
@@ -146,14 +155,14 @@ def test_finished_run_says_so_when_it_is_started_again(stage: Stage) -> None:
 
 def test_ctrl_c_saves_a_checkpoint_and_the_same_command_goes_on_from_it(stage: Stage) -> None:
     process = stage.begin(steps=30)
-    wait_for(lambda: stage.step >= 7)
+    wait_for(lambda: stage.step >= 7 and stage.told_steps >= 2)
     process.send_signal(signal.SIGINT)
     code, out, _ = finish(process)
     assert code == 130
     stopped_at = stage.step
     assert f"at step {stopped_at} of 30; the last checkpoint is of step {stopped_at}" in out
     assert "To go on: rljob run" in out
-    assert re.search(r"step \d+/30  reward 0\.\d\d", out)
+    assert re.search(r"step \d+/30  reward \d+\.\d\d", out)
     order = [event for event in stage.events if event.endswith(("ended", "asked to stop"))]
     assert order == ["trainer asked to stop", "trainer ended", "rollout ended", "verifier ended", "coordinator ended"]
     assert stage.left_over() == []
@@ -174,19 +183,23 @@ def test_second_ctrl_c_ends_at_once(stage: Stage) -> None:
     process.send_signal(signal.SIGINT)
     begin = time.monotonic()
     assert finish(process)[0] == 130
-    assert time.monotonic() - begin < 5.0
+    # An orderly end would wait for the rollout for as long as it may drain.
+    assert time.monotonic() - begin < DRAIN_S / 4
     assert stage.left_over() == []
 
 
 @pytest.mark.parametrize("role", ["coordinator", "rollout", "verifier", "trainer"])
 def test_run_survives_kill_9_of_each_role(stage: Stage, role: str) -> None:
+    hold = stage.folder / "hold"
+    hold.touch()
     process = stage.begin(steps=12)
     wait_for(lambda: stage.step >= 2 and role in stage.pids())
     os.kill(stage.pids()[role], signal.SIGKILL)
+    wait_for(lambda: stage.events.count(f"{role} started") == 2)
+    hold.unlink()
     code, out, _ = finish(process)
     assert code == 0
     assert f"{role} ended with signal SIGKILL" in out
-    assert stage.events.count(f"{role} started") == 2
     assert stage.left_over() == []
     report = (stage.run_dir / "report.html").read_text()
     assert "signal SIGKILL, restart in 1 s (infrastructure failure)" in report

@@ -19,11 +19,11 @@ GAME = """class Game:
 """
 
 
-def spec(**workflow: object) -> JobSpec:
+def spec(template: str = "chat", **workflow: object) -> JobSpec:
     body = {
         "maxSteps": 1,
         "model": {"name": "builtin:smollm2-135m-instruct"},
-        "data": {"train": [{"name": "sums", "path": "sums.jsonl"}]},
+        "data": {"template": template, "train": [{"name": "sums", "path": "sums.jsonl"}]},
         "verifier": {"rewards": [{"name": "right", "type": "exact"}]},
         "workflow": workflow or {"type": "game:Game", "code": {"path": "game.py"}},
     }
@@ -48,6 +48,20 @@ def test_a_type_error_is_said_with_file_and_line(tmp_path: pathlib.Path) -> None
     (tmp_path / "game.py").write_text(GAME.replace("return None", "seed.append(1)"))
     (problem,) = user_code.problems(spec(), tmp_path)
     assert problem == f'{tmp_path}/game.py:8: error: "int" has no attribute "append"'
+
+
+def test_a_template_in_the_file_is_looked_at_too(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "game.py").write_text(GAME + "\n\nask = 3\n")
+    (problem,) = user_code.problems(spec("game:ask", type="rlvr", code={"path": "game.py"}), tmp_path)
+    assert problem == "spec.data.template is 'game:ask', which is int and not a function"
+
+
+def test_options_of_a_built_in_workflow_are_looked_at_too(tmp_path: pathlib.Path) -> None:
+    found = user_code.problems(spec(type="multi_turn_math", config={"numTurns": 0, "turns": 3}), tmp_path)
+    assert found == [
+        "spec.workflow.config.numTurns is 0: Input should be greater than or equal to 1",
+        "spec.workflow.config.turns does not belong to workflow 'multi_turn_math'; remove it",
+    ]
 
 
 def test_a_built_in_workflow_needs_no_check(tmp_path: pathlib.Path) -> None:

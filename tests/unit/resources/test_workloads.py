@@ -5,18 +5,20 @@ from typing import Any, Protocol
 import pytest
 import yaml
 
-from rljob_api import names
+from rljob_api import cluster_placement, names, resolve
 from rljob_operator.resources import (
     children,
     coordinator,
     deployments,
     disruption,
     network_policies,
+    pod_monitor,
     services,
     template_hash,
     trainer,
 )
-from rljob_operator.resources.inputs import Inputs, Manifest, Settings
+from rljob_operator.resources.inputs import Inputs, Manifest
+from rljob_operator.settings import JobSettings
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
@@ -46,6 +48,21 @@ def _container(given: Inputs, role: names.Role) -> Any:
 
 def _env(given: Inputs, role: names.Role) -> dict[str, object]:
     return {item["name"]: item.get("value", item.get("valueFrom")) for item in _container(given, role)["env"]}
+
+
+@pytest.mark.parametrize(("reward", "told"), [("exact", {R}), ("mine:reward", {R, V})])
+def test_a_file_of_the_users_is_mounted_where_it_runs_and_nowhere_else(
+    example: Example, reward: str, told: set[names.Role]
+) -> None:
+    given = example.make(
+        workflow={"type": "mine:Game", "code": {"path": "code/mine.py", "configMap": "my-code"}},
+        verifier={"rewards": [{"name": "sum", "type": reward}]},
+    )
+    assert given.configs.rollouts[0].user_code == "/etc/rljob-code/mine.py"
+    volume = {"name": "rljob-code", "configMap": {"name": "my-code"}}
+    mount = {"name": "rljob-code", "mountPath": "/etc/rljob-code", "readOnly": True}
+    assert {role for role in names.Role if volume in _template(given, role)["spec"]["volumes"]} == told
+    assert {role for role in names.Role if mount in _container(given, role)["volumeMounts"]} == told
 
 
 @pytest.mark.parametrize("name", ["foundation", "workloads"])
@@ -266,7 +283,7 @@ def test_hubs_are_reached_on_443_but_never_link_local_addresses_and_the_verifier
 
 
 def test_the_operator_reaches_the_coordinators_status_from_its_own_namespace(example: Example) -> None:
-    given = dataclasses.replace(example.make(), settings=Settings(operator_namespace="rljob-system"))
+    given = dataclasses.replace(example.make(), settings=JobSettings(operator_namespace="rljob-system"))
     policy: Any = network_policies.network_policy(given, C)
     rule = policy["spec"]["ingress"][-1]
     assert rule["from"][0]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "rljob-system"}
@@ -283,3 +300,107 @@ def test_an_account_that_the_manifest_names_is_not_made(example: Example) -> Non
 def test_what_guards_pods_comes_before_what_makes_them(example: Example) -> None:
     kinds = [child["kind"] for child in children.foundation(example.make())]
     assert kinds == ["NetworkPolicy"] * 4 + ["ServiceAccount"] * 4 + ["ConfigMap"] + ["Service"] * 4
+
+
+def test_a_verifier_is_gone_after_ten_seconds(example: Example) -> None:
+    given = example.make()
+    assert _template(given, V)["spec"]["terminationGracePeriodSeconds"] == 10
+    assert _container(given, V)["lifecycle"]["preStop"]["exec"]["command"][-2:] == ["--seconds", "8"]
+
+
+@pytest.mark.parametrize(
+    ("storage", "kept"),
+    [
+        ({"size": "10Gi"}, "requiredDuringSchedulingIgnoredDuringExecution"),
+        ({"size": "10Gi", "accessModes": ["ReadWriteMany"]}, None),
+        ({"claimName": "mine"}, "preferredDuringSchedulingIgnoredDuringExecution"),
+        ({"emptyDir": True}, None),
+    ],
+)
+def test_a_trainer_runs_beside_its_coordinator_where_one_node_alone_can_mount_the_claim(
+    example: Example, storage: dict[str, object], kept: str | None
+) -> None:
+    affinity = _template(example.make(storage=storage), T)["spec"].get("affinity", {})
+    assert list(affinity.get("podAffinity", {})) == ([kept] if kept else [])
+    assert "rollout" not in str(affinity)
+
+
+def test_a_users_affinity_stands_beside_that_of_the_claim(example: Example) -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "cache"}}}
+    theirs = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}},
+    }
+    trainer_spec = {"maxTokensPerMicroBatch": 4096, "pod": {"affinity": theirs}}
+    affinity = _template(example.make(storage={"size": "1Gi"}, trainer=trainer_spec), T)["spec"]["affinity"]
+    terms = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [each["topologyKey"] for each in terms] == ["kubernetes.io/hostname", "zone"]
+    assert affinity["nodeAffinity"] == theirs["nodeAffinity"]
+
+
+def test_images_are_pulled_with_the_installations_secrets_and_the_manifests(example: Example) -> None:
+    given = example.make(coordinator={"pod": {"imagePullSecrets": [{"name": "mine"}, {"name": "mirror"}]}})
+    given = dataclasses.replace(given, settings=JobSettings(image_pull_secrets=("mirror",)))
+    assert _template(given, C)["spec"]["imagePullSecrets"] == [{"name": "mirror"}, {"name": "mine"}]
+
+
+def test_pods_are_annotated_for_a_prometheus_that_finds_them_so(example: Example) -> None:
+    given = dataclasses.replace(example.make(), settings=JobSettings(scrape_annotations=True))
+    for role in names.Role:
+        annotations = _template(given, role)["metadata"]["annotations"]
+        assert annotations["prometheus.io/port"] == "8080"
+        assert annotations["prometheus.io/scrape"] == "true"
+    assert "prometheus.io/scrape" not in _template(example.make(), C)["metadata"]["annotations"]
+
+
+def test_with_tls_a_pod_mounts_its_own_roles_certificate_and_no_ca_key(example: Example) -> None:
+    given = example.make()
+    placement = cluster_placement.cluster_placement(
+        given.job, verifier_cores=2, tls=cluster_placement.tls_files("example.org")
+    )
+    given = dataclasses.replace(given, configs=resolve.resolve(given.job, placement))
+    for role in names.Role:
+        pod = _template(given, role)["spec"]
+        assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == [
+            f"sums-tls-{role}"
+        ]
+        assert {"name": "rljob-tls", "mountPath": "/etc/rljob-tls", "readOnly": True} in _container(given, role)[
+            "volumeMounts"
+        ]
+    assert given.configs.coordinator.tls is not None
+    assert given.configs.coordinator.tls.key_file == "/etc/rljob-tls/tls.key"
+    assert given.configs.coordinator.tls.trust_domain == "example.org"
+
+
+def test_one_pod_monitor_finds_all_pods_of_a_job(example: Example) -> None:
+    given = dataclasses.replace(example.make(), settings=JobSettings(pod_monitor_labels={"release": "prometheus"}))
+    made: Any = pod_monitor.pod_monitor(given)
+    assert made["metadata"]["labels"]["release"] == "prometheus"
+    assert made["spec"]["selector"] == {"matchLabels": {"rljob.dev/uid": "u-1"}}
+    (endpoint,) = made["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("health", "/metrics")
+
+
+def test_a_verifier_pod_tests_its_isolation_first_with_its_own_posture(example: Example) -> None:
+    given = example.make()
+    (first,) = _template(given, V)["spec"]["initContainers"]
+    service = _container(given, V)
+    assert first["securityContext"] == service["securityContext"]
+    assert (first["image"], first["resources"]) == (service["image"], service["resources"])
+    assert {mount["name"] for mount in first["volumeMounts"]} == {"rljob-scratch"}
+    assert first["args"] == [
+        "--require=no_new_privileges,capabilities,read_only_root,no_token,landlock,seccomp",
+        "--closed-network",
+    ]
+    for role in (C, R, T):
+        assert "initContainers" not in _template(given, role)["spec"]
+
+
+def test_no_isolation_requires_no_layer_and_an_installation_may_demand_a_closed_network(example: Example) -> None:
+    rewards = [{"name": "sum", "type": "exact"}]
+    none = example.make(verifier={"rewards": rewards, "isolation": "none", "allowUnsafe": True})
+    assert _template(none, V)["spec"]["initContainers"][0]["args"][0] == "--require="
+    strict = dataclasses.replace(example.make(), settings=JobSettings(require_network_policy=True))
+    assert _template(strict, V)["spec"]["initContainers"][0]["args"][0].endswith(",network")
+    open_network = example.make(security={"networkPolicy": False})
+    assert "--closed-network" not in _template(open_network, V)["spec"]["initContainers"][0]["args"]

@@ -2,7 +2,7 @@ import pytest
 
 from rljob_api import errors
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout.episodes import catalog, multi_turn, protocols, rlvr
+from rljob_workers.rollout.episodes import catalog, legacy_turns, multi_turn, protocols, rlvr
 
 
 def make(workflow: str, config: dict[str, object]) -> protocols.RolloutCollector:
@@ -36,6 +36,10 @@ def test_multi_turn_math_is_made_with_its_defaults() -> None:
     assert isinstance(make("multi_turn_math", {}), multi_turn.MultiTurnCollector)
 
 
+def test_layout_legacy_makes_a_row_per_turn() -> None:
+    assert isinstance(make("multi_turn_math", {"layout": "legacy"}), legacy_turns.LegacyCollector)
+
+
 def test_an_option_cannot_choose_another_workflow() -> None:
-    with pytest.raises(errors.ManifestError, match="spec.workflow.config.type does not exist"):
+    with pytest.raises(errors.ManifestError, match="spec.workflow.config.type does not belong to workflow 'rlvr'"):
         make("rlvr", {"type": "multi_turn_math"})

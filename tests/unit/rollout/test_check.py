@@ -153,6 +153,14 @@ def test_chat_template_opens_the_answer(model: pathlib.Path) -> None:
     assert tokens.decode_exact(ids) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_a_template_of_the_users_is_tokenised_as_it_is(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "asking.py"
+    file.write_text("def ask(record):\n    return '<|im_start|>' + record['question']\n")
+    tokens = tokenizer.PromptTokenizer(model, template="asking:ask", code=str(file))
+    ids = tokens.prompt_ids(types.PromptRecord(prompt_id="p", source="s", columns={"question": "hi"}))
+    assert (ids[0], tokens.decode_exact(ids)) == (1, "<|im_start|>hi")
+
+
 def test_ids_of_the_record_are_used_as_they_are(model: pathlib.Path) -> None:
 
     tokens = tokenizer.PromptTokenizer(model, template="chat")

@@ -10,6 +10,7 @@ from rljob_api import errors, types
 from rljob_testing import episodes
 from rljob_testing import rollout as fakes
 from rljob_workers.rollout.episodes import catalog, custom, protocols
+from rljob_workers.rollout.episodes.proxy import collector
 
 EOS = episodes.EOS
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "answer": "B"})
@@ -207,3 +208,82 @@ def test_a_file_named_like_a_loaded_module_is_refused(tmp_path: pathlib.Path) ->
     path.write_text("class Mine:\n    pass\n")
     with pytest.raises(errors.ManifestError, match="has the name of a module that is loaded already"):
         custom.check("json:Mine", file=str(path), config={})
+
+
+async def test_an_agent_of_the_openai_api_is_given_an_address_a_key_and_a_client(write: Write) -> None:
+    file = write(
+        """
+        class Agent:
+            def __init__(self, config):
+                self.question = config["question"]
+
+            async def run(self, *, data, base_url, http_client, api_key):
+                answer = await http_client.post(
+                    base_url + "/chat/completions",
+                    json={"messages": [{"role": "user", "content": self.question}]},
+                    headers={"Authorization": "Bearer " + api_key},
+                )
+                return float(answer.json()["choices"][0]["message"]["content"] == data["answer"])
+        """
+    )
+    made = make(file, "Agent", {"question": "?", "proxy": {"turnDiscount": 0.9}})
+    assert isinstance(made, collector.ProxyCollector)
+    model = episodes.FakeModel((66, EOS))
+    episode = await made.arun_episode(
+        llm_client=model, gconfig=types.Sampling(max_tokens=8), task=TASK, grader=episodes.FakeGrader(), seed=7
+    )
+    assert episode is not None
+    await made.close()
+    assert "".join(map(chr, model.requests[0].input_ids)) == "u:?;a:"
+    assert [row.reward for row in episode.rows] == [1.0]
+
+
+def test_the_options_of_the_proxy_are_refused_by_path(write: Write) -> None:
+    file = write("class Agent:\n    async def run(self, *, data, base_url, http_client, api_key):\n        return 0\n")
+    with pytest.raises(errors.ManifestError, match=r"spec\.workflow\.config\.proxy\.export is 'tree'"):
+        make(file, "Agent", {"proxy": {"export": "tree"}})
+
+
+WORKFLOW = """
+    class Flow:
+        def __init__(self, config):
+            self.skips = config.get("skips", False)
+
+        async def arun_episode(self, engine, data):
+            if self.skips:
+                return None
+            answer = await engine.agenerate(data["input_ids"])
+            before, count = len(data["input_ids"]), len(answer.result.output_ids)
+            pad = [0, 0]
+            return {
+                "input_ids": [data["input_ids"] + list(answer.result.output_ids) + pad],
+                "attention_mask": [[1] * (before + count) + pad],
+                "loss_mask": [[0] * before + [1] * count + pad],
+                "logprobs": [[0.0] * before + list(answer.result.logprobs) + pad],
+                "versions": [[-1] * before + list(answer.result.versions) + [-1, -1]],
+                "rewards": [await engine.agrade(answer) * 2],
+                "raw_rewards": [0.5],
+            }
+"""
+
+
+async def test_a_workflow_that_returns_arrays_becomes_rows_without_padding(write: Write) -> None:
+    made = make(write(WORKFLOW), "Flow")
+    grader = episodes.FakeGrader(0.5)
+    episode = await made.arun_episode(
+        llm_client=episodes.FakeModel((66, EOS), first_version=3), gconfig=types.Sampling(max_tokens=8), task=TASK,
+        grader=grader, seed=7,
+    )  # fmt: skip
+    assert episode is not None
+    (row,) = episode.rows
+    assert (list(row.tokens), list(row.loss_mask)) == ([104, 105, 66, EOS], [0, 0, 1, 1])
+    assert (list(row.versions), list(row.turn_ids)) == ([-1, -1, 3, 3], [-1, -1, 0, 0])
+    assert (row.reward, row.raw_reward, grader.seen[0][:2]) == (1.0, 0.5, ("hi", "B"))
+
+
+async def test_a_workflow_that_returns_none_is_rejected(write: Write) -> None:
+    made = make(write(WORKFLOW), "Flow", {"skips": True})
+    found = await made.arun_episode(
+        llm_client=episodes.FakeModel(), gconfig=types.Sampling(), task=TASK, grader=episodes.FakeGrader(), seed=7
+    )
+    assert found is None

@@ -21,8 +21,10 @@ def test_kv_cache_holds_all_sequences_at_full_length_and_a_quarter_more(tmp_path
     (tmp_path / "config.json").write_text(json.dumps(shape))
     config = roles.EngineConfig(max_model_len=250, max_num_seqs=64)
     # 30 layers x (k, v) x 3 heads x 64 x 2 bytes = 23,040 bytes a token; 250 rounds up to 256.
-    assert engine.cpu_kv_bytes(tmp_path, config) == 64 * 256 * 23_040 * 5 // 4
-    assert engine.cpu_kv_bytes(tmp_path, roles.EngineConfig(max_model_len=8192, max_num_seqs=64)) == 4 << 30
+    assert engine.cpu_kv_bytes(tmp_path, config, "bfloat16") == 64 * 256 * 23_040 * 5 // 4
+    assert engine.cpu_kv_bytes(tmp_path, config, "float32") == 64 * 256 * 46_080 * 5 // 4
+    large = roles.EngineConfig(max_model_len=8192, max_num_seqs=64)
+    assert engine.cpu_kv_bytes(tmp_path, large, "bfloat16") == 4 << 30
 
 
 def test_an_extra_argument_is_set() -> None:

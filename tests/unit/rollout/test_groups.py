@@ -1,6 +1,8 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from rljob_api import errors, names, roles, types
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
@@ -47,7 +49,7 @@ class Rig:
         self.updates = asyncio.ensure_future(self.receiver.run())
         self.events.clear()
 
-    def begin(self, lease: types.GroupLease) -> "asyncio.Future[types.PromptGroup]":
+    def begin(self, lease: types.GroupLease) -> "asyncio.Future[groups.ScoredGroup]":
         runner = groups.GroupRunner(
             generator=self.generator,
             collector=self.collector,
@@ -63,7 +65,7 @@ class Rig:
     async def run(self, lease: types.GroupLease, seconds: float = 60.0) -> types.PromptGroup:
         running = self.begin(lease)
         await self.clock.advance(seconds)
-        return await running
+        return (await running).group
 
 
 class Failing:
@@ -171,6 +173,49 @@ async def test_a_record_without_a_prompt_fails_as_data_without_generation() -> N
     assert [(failure.reason, failure.infra) for failure in group.failures] == [("DataError", False)] * 2
 
 
+async def test_what_a_users_workflow_raises_fails_the_attempt_is_logged_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(max_attempts=2)
+    await rig.start()
+    calls: list[int] = []
+
+    class Raising(rlvr.RlvrCollector):
+        async def arun_episode(
+            self, *, llm_client: generation.Generator, gconfig: types.Sampling, task: protocols.Task,
+            grader: protocols.Grader, seed: int,
+        ) -> protocols.Episode | None:  # fmt: skip
+            calls.append(seed)
+            if len(calls) == 1:
+                raise ZeroDivisionError("mine")
+            return await super().arun_episode(
+                llm_client=llm_client, gconfig=gconfig, task=task, grader=grader, seed=seed
+            )
+
+    rig.collector = Raising(tokens=fakes.FakeTokens(), template="no", max_model_len=64)
+    group = await rig.run(fakes.make_lease())
+    assert (len(group.trajectories), len(group.failures), len(calls)) == (2, 0, 3)
+    assert "ZeroDivisionError: mine" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+async def test_a_workflow_that_always_raises_is_a_failure_of_the_data_not_of_the_infrastructure() -> None:
+    rig = Rig(max_attempts=2)
+    await rig.start()
+
+    class Raising:
+        async def arun_episode(
+            self, *, llm_client: generation.Generator, gconfig: types.Sampling, task: protocols.Task,
+            grader: protocols.Grader, seed: int,
+        ) -> protocols.Episode | None:  # fmt: skip
+            raise KeyError("answer")
+
+    rig.collector = Raising()
+    group = await rig.run(fakes.make_lease())
+    assert [(failure.reason, failure.infra) for failure in group.failures] == [("EpisodeError", False)] * 2
+    assert "the workflow raised KeyError: 'answer'" in group.failures[0].detail
+
+
 async def test_a_rejected_episode_is_counted_as_rejected() -> None:
     class Rejecting:
         async def arun_episode(
@@ -198,7 +243,7 @@ async def test_an_evaluation_row_of_another_version_is_not_accepted() -> None:
     await rig.clock.advance(1.5)
     rig.receiver.want(types.VersionId(1))
     await rig.clock.advance(10.0)
-    group = await running
+    group = (await running).group
     assert group.trajectories == []
     assert "pinned" in group.failures[0].detail
 
@@ -211,7 +256,7 @@ async def test_a_lease_above_the_served_step_waits_for_the_update() -> None:
     assert rig.events == []
     rig.receiver.want(types.VersionId(1))
     await rig.clock.advance(5.0)
-    assert set((await running).trajectories[0].versions) == {-1, 1}
+    assert set((await running).group.trajectories[0].versions) == {-1, 1}
 
 
 async def test_cancelling_a_group_ends_its_generations_and_grades_nothing() -> None:
@@ -250,3 +295,14 @@ async def test_a_matched_stop_string_is_cut_from_the_text_and_kept_in_the_ids() 
     group = await rig.run(fakes.make_lease(sampling=types.Sampling(stop=("\n",))))
     assert rig.grading.items[0].completion == "4"
     assert list(group.trajectories[0].tokens)[3:] == list(map(ord, "4\n5"))
+
+
+async def test_rows_of_an_evaluation_carry_the_texts_that_were_sent_and_sampled() -> None:
+    rig = Rig()
+    await rig.start()
+    evaluated = await rig.run(fakes.make_lease(kind=names.GroupKind.EVALUATION, pinned_version=types.VersionId(0)))
+    trained = await rig.run(fakes.make_lease())
+    for row in evaluated.trajectories:
+        assert row.prompt_text == "2+2"
+        assert row.output_text == fakes.FakeTokens().decode_exact(list(row.tokens)[3:]) != ""
+    assert {row.prompt_text + row.output_text for row in trained.trajectories} == {""}

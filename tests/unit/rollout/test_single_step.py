@@ -13,10 +13,14 @@ OPTIONS: dict[str, object] = {"input_ids": [5, 6], "query_id": "q@7", "prompt": 
 
 
 async def run(
-    model: episodes.FakeModel, grader: episodes.FakeGrader, *, max_model_len: int = 64
+    model: episodes.FakeModel,
+    grader: episodes.FakeGrader,
+    config: dict[str, object] | None = None,
+    *,
+    max_model_len: int = 64,
 ) -> protocols.Episode | None:
     collector = catalog.make_collector(
-        workflow="math_code_single_step", config={}, tokens=fakes.FakeTokens(), template="no",
+        workflow="math_code_single_step", config=config or {}, tokens=fakes.FakeTokens(), template="no",
         max_model_len=max_model_len,
     )  # fmt: skip
     return await collector.arun_episode(
@@ -71,3 +75,18 @@ async def test_a_missing_option_is_named(key: str) -> None:
     given = {name: value for name, value in OPTIONS.items() if name != key}
     with pytest.raises(errors.EpisodeError, match=f"have no '{key}'"):
         await single_step.MathCodeEnvironment(grader=episodes.FakeGrader()).reset(options=given)
+
+
+@pytest.mark.parametrize(("success", "shaped"), [(0.5, -0.2), (0.7, 0.6)])
+async def test_signed_shaping_maps_success_and_keeps_the_raw_reward(success: float, shaped: float) -> None:
+    config: dict[str, object] = {"shaping": "signed", "rewardBias": 0.1, "rewardScale": 2.0}
+    episode = await run(episodes.FakeModel((65, episodes.EOS)), episodes.FakeGrader(success), config)
+    assert episode is not None
+    (row,) = episode.rows
+    assert row.reward == pytest.approx(shaped)
+    assert row.raw_reward == success
+
+
+async def test_a_scale_without_signed_shaping_is_refused() -> None:
+    with pytest.raises(errors.ManifestError, match="rewardScale and rewardBias belong to shaping: signed"):
+        await run(episodes.FakeModel(), episodes.FakeGrader(), {"rewardScale": 2.0})

@@ -1,4 +1,5 @@
 import hashlib
+import pathlib
 
 import pytest
 
@@ -57,3 +58,38 @@ def test_adding_stop_ids_makes_a_new_object() -> None:
 def test_ignoring_eos_adds_no_stop_ids() -> None:
     sampling = types.Sampling(ignore_eos=True)
     assert templates.with_stop_rules("chat", sampling, eos_ids=(2,)) == sampling
+
+
+RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "level": 3})
+
+
+def load(folder: pathlib.Path, body: str, *, name: str) -> templates.Render:
+    path = folder / f"{name}.py"
+    path.write_text(body)
+    found = templates.load(f"{name}:ask", file=str(path))
+    assert found is not None
+    return found
+
+
+def test_a_function_of_the_users_maps_a_record_to_a_text_or_to_ids(tmp_path: pathlib.Path) -> None:
+    text = load(tmp_path, 'def ask(record):\n    return f\'{record["level"]}: {record["prompt"]}\'\n', name="own_text")
+    assert templates.rendered(text, RECORD) == "3: hi"
+    ids = load(tmp_path, "def ask(record):\n    return [record['level'], 7]\n", name="own_ids")
+    assert templates.rendered(ids, RECORD) == (3, 7)
+
+
+def test_what_a_users_function_may_not_return_or_raise_is_an_error_of_the_record() -> None:
+    for made in (None, "", [], [1, "2"], [True], [-1]):
+        with pytest.raises(errors.DataError, match="record p of s became .*must become a text or a list of token ids"):
+            templates.rendered(lambda record, made=made: made, RECORD)  # type: ignore[misc]  # wrong on purpose
+    with pytest.raises(errors.DataError, match=r"spec.data.template: record p of s: KeyError: 'answer'"):
+        templates.rendered(lambda record: str(record["answer"]), RECORD)
+
+
+def test_a_template_that_is_no_function_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.ManifestError, match="is 'own_int:ask', which is int and not a function"):
+        load(tmp_path, "ask = 3\n", name="own_int")
+
+
+def test_templates_of_ours_need_no_file() -> None:
+    assert templates.load("qwen_math", file="") is None

@@ -50,7 +50,8 @@ async def test_the_example_rewards_a_right_guess_within_its_tries(
 
 def test_the_page_names_the_file_and_class_that_exist() -> None:
     page = (ROOT / "docs" / "user_code.md").read_text()
-    (path,) = re.findall(r"path: (\S+)", page)
-    (reference,) = re.findall(r"type: (\S+)", page)
+    example = page.split("```")[1]
+    (path,) = re.findall(r"path: (\S+)", example)
+    (reference,) = re.findall(r"type: (\S+)", example)
     assert (FILE.parent / path).is_file()
     assert f"class {reference.split(':')[1]}:" in FILE.read_text()

@@ -82,7 +82,7 @@ class Rig:
             receiver=self.receiver,
             waits=self.slots,
             report=report,
-            dumper=dumps.Dumper("", tokens),
+            dumper=dumps.Dumper(dumps.Options(folder=""), tokens),
             clock=self.clock,
             on_session=self.sessions.append,
         )
@@ -214,6 +214,31 @@ async def test_a_version_that_is_served_is_reported_at_once() -> None:
     syncs = rig.work.beats[-1]["syncs"]
     assert isinstance(syncs, tuple)
     assert len(syncs) == 1
+    await rig.end()
+
+
+async def test_a_new_head_is_asked_for_at_once() -> None:
+    rig = Rig()
+    await rig.go(1.5)
+    beats = len(rig.work.beats)
+    rig.work.head, rig.work.head_step = types.VersionId(1), 1
+    rig.work.head_moved.set()
+    await rig.go(0.0)
+    # One heartbeat gets the order, one reports what is served; the next by the clock is due at second 2.
+    assert [beat["version"] for beat in rig.work.beats[beats:]] == [0, 1]
+    await rig.end()
+
+
+async def test_without_news_of_heads_the_heartbeat_brings_them() -> None:
+    rig = Rig()
+    rig.work.faults["heads"] = [errors.UnavailableError("down")] * 100
+    await rig.go(1.5)
+    rig.work.head = types.VersionId(1)
+    rig.work.head_moved.set()
+    await rig.go(0.0)
+    assert rig.receiver.served.version == 0
+    await rig.go(1.0)
+    assert rig.receiver.served.version == 1
     await rig.end()
 
 

@@ -40,6 +40,8 @@ def test_the_idle_batch_passes_its_own_checks() -> None:
         ({"segments": [types.Segment(start=0, end=3)]}, "segments end at 3"),
         ({"segments": [types.Segment(start=1, end=9)]}, "where 0 was expected"),
         ({"position_ids": types.ints([0])}, "1 positions"),
+        ({"rewards": types.floats([1.0])}, "rewards has 1 entries"),
+        ({"rows": ()}, "rows have 0 of"),
     ],
 )
 def test_contradicting_arrays_are_refused(change: dict[str, object], sentence: str) -> None:
@@ -60,3 +62,10 @@ def test_a_child_must_follow_its_own_root() -> None:
     )
     with pytest.raises(errors.WireError, match="does not follow its parent 0"):
         batch.to_tensors(wire, CPU)
+
+
+def test_a_row_ends_at_its_last_sampled_token() -> None:
+    (group,) = make_rows(groups=1, size=3, turns=True)
+    tensors = batch.to_tensors(pack([group], shared=False), CPU)
+    lengths = [len(row.tokens) for row in group]
+    assert tensors.ends.tolist() == [sum(lengths[: index + 1]) - 1 for index in range(3)]

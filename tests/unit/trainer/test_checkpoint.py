@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import pathlib
 
@@ -14,7 +15,11 @@ def write(store: checkpoint.CheckpointStore, step: int) -> checkpoint.Checkpoint
     (work / "state" / "weights.bin").write_bytes(bytes([step]) * 100)
     return store.commit(
         checkpoint.Progress(
-            step=step, updates_applied=2 * step, skipped_in_a_row=1, optimizer=True, sections={"seed": "s"}
+            step=step,
+            updates_applied=2 * step,
+            skipped_in_a_row=1,
+            optimizer=True,
+            sections={"seed": "s"},
         )
     )
 
@@ -84,7 +89,11 @@ def test_pruning_never_removes_the_newest(tmp_path: pathlib.Path) -> None:
 
 def found_of(config: roles.TrainerConfig, path: pathlib.Path) -> checkpoint.Checkpoint:
     progress = checkpoint.Progress(
-        step=4, updates_applied=4, skipped_in_a_row=0, optimizer=True, sections=checkpoint.sections(config)
+        step=4,
+        updates_applied=4,
+        skipped_in_a_row=0,
+        optimizer=True,
+        sections=checkpoint.sections(config),
     )
     return checkpoint.Checkpoint(progress=progress, path=path)
 
@@ -124,3 +133,36 @@ def test_the_marker_can_be_read_by_people(tmp_path: pathlib.Path) -> None:
     marker = json.loads((path / "COMPLETE.json").read_text())
     assert marker["step"] == 3
     assert marker["files"] == {"state/weights.bin": 100}
+
+
+@pytest.mark.parametrize(("section", "field"), [("groups", "promptsPerStep or groupSize"), ("data", "spec.data")])
+def test_other_data_or_groups_are_refused(tmp_path: pathlib.Path, section: str, field: str) -> None:
+    config = make_trainer_config(tmp_path).model_copy(update={"spec_digests": {section: "before"}})
+    found = found_of(config, tmp_path)
+    with pytest.raises(errors.ManifestError, match=field):
+        checkpoint.check_same_run(found, config.model_copy(update={"spec_digests": {section: "after"}}))
+
+
+def test_another_algorithm_or_reference_model_is_logged(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_trainer_config(tmp_path).model_copy(update={"spec_digests": {"algorithm": "before"}})
+    progress = dataclasses.replace(
+        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, reference_hash="model")
+    )
+    found = checkpoint.Checkpoint(progress=progress, path=tmp_path)
+    now = config.model_copy(update={"spec_digests": {"algorithm": "after"}})
+    checkpoint.check_same_run(found, now, reference_hash="another model")
+    assert "section algorithm differs" in caplog.text
+    assert "section reference differs" in caplog.text
+
+
+def test_ranks_that_do_not_read_the_reference_model_do_not_judge_it(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_trainer_config(tmp_path)
+    progress = dataclasses.replace(
+        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, reference_hash="model")
+    )
+    checkpoint.check_same_run(checkpoint.Checkpoint(progress=progress, path=tmp_path), config)
+    assert not caplog.records

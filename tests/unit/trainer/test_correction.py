@@ -112,7 +112,8 @@ def test_kpop_masks_by_binary_kl() -> None:
 
 def test_mean_weight_is_over_tokens_or_over_rows() -> None:
     rows = rows_of([0, 0, 0, 1])
-    found = correction.Correction(torch.tensor([1.0, 1.0, 1.0, 3.0]), torch.ones(4, dtype=torch.bool))
+    kept = torch.ones(4, dtype=torch.bool)
+    found = correction.Correction(torch.tensor([1.0, 1.0, 1.0, 3.0]), kept, kept)
     assert correction.mean_weight_terms(found, rows, roles.CorrectionConfig()) == (6.0, 4.0)
     assert correction.mean_weight_terms(found, rows, roles.CorrectionConfig(level="sequence")) == (4.0, 2.0)
 

@@ -128,3 +128,8 @@ def test_rows_of_any_length_side_by_side_equal_the_recursion_of_each(
 def test_without_discount_decay_or_critic_every_token_gets_what_is_still_to_come(rewards: list[float]) -> None:
     found = tokens(rewards, [0.0] * len(rewards), rows_of(len(rewards))).advantages.tolist()
     assert found == pytest.approx([sum(rewards[at:]) for at in range(len(rewards))], abs=1e-9)
+
+
+def test_turns_of_a_row_are_those_that_hold_tokens() -> None:
+    rows = rows_of(3, 2)
+    assert gae.num_turns(torch.tensor([0, 2, 2, 2, 2]), rows).tolist() == [2, 1]

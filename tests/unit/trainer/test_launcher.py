@@ -93,3 +93,7 @@ def test_children_are_found_by_their_parent() -> None:
         assert child.pid in launch.children(os.getpid())
     finally:
         child.communicate(b"\n")
+
+
+def test_a_pod_has_one_last_word_and_its_first_rank_writes_it() -> None:
+    assert [rank.termination_log(place) for place in PLACES] == ["/dev/termination-log", "/dev/null"]

@@ -11,7 +11,8 @@ import torch
 from rljob_api import errors, names, roles, types
 from rljob_testing.clock import FakeClock
 from rljob_testing.trainer_makers import make_header, make_rows, make_trainer_config, minibatch_of, pack
-from rljob_workers.trainer import batch, learner
+from rljob_workers.trainer import batch, learner, updates
+from rljob_workers.trainer import critic as critics
 
 Stat = names.StepStat
 
@@ -142,7 +143,7 @@ def test_a_skipped_update_leaves_the_schedule_where_it_was() -> None:
     assert engine.rates == pytest.approx([0.1, 0.2, 0.2])
     assert [report.stats[Stat.SKIPPED] for report in reports] == [0.0, 1.0, 0.0]
     assert Stat.GRAD_NORM not in reports[1].stats
-    assert steps.updates_applied == 2
+    assert steps.count.applied == 2
 
 
 def test_five_skipped_updates_in_a_row_fail_the_job() -> None:
@@ -158,7 +159,7 @@ def test_an_applied_update_forgets_skipped_ones() -> None:
     steps = learner_of(FakeEngine(norms=[math.nan] * 4 + [1.0] + [math.nan] * 4))
     for step in range(1, 10):
         steps.learn(*step_of(1, step=step))
-    assert steps.skipped_in_a_row == 4
+    assert steps.count.skipped_in_a_row == 4
 
 
 def test_later_epochs_count_neither_tokens_nor_mismatch_again() -> None:
@@ -198,3 +199,115 @@ def test_reinforce_has_no_prox_and_costs_no_forward_for_it() -> None:
         *step_of(2)
     )
     assert "score" not in engine.events
+
+
+class FakeValues:
+    """Every value is one number with a gradient; writes into the policy's list of events."""
+
+    def __init__(self, events: list[str], norms: Sequence[float] = ()) -> None:
+        self.events, self.rates = events, [0.0]
+        self.losses: list[float] = []
+        self.value = torch.tensor(0.5, requires_grad=True)
+        self._norms = list(norms)
+
+    def values(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        self.events.append(f"values {tensors.update}")
+        return self.value.expand(len(tensors.targets)) * 1.0, self.value.expand(len(tensors.row_tokens)) * 1.0
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.events.append("value backward")
+        self.losses.append(float(loss.detach()))
+        loss.backward()
+
+    def step(self, learning_rate: float) -> Outcome:
+        self.events.append("value step")
+        self.rates.append(learning_rate)
+        norm = self._norms.pop(0) if self._norms else 1.0
+        return Outcome(norm, math.isfinite(norm))
+
+
+def with_critic(
+    engine: FakeEngine, values: FakeValues, *, warmup_steps: int = 0, minibatches: int = 1
+) -> tuple[learner.Learner, updates.UpdateCount]:
+    config = make_trainer_config(
+        pathlib.Path("/nowhere"), minibatches=minibatches, optimizer=roles.OptimizerConfig(learning_rate=1.0)
+    ).model_copy(
+        update={
+            "critic": roles.CriticConfig(learning_rate=0.5, warmup_steps=warmup_steps),
+            "returns": roles.ReturnsConfig(),
+        }
+    )
+    count = updates.UpdateCount()
+    made = learner.Learner(
+        engine=engine, critic=critics.Critic(values, config, count), config=config, clock=FakeClock()
+    )
+    return made, count
+
+
+def step_with_rewards(num_updates: int, *, step: int = 1) -> tuple[types.BatchHeader, list[types.MicroBatch]]:
+    """Every row earns 1 on its last token."""
+    header, parts = step_of(num_updates, step=step)
+    made = []
+    for part in parts:
+        ends = [sum(row.num_tokens for row in part.rows[: index + 1]) - 1 for index in range(len(part.rows))]
+        rewards = [1.0 if place in ends else 0.0 for place in range(len(part.target_index))]
+        made.append(dataclasses.replace(part, rewards=types.floats(rewards), turn_ids=types.ints([0] * len(rewards))))
+    return header, made
+
+
+def test_the_critic_is_valued_before_the_step_and_updated_with_each_minibatch() -> None:
+    engine = FakeEngine()
+    values = FakeValues(engine.events)
+    steps, count = with_critic(engine, values, minibatches=2)
+    learned = steps.learn(*step_with_rewards(2))
+    update = ["forward {0}", "backward", "values {0}", "value backward", "step", "value step"]
+    expected = [event.format(number) for number in (0, 1) for event in update]
+    assert engine.events == ["score", "score", "values 0", "values 1", *expected]
+    assert count.applied == steps.count.applied == 2
+    assert values.rates[1:] == [0.5, 0.5]
+    # V .5 everywhere, every return 1: (.5 - 1)^2 / 2 over the minibatch, and nothing was clipped.
+    assert learned.stats[Stat.VALUE_LOSS] == pytest.approx(0.125)
+    assert learned.stats[Stat.VALUE_CLIP] == 0.0
+    assert learned.stats[Stat.CRITIC_GRAD_NORM] == 1.0
+
+
+def test_while_the_critic_warms_up_the_policy_is_neither_run_nor_updated() -> None:
+    engine = FakeEngine()
+    values = FakeValues(engine.events)
+    steps, count = with_critic(engine, values, warmup_steps=1)
+    warm = steps.learn(*step_with_rewards(1))
+    assert engine.events == ["values 0", "values 0", "value backward", "value step"]
+    assert (steps.count.applied, count.applied) == (0, 1)
+    assert not [stat for stat in warm.stats if stat.startswith(("policy/", "behave/", "mismatch/"))]
+    assert not {Stat.GRAD_NORM, Stat.LEARNING_RATE} & warm.stats.keys()
+    assert warm.stats[Stat.TOKENS_TRAINED] > 0
+    after = steps.learn(*step_with_rewards(1, step=2))
+    assert steps.count.applied == 1
+    assert Stat.LOSS in after.stats
+
+
+def test_value_losses_are_multiplied_by_the_ranks_too() -> None:
+    losses = []
+    for size in (1, 4):
+        engine = FakeEngine(world_size=size)
+        values = FakeValues(engine.events)
+        with_critic(engine, values)[0].learn(*step_with_rewards(1))
+        losses.append(values.losses[0])
+    assert losses[1] == pytest.approx(4 * losses[0])
+
+
+def test_a_critic_that_never_has_a_finite_gradient_fails_the_job_by_its_own_field() -> None:
+    engine = FakeEngine()
+    steps, _ = with_critic(engine, FakeValues(engine.events, norms=[math.nan] * 5))
+    for step in range(1, 5):
+        assert steps.learn(*step_with_rewards(1, step=step)).stats[Stat.SKIPPED] == 1.0
+    with pytest.raises(errors.RLJobError, match=r"spec\.algorithm\.critic\.learningRate"):
+        steps.learn(*step_with_rewards(1, step=5))
+
+
+def test_a_rank_with_less_work_takes_part_in_the_critics_backward() -> None:
+    engine = FakeEngine(most=lambda own: max(own, 2.0))
+    values = FakeValues(engine.events)
+    with_critic(engine, values)[0].learn(*step_with_rewards(1))
+    assert engine.events.count("value backward") == 2
+    assert values.losses[1] == 0.0

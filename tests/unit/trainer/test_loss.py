@@ -232,3 +232,30 @@ def test_mismatch_under_behaviour_compares_the_engine_with_theta() -> None:
     sums = loss.policy_loss(made, config(proximal="behaviour", correction=None)).tally.sums
     assert float(sums[stats.Sum.MISMATCH_ABS]) == pytest.approx(0.5)
     assert float(sums[stats.Sum.BEHAVE_K3]) == 0.0
+
+
+def test_row_statistics_of_the_worked_ratios() -> None:
+    """rho .4, 1, 3 in one row: product 1.2, chi2 of it 1.2^2 - 1, geometric mean 1.0627 inverted."""
+    made = inputs(theta=[0.0] * 3, proximal=[math.log(0.4), 0.0, math.log(3.0)], behave=[0.0] * 3, advantages=[0.0] * 3)
+    sums = loss.policy_loss(made, config()).tally.sums
+    assert float(sums[stats.Sum.ROW_CHI2]) == pytest.approx(0.44, rel=1e-5)
+    assert float(sums[stats.Sum.ROW_PPL]) == pytest.approx(1.2 ** (-1 / 3), rel=1e-5)
+
+
+def test_masked_tokens_are_counted_once_by_the_first_reason_that_takes_them() -> None:
+    """rho 9, 1, 1, 4 in rows of two: truncated row 1 whole; then 9 by the cap; then its neighbour by the row's mean."""
+    rho = [9.0, 1.0, 1.0, 4.0]
+    made = inputs(
+        theta=[0.0] * 4,
+        proximal=[math.log(value) for value in rho],
+        behave=[0.0] * 4,
+        advantages=[1.0] * 4,
+        rows=[0, 0, 1, 1],
+        masked=[False, True],
+    )
+    chosen = roles.CorrectionConfig(
+        mode="mask", high=5.0, reject=roles.RejectConfig(level="sequence", agg="mean", high=2.0)
+    )
+    sums = loss.policy_loss(made, config(correction=chosen)).tally.sums
+    counted = (stats.Sum.TRUNCATED_MASKED, stats.Sum.CORRECTION_MASKED, stats.Sum.REJECT_MASKED, stats.Sum.M2_MASKED)
+    assert [int(sums[index]) for index in counted] == [2, 1, 1, 0]

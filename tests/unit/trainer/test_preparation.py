@@ -8,9 +8,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from rljob_api import roles
+from rljob_api import errors, names, roles
 from rljob_testing import trainer_makers as makers
+from rljob_workers.trainer import advantages as advantages_module
 from rljob_workers.trainer import batch, preparation
+
+Stat = names.StepStat
 
 CPU = torch.device("cpu")
 PLUS_PLUS = roles.ReturnsConfig(normalize=roles.NormalizeConfig(mean="batch", std="batch", eps=0.0))
@@ -33,14 +36,27 @@ class FakeModel:
         return list(values)
 
 
-def row(reward: float, tokens: int, *, behave: float = -1.0, masked: bool = False) -> makers.Row:
+def row(
+    reward: float,
+    tokens: int,
+    *,
+    behave: float = -1.0,
+    masked: bool = False,
+    truncated: bool = False,
+    group: int = 0,
+) -> makers.Row:
+    """A row that earns `reward` on its last token."""
     return makers.Row(
         prompt=(1,),
         sampled=(2,) * tokens,
         behave=(behave,) * tokens,
-        advantages=(reward,) * tokens,
+        advantages=(0.0,) * tokens,
         version_steps=(0,) * tokens,
         masked=masked,
+        rewards=(0.0,) * (tokens - 1) + (reward,),
+        turn_ids=(0,) * tokens,
+        truncated=truncated,
+        group=group,
     )
 
 
@@ -59,11 +75,12 @@ def config(
     loss: roles.LossConfig | None = None,
     *,
     returns: roles.ReturnsConfig | None = None,
+    critic: roles.CriticConfig | None = None,
     minibatches: int = 1,
     epochs: int = 1,
 ) -> roles.TrainerConfig:
     made = makers.make_trainer_config(pathlib.Path("/nowhere"), loss=loss, minibatches=minibatches, epochs=epochs)
-    return made.model_copy(update={"returns": returns})
+    return made.model_copy(update={"returns": returns, "critic": critic})
 
 
 def advantages(work: Sequence[Sequence[preparation.Work]]) -> list[list[float]]:
@@ -73,7 +90,7 @@ def advantages(work: Sequence[Sequence[preparation.Work]]) -> list[list[float]]:
 def test_the_default_asks_for_no_forward_and_changes_nothing() -> None:
     engine, work = FakeModel(), work_of([[row(0.5, 2)]])
     before = work[0][0].tensors
-    assert preparation.prepare(work, engine, None, config()) == 1.0
+    assert preparation.prepare(work, engine, None, config()) == preparation.Prepared(1.0, {})
     assert engine.scored == 0
     assert work[0][0].tensors is before
     assert work[0][0].kept is None
@@ -156,3 +173,105 @@ def test_m2po_drops_tokens_over_the_whole_minibatch_whatever_the_split() -> None
         preparation.prepare(work, engine, None, config(loss))
         kept = [item.kept.tolist() for part in work for item in part if item.kept is not None]
         assert list(itertools.chain(*kept)) == [True, True, False, True]
+
+
+class FakeCritic:
+    """The value before every token is `value`, after every row `end`."""
+
+    def __init__(self, value: float, end: float) -> None:
+        self.value, self.end, self.scored = value, end, 0
+
+    def score(self, tensors: batch.BatchTensors) -> advantages_module.Values:
+        self.scored += 1
+        return advantages_module.Values(
+            torch.full((len(tensors.targets),), self.value), torch.full((len(tensors.row_tokens),), self.end)
+        )
+
+
+def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> None:
+    """r [0, 1], V .5, gamma 1, lambda 0: delta [.5 - .5, 1 - .5], returns [.5, 1]."""
+    returns = roles.ReturnsConfig(decay=roles.DecayConfig(value=0.0))
+    work, critic = work_of([[row(1.0, 2)]], [[row(1.0, 2)]]), FakeCritic(0.5, 9.0)
+    settings = config(returns=returns, critic=roles.CriticConfig(), epochs=2)
+    prepared = preparation.prepare(work, FakeModel(), None, settings, critic)
+    assert advantages(work) == [[0.0, 0.5]] * 2
+    assert [item.returns.tolist() for part in work for item in part if item.returns is not None] == [[0.5, 1.0]] * 2
+    # Returns [.5, 1]: variance 1/16; residuals [0, .5]: the same.
+    assert prepared.stats[Stat.EXPLAINED_VARIANCE] == 0.0
+
+
+@pytest.mark.parametrize(("bootstrap", "expected"), [(True, [2.0, 2.0]), (False, [0.0, 0.0])])
+def test_only_a_cut_row_goes_on_with_the_value_after_its_end(bootstrap: bool, expected: list[float]) -> None:
+    returns = roles.ReturnsConfig(bootstrap_truncated=bootstrap)
+    work = work_of([[row(0.0, 2, truncated=True), row(0.0, 1)]])
+    preparation.prepare(work, FakeModel(), None, config(returns=returns, critic=roles.CriticConfig()), FakeCritic(0, 2))
+    assert advantages(work) == [[*expected, 0.0]]
+
+
+def test_idle_micro_batches_are_valued_too_since_a_forward_may_be_collective() -> None:
+    work, critic = work_of([[row(1.0, 1)]]), FakeCritic(0.0, 0.0)
+    work[0].append(dataclasses.replace(work[0][0], idle=True))
+    preparation.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig()), critic)
+    assert critic.scored == 2
+
+
+def test_lambda_may_look_at_the_length_of_each_row() -> None:
+    """relativePosition .25: over three tokens .5, so that 1 is seen as [.25, .5, 1]; a lone token sees all of it."""
+    returns = roles.ReturnsConfig(decay=roles.DecayConfig(kind="relativePosition", value=0.25))
+    work = work_of([[row(1.0, 3), row(1.0, 1)]])
+    preparation.prepare(work, FakeModel(), None, config(returns=returns))
+    assert advantages(work) == [[0.25, 0.5, 1.0, 1.0]]
+
+
+TWO_TURNS = dataclasses.replace(row(0.0, 4), rewards=(0.0, 1.0, 0.0, 2.0), turn_ids=(0, 0, 1, 1))
+
+
+def test_with_the_turn_as_unit_gamma_acts_once_per_turn() -> None:
+    work = work_of([[TWO_TURNS]])
+    preparation.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5, unit="turn")))
+    assert advantages(work) == [[2.0, 2.0, 2.0, 2.0]]
+
+
+def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
+    """relativePosition .25 over two turns is .25: 1 + .25 x 2 = 1.5."""
+    returns = roles.ReturnsConfig(unit="turn", decay=roles.DecayConfig(kind="relativePosition", value=0.25))
+    work = work_of([[TWO_TURNS]])
+    preparation.prepare(work, FakeModel(), None, config(returns=returns))
+    assert advantages(work) == [[1.5, 1.5, 2.0, 2.0]]
+
+
+def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back() -> None:
+    work = work_of([[TWO_TURNS]])
+    returns = roles.ReturnsConfig(unit="turn")
+    preparation.prepare(work, FakeModel(-1.0), FakeModel(-1.5), config(kl_config(), returns=returns))
+    assert advantages(work) == [pytest.approx([2.95, 2.95, 1.95, 1.95])]
+
+
+def test_a_level_of_groups_reaches_over_micro_batches() -> None:
+    """Group 0 has [2, 0] in two micro-batches, group 1 one row: exactly 0."""
+    returns = roles.ReturnsConfig(normalize=roles.NormalizeConfig(mean="group", std="none"))
+    work = work_of([[row(2.0, 1, group=0)], [row(0.0, 1, group=0), row(5.0, 1, group=1)]])
+    preparation.prepare(work, FakeModel(), None, config(returns=returns))
+    assert advantages(work) == [[1.0], [-1.0, 0.0]]
+
+
+def test_advantages_are_reported_over_rows_and_groups_without_any_are_counted() -> None:
+    """Rows 1, -1, 0, 0: groups 1 and 2 have nothing; group 2's row is on its own."""
+    returns = roles.ReturnsConfig(gamma=1.0)
+    work = work_of([[row(1.0, 2, group=0), row(0.0, 3, group=1)], [row(-1.0, 1, group=0), row(0.0, 1, group=2)]])
+    found = preparation.prepare(work, FakeModel(), None, config(returns=returns)).stats
+    assert found[Stat.ZERO_ADVANTAGE_GROUPS] == 2.0
+    assert (found[Stat.ADVANTAGE_MEAN], found[Stat.ADVANTAGE_MIN], found[Stat.ADVANTAGE_MAX]) == (0.0, -1.0, 1.0)
+    assert found[Stat.ADVANTAGE_STD] == pytest.approx(0.5**0.5)
+
+
+def test_whitening_that_moves_equal_groups_leaves_none_without_advantage() -> None:
+    work = work_of([[row(1.0, 1, group=0), row(0.0, 1, group=1)]])
+    found = preparation.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS)).stats
+    assert found[Stat.ZERO_ADVANTAGE_GROUPS] == 0.0
+
+
+def test_a_batch_without_rewards_is_refused_where_advantages_are_made_of_them() -> None:
+    bare = dataclasses.replace(row(1.0, 2), rewards=(), turn_ids=())
+    with pytest.raises(errors.WireError, match="no rewards for its 2 sampled tokens"):
+        preparation.prepare(work_of([[bare]]), FakeModel(), None, config(returns=PLUS_PLUS))

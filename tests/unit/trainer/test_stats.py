@@ -60,5 +60,14 @@ def test_maxima_do_not_add_up() -> None:
     assert report(total)[Stat.RATIO_MAX] == 1.5
 
 
-def test_masked_share_holds_both_reasons() -> None:
-    assert report(tally(tokens=10, correction_masked=2, truncated_masked=3))[Stat.MASKED_RATIO] == 0.5
+def test_masked_share_holds_every_reason() -> None:
+    found = report(
+        tally(tokens=10, correction_masked=2, truncated_masked=3, reject_masked=1, m2_masked=1, update_tokens=10)
+    )
+    assert found[Stat.MASKED_RATIO] == pytest.approx(0.7)
+
+
+def test_the_critics_loss_is_per_update_and_its_clip_per_token() -> None:
+    found = report(tally(value_tokens=8, value_loss=0.5, value_clipped=2), updates=2)
+    assert (found[Stat.VALUE_LOSS], found[Stat.VALUE_CLIP]) == (0.25, 0.25)
+    assert Stat.VALUE_LOSS not in report(tally(tokens=3))

@@ -9,14 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import roles
+from rljob_testing import ranks
+from rljob_workers.coordinator import advantage
 from rljob_workers.trainer import whitening
 
 PRESET = roles.NormalizeConfig(mean="batch", std="batch", eps=0.0)
 
 
-def normalize(parts: Sequence[Sequence[float]], config: roles.NormalizeConfig) -> list[float]:
-    tensors = [torch.tensor(part, dtype=torch.float64) for part in parts]
-    found = whitening.normalize(tensors, tensors, config, total=list, largest=list)
+def part_of(values: Sequence[float], groups: Sequence[int] | None = None) -> whitening.Part:
+    return whitening.Part(
+        torch.tensor(values, dtype=torch.float64), torch.tensor(groups or [0] * len(values), dtype=torch.int64)
+    )
+
+
+def normalize(
+    parts: Sequence[Sequence[float]], config: roles.NormalizeConfig, groups: Sequence[Sequence[int]] | None = None
+) -> list[float]:
+    made = [part_of(part, None if groups is None else groups[at]) for at, part in enumerate(parts)]
+    found = whitening.normalize(made, config, counted=len(made), total=list, largest=list)
     return [value for part in found for value in part.tolist()]
 
 
@@ -55,27 +65,65 @@ def test_a_step_of_one_token_divides_by_one() -> None:
 
 
 def test_repeated_tokens_of_later_epochs_are_normalised_and_not_counted() -> None:
-    once = [torch.tensor([1.0]), torch.tensor([-1.0, -1.0, -1.0])]
-    found = whitening.normalize([*once, once[0]], once, PRESET, total=list, largest=list)
+    once = [part_of([1.0]), part_of([-1.0, -1.0, -1.0])]
+    found = whitening.normalize([*once, once[0]], PRESET, counted=2, total=list, largest=list)
     assert float(found[2]) == float(found[0]) == pytest.approx(1.5)
 
 
-def test_statistics_are_those_of_all_ranks() -> None:
-    """This rank has [1], the other one [-1, -1, -1]: sums 1 + -3, 1 + 3 tokens, squares 2.25 + 0.75."""
-    theirs = iter([[-3.0, 3.0], [0.75]])
+def test_each_group_is_normalised_by_its_own_tokens() -> None:
+    """[2, 0] around 1 with sigma sqrt 2; [5, 5] are equal and give exactly 0."""
+    config = roles.NormalizeConfig(mean="group", std="group", eps=0.0)
+    found = normalize([[2.0, 5.0], [0.0, 5.0]], config, [[0, 1], [0, 1]])
+    assert found == pytest.approx([0.7071, 0.0, -0.7071, 0.0], abs=5e-5)
+    assert found[1] == found[3] == 0.0
 
-    def total(values: Sequence[float]) -> list[float]:
-        return [own + other for own, other in zip(values, next(theirs), strict=True)]
 
-    mine = [torch.tensor([1.0])]
-    (found,) = whitening.normalize(
-        mine, mine, PRESET, total=total, largest=lambda values: [max(values[0], -1.0), max(values[1], 1.0)]
+@pytest.mark.parametrize(("center", "sigma"), [("own", 0.5), ("subtracted", math.sqrt(0.5 / 3))])
+def test_a_group_mean_may_stand_over_the_deviation_of_the_batch(center: str, sigma: float) -> None:
+    """liteppo's [1, 0 / 1, 1] over tokens, unbiased: around 0.75 squares 0.75 / 3; around group means 0.5 / 3."""
+    config = roles.NormalizeConfig.model_validate({"mean": "group", "std": "batch", "eps": 0.0, "std_center": center})
+    found = normalize([[1.0, 0.0, 1.0, 1.0]], config, [[0, 0, 1, 1]])
+    assert found == pytest.approx([0.5 / sigma, -0.5 / sigma, 0.0, 0.0])
+
+
+def test_the_batch_mean_may_stand_over_the_deviation_of_each_group() -> None:
+    """Mean 2. Around it group 0 has [-2, 0] / (2 - 1), group 1 [2] alone: sigma 1 by definition."""
+    config = roles.NormalizeConfig(mean="batch", std="group", eps=0.0)
+    assert normalize([[0.0, 2.0, 4.0]], config, [[0, 0, 1]]) == pytest.approx([-1.0, 0.0, 2.0])
+
+
+def test_leaving_one_out_of_its_group_gives_a_lone_token_exactly_zero() -> None:
+    config = roles.NormalizeConfig(mean="group", std="none", leave_one_out=True)
+    assert normalize([[1.0, 0.0, 0.0, 7.0]], config, [[0, 0, 0, 1]]) == pytest.approx([1.0, -0.5, -0.5, 0.0])
+
+
+@pytest.mark.parametrize("level", ["batch", "group"])
+def test_statistics_are_those_of_all_ranks(level: str) -> None:
+    """A group may lie on both ranks; what each gets is what one rank with all tokens gives."""
+    config = roles.NormalizeConfig.model_validate({"mean": level, "std": level, "eps": 0.0})
+    mine, theirs = part_of([1.0, 4.0], [0, 1]), part_of([-1.0, -1.0, 2.0, -1.0], [0, 0, 1, 0])
+    whole = part_of([1.0, 4.0, -1.0, -1.0, 2.0, -1.0], [0, 1, 0, 0, 1, 0])
+    (expected,) = whitening.normalize([whole], config, counted=1, total=list, largest=list)
+    found = ranks.run(
+        [
+            lambda reduce: whitening.normalize([mine], config, counted=1, total=reduce.total, largest=reduce.largest),
+            lambda reduce: whitening.normalize([theirs], config, counted=1, total=reduce.total, largest=reduce.largest),
+        ]
     )
-    assert found.tolist() == pytest.approx([1.5])
+    assert [value for (part,) in found for value in part.tolist()] == pytest.approx(expected.tolist())
 
 
 def test_a_rank_without_tokens_takes_part() -> None:
-    assert whitening.normalize([], [], PRESET, total=list, largest=list) == []
+    found = ranks.run(
+        [
+            lambda reduce: whitening.normalize([], PRESET, counted=0, total=reduce.total, largest=reduce.largest),
+            lambda reduce: whitening.normalize(
+                [part_of([1.0]), part_of([-1.0] * 3)], PRESET, counted=2, total=reduce.total, largest=reduce.largest
+            ),
+        ]
+    )
+    assert found[0] == []
+    assert [value for part in found[1] for value in part.tolist()] == pytest.approx([1.5, -0.5, -0.5, -0.5])
 
 
 values = st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=12)
@@ -91,3 +139,30 @@ def test_neither_order_nor_split_changes_a_token(made: list[float], data: st.Dat
     shuffled = [made[at] for at in order]
     split = normalize([shuffled[:cut], shuffled[cut:]], config)
     assert split == pytest.approx([whole[at] for at in order], abs=1e-6)
+
+
+normalizations = st.builds(
+    roles.NormalizeConfig,
+    mean=st.sampled_from(["none", "group", "batch"]),
+    std=st.sampled_from(["none", "group", "batch"]),
+    leave_one_out=st.booleans(),
+    unbiased=st.booleans(),
+    std_center=st.sampled_from(["own", "subtracted"]),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    groups=st.lists(
+        st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0, 3.0]), min_size=1, max_size=4), min_size=1, max_size=4
+    ),
+    config=normalizations,
+)
+def test_rows_of_one_token_are_normalised_as_the_coordinator_normalises_rows(
+    groups: list[list[float]], config: roles.NormalizeConfig
+) -> None:
+    """Two codes for one formula: plain lists there, tensors over ranks here."""
+    flat = [value for group in groups for value in group]
+    places = [index for index, group in enumerate(groups) for _ in group]
+    expected = advantage.normalize(config, flat, [len(group) for group in groups])
+    assert normalize([flat], config, [places]) == pytest.approx(expected, rel=1e-9, abs=1e-9)

@@ -11,7 +11,7 @@ async def _server(name: bytes) -> tuple[grpc.aio.Server, int]:
     async def which(_request: bytes, _context: Any) -> bytes:
         return name
 
-    server = channel.aio_server()
+    server = channel.aio_server(None)
     handlers = {"Which": grpc.unary_unary_rpc_method_handler(which)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
     port = channel.bind(server, "127.0.0.1:0", None)

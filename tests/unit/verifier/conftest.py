@@ -16,7 +16,10 @@ JOB = roles.JobIdentity(name="job", namespace="tests", uid="uid")
 
 @pytest.fixture(scope="session")
 def make_config() -> Callable[..., roles.VerifierConfig]:
-    def build(*rewards: roles.GraderConfig, **changes: object) -> roles.VerifierConfig:
+    def build(
+        *rewards: roles.GraderConfig, cpu_limit_s: float = 10.0, wall_limit_s: float = 0.0, **changes: object
+    ) -> roles.VerifierConfig:
+        limits = {"cpu_limit_s": cpu_limit_s, "wall_limit_s": wall_limit_s or 3 * cpu_limit_s}
         fields: dict[str, object] = {
             "job": JOB,
             "role": names.Role.VERIFIER,
@@ -26,8 +29,7 @@ def make_config() -> Callable[..., roles.VerifierConfig]:
             "scratch_dir": "/nonexistent",
             "bind_host": "127.0.0.1",
             "port": 0,
-            "rewards": rewards,
-            "timeout_s": 10.0,
+            "rewards": [reward.model_copy(update=limits) for reward in rewards],
             "max_concurrent": 2,
         }
         return roles.VerifierConfig.model_validate({**fields, **changes})
@@ -37,9 +39,21 @@ def make_config() -> Callable[..., roles.VerifierConfig]:
 
 @pytest.fixture(scope="session")
 def make_item() -> Callable[..., types.VerifyItem]:
-    def build(completion: str, *, gold: object = "5", sample_id: str = "s", attempt: int = 0) -> types.VerifyItem:
+    def build(
+        completion: str,
+        *,
+        gold: object = "5",
+        sample_id: str = "s",
+        attempt: int = 0,
+        completion_ids: tuple[int, ...] = (),
+    ) -> types.VerifyItem:
         return types.VerifyItem(
-            sample_id=sample_id, attempt=attempt, prompt="", completion=completion, columns={"answer": gold}
+            sample_id=sample_id,
+            attempt=attempt,
+            prompt="",
+            completion=completion,
+            columns={"answer": gold, "id": "q"},
+            completion_ids=completion_ids,
         )
 
     return build

@@ -9,7 +9,7 @@ from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.sandbox import confine
 
 
-class Obedient:
+class Obedient(protocol.OneClock):
     """Does to its process what the completion orders; `right` is a right answer."""
 
     needs_worker = True

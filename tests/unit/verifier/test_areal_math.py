@@ -5,36 +5,11 @@ import pathlib
 import pytest
 
 from rljob_api import errors, names, roles
+from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import areal_math, catalog, protocol
 
 R = names.VerdictReason
-# Completion, gold, compat (None: the original's verdict depends on the release of its parser), strict.
-ROWS = [
-    (r"\boxed{0.5}", r"\boxed{\frac12}", 1, 1),
-    (r"\boxed{5000}", r"\boxed{50}", 1, 0),
-    (r"\boxed{100.001}", r"\boxed{100}", 1, 1),
-    (r"\boxed{1,000}", r"\boxed{1000}", 1, 1),
-    (r"\boxed{[1,2]}", r"\boxed{(1,2)}", 1, 0),
-    (r"\boxed{two}", r"\boxed{2}", 1, 1),
-    (r"\boxed{x^2+2x+1}", r"\boxed{(x+1)^2}", 1, 1),
-    (r"\boxed{3\frac12}", r"\boxed{7/2}", None, 1),
-    (r"\boxed{x+y=3}", r"\boxed{3=x+y}", 0, 1),
-    (r"\boxed{a+b}", r"\boxed{b+a}", None, 1),
-    ("The answer is 42.", r"\boxed{42}", 1, 1),
-    (r"first \boxed{41} then \boxed{42}", r"\boxed{42}", 1, 1),
-    (r"\boxed{a+b}", r"\boxed{c+b}", 1, 0),
-    (r"\boxed{m^2}", r"\boxed{s^2}", 1, 0),
-    (r"\boxed{__import__('pathlib').Path('owned').write_text('x')}", r"\boxed{5}", 0, 0),
-    (r"\boxed{100001}", r"\boxed{100000}", 1, 0),
-    (r"\boxed{(1,2]}", r"\boxed{[1,2)}", 1, 0),
-    (r"\boxed{\{1,2\}}", r"\boxed{(1,2)}", 1, 0),
-    (r"\boxed{5 cm}", r"\boxed{5}", 1, 1),
-    (r"\boxed{n=5}", r"\boxed{5}", 1, 1),
-    (r"\boxed{2,1}", r"\boxed{1,2}", 0, 0),
-    (r"\boxed{0.33333}", r"\boxed{1/3}", 1, 1),
-    (r"\boxed{3.14159}", r"\boxed{\pi}", 0, 0),
-    (r"\boxed{42}", "we get 7*6=42.", 1, 1),
-]
+ROWS = grader_rows.AREAL_MATH
 
 
 def make_grader(mode: str, **config: object) -> areal_math.ArealMathGrader:
@@ -146,6 +121,12 @@ def test_any_solution_counts_and_no_answer_is_told_apart(
     assert warm[mode].grade(answered(r"\boxed{}", r"\boxed{5}")).reason is R.NO_ANSWER
 
 
+def test_reason_over_several_solutions_is_the_gravest(warm: dict[str, areal_math.ArealMathGrader], mode: str) -> None:
+    hostile = r"\boxed{9^{9^{9^{9}}}+x}"
+    assert warm[mode].grade(answered(hostile, r"\boxed{5}", r"\boxed{x+1}")).reason is R.PARSE_ERROR
+    assert warm[mode].grade(answered(r"\boxed{6}", r"\boxed{5}", r"\boxed{x+1}")).reason is R.WRONG
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -175,6 +156,16 @@ def test_solutions_come_from_the_file_and_ids_are_cut_at_the_first_at(tmp_path: 
     assert grade.reason is R.OK
     with pytest.raises(errors.DataError, match="'8' is not in the file"):
         grader.check({"query_id": "8"})
+
+
+def test_graders_with_different_files_never_see_each_others_records(tmp_path: pathlib.Path) -> None:
+    graders = []
+    for name, solution in (("one", "5"), ("two", "6")):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text(f'{{"query_id": "7", "task": "math", "solutions": ["{solution}"]}}\n')
+        graders.append(make_grader("strict", solutionPath=str(path)))
+    answer = protocol.Answer(prompt="", completion=r"\boxed{5}", columns={"query_id": "7"})
+    assert [grade and grade.reason for grade in (grader.quick(answer) for grader in graders)] == [R.OK, R.WRONG]
 
 
 @pytest.mark.parametrize(

@@ -44,3 +44,17 @@ def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_co
     assert check.problems(make_config(unknown), [missing]) == [
         f"reward 'r' has type 'maths'; known: {', '.join(sorted(catalog.BUILT_IN))}"
     ]
+
+
+def test_golds_that_no_reader_takes_are_counted_by_source_and_reward(
+    make_config: MakeConfig, tmp_path: pathlib.Path
+) -> None:
+    golds = ["5", "x^2+1", "Evelyn", "9^{9^{9^9}}", ["7", "Mary said so"]]
+    data = source(tmp_path / "d.jsonl", [{"prompt": f"p{n}", "answer": answer} for n, answer in enumerate(golds)])
+    boxed = roles.GraderConfig(name="box", type="boxed")
+    exact = roles.GraderConfig(name="text", type="exact")
+    maths, box = check.warnings(make_config(MATH, boxed, exact), [data])
+    assert maths == "source 'train': 3 golds are nothing that reward 'maths' can read; they match as text only"
+    assert box.startswith("source 'train': 3 golds are nothing that reward 'box'")
+    readable = source(tmp_path / "e.jsonl", [{"prompt": "p", "answer": "5"}])
+    assert check.warnings(make_config(MATH, exact), [readable]) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import clock, metrics
-from rljob_workers.verifier import frames, grading, grading_worker, pool, service
+from rljob_workers.verifier import frames, grading, pool, replies, service
 from rljob_workers.verifier.graders import catalog, protocol
 from rljob_workers.verifier.sandbox import launcher
 
@@ -34,7 +34,7 @@ class Echo:
         if completion == "wait":
             await asyncio.Event().wait()
         grade = protocol.passed("5") if completion == "5" else protocol.failed(R.WRONG, extracted=completion)
-        return {**grading_worker.grade_to(grade), "retire": False}
+        return {**replies.grade_to(grade), "retire": False}
 
     def cpu_s(self) -> float:
         return 0.0
@@ -43,7 +43,7 @@ class Echo:
         return True
 
 
-class Slow:
+class Slow(protocol.OneClock):
     """A grader that leaves everything to the worker, but for `quick`."""
 
     needs_worker = True
@@ -82,10 +82,13 @@ async def with_bench(
     async def launch() -> launcher.Worker:
         return Echo(seen)
 
-    limits = pool.Limits(cpu_s=0.1, num_slots=3, num_spares=1, max_waiting=max_waiting)
-    workers = pool.Pool(limits=limits, launch=launch, metrics=counted, clock=clock.SystemClock())
+    size = pool.Size(num_slots=3, num_spares=1, max_waiting=max_waiting)
+    workers = pool.Pool(size=size, launch=launch, metrics=counted, clock=clock.SystemClock())
     await workers.start()
-    rewards = [roles.GraderConfig(name=f"r{n}", type="slow", weight=weight) for n, weight in enumerate(weights)]
+    limits = {"cpu_limit_s": 0.1, "wall_limit_s": 0.3}
+    rewards = [
+        roles.GraderConfig(name=f"r{n}", type="slow", weight=weight, **limits) for n, weight in enumerate(weights)
+    ]
     graded = grading.Grading(rewards=rewards, graders=[Slow() for _ in rewards], workers=workers, metrics=counted)
     try:
         await use(Bench(grading=graded, seen=seen, metrics=counted))
@@ -203,7 +206,10 @@ async def test_every_reward_grades_the_item_and_counts(make_item: MakeItem) -> N
         assert (verdict.reward, verdict.parts) == (0.75, {"r0": 1.0, "r1": 1.0})
         text = bench.metrics.exposition().decode()
         for reward in ("r0", "r1"):
-            labels = f'outcome="pass",reward="{reward}",rljob="job",rljob_namespace="tests"'
+            labels = (
+                f'mode="strict",outcome="pass",reason="ok",reward="{reward}",rljob="job",'
+                'rljob_namespace="tests",type="slow"'
+            )
             assert f"rljob_verify_total{{{labels}}} 1.0" in text
 
     await with_bench(use, weights=(0.5, 0.25))

@@ -5,30 +5,11 @@ import pytest
 from hypothesis import strategies as st
 
 from rljob_api import errors, names, roles
+from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import catalog, protocol
 
 R = names.VerdictReason
-GSM8K_STRICT: dict[str, object] = {"method": "strict"}
-GSM8K_FLEXIBLE: dict[str, object] = {"method": "flexible"}
-ROWS = [
-    ("gsm8k", GSM8K_STRICT, "#### 72", "#### 72", 1, 1),
-    ("gsm8k", GSM8K_STRICT, "#### $72", "#### 72", 0, 1),
-    ("gsm8k", GSM8K_STRICT, "#### 1,234", "#### 1234", 1, 1),
-    ("gsm8k", GSM8K_STRICT, "#### 5 #### 6", "#### 6", 1, 1),
-    ("gsm8k", GSM8K_FLEXIBLE, "The answer is 72.", "#### 72", 0, 1),
-    ("gsm8k", GSM8K_FLEXIBLE, "1,000", "#### 1000", 0, 1),
-    ("clevr_count_70k", {}, "[3]", "3", 1, 1),
-    ("clevr_count_70k", {}, "[ 3 ]", "3", 0, 1),
-    ("clevr_count_70k", {}, "3", "3", 0, 0),
-    # G1, G2 and the gold's forms (7.1, 7.2).
-    ("gsm8k", GSM8K_STRICT, "####72", "#### 72", 0, 1),
-    ("gsm8k", GSM8K_STRICT, "#### -$5 left", "#### -5", 0, 1),
-    ("gsm8k", GSM8K_STRICT, "#### 72.", "#### 72", 0, 1),
-    ("gsm8k", GSM8K_STRICT, "#### 72.0", "#### 72", 0, 1),
-    ("gsm8k", GSM8K_STRICT, "#### 71", "#### 72", 0, 0),
-    ("clevr_count_70k", {}, "[+3]", 3, 0, 1),
-    ("clevr_count_70k", {"answerFormat": "hashes"}, "#### 3", "#### 3", 1, 1),
-]
+ROWS = grader_rows.GSM8K
 
 
 def make_grader(type_: str, config: dict[str, object], mode: str) -> protocol.Grader:

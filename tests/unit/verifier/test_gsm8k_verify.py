@@ -3,16 +3,11 @@ r"""`gsm8k` with `method: math_verify`: every row of the graders reference, sect
 import pytest
 
 from rljob_api import names, roles
+from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import catalog, gsm8k_verify, protocol
 
 R = names.VerdictReason
-ROWS = [
-    ("The answer is 72", "6 x 12 = 72\n#### 72", 1),
-    (r"I get 71 but \boxed{72} is final, checked 70", "#### 72", 1),
-    ("The answer is 50%", "#### 0.5", 1),
-    ("The answer is 0.3333", "1/3", 0),
-    ("2.232", "2.23", 0),
-]
+ROWS = grader_rows.GSM8K_VERIFY
 
 
 @pytest.fixture(scope="module", params=["compat", "strict"])

@@ -36,7 +36,7 @@ async def graded(
     make_config: Callable[..., roles.VerifierConfig],
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> AsyncIterator[grading.Grading]:
-    config = make_config(roles.GraderConfig(name="r", type="math"), timeout_s=2.0)
+    config = make_config(roles.GraderConfig(name="r", type="math"), cpu_limit_s=2.0, wall_limit_s=60.0)
     async with running(config) as verifier:
         yield verifier.grading
 
@@ -48,7 +48,7 @@ def ordinary(count: int, label: str) -> list[types.VerifyItem]:
             sample_id=f"{label}-{n}",
             attempt=0,
             prompt="",
-            completion=rf"thus \boxed{{{n}{'+1-1' if n % 2 else ''}}}",
+            completion=rf"thus \boxed{{\sqrt{{{n * n}}}}}" if n % 2 else rf"thus \boxed{{{n}}}",
             columns={"answer": n if n % 3 else n + 1},
         )
         for n in range(count)
@@ -107,7 +107,9 @@ async def test_expression_that_passes_the_screen_and_is_hard_uses_up_its_own_lim
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> None:
     hard = r"\frac{(x+y+z)^{90}-(x+y)^{90}}{z+%d}"
-    config = make_config(roles.GraderConfig(name="r", type="math"), timeout_s=0.5, max_concurrent=1)
+    config = make_config(
+        roles.GraderConfig(name="r", type="math"), cpu_limit_s=0.5, wall_limit_s=60.0, max_concurrent=1
+    )
     async with running(config) as verifier:
         item = types.VerifyItem(
             sample_id="hard", attempt=0, prompt="", completion=rf"\boxed{{{hard % 2}}}", columns={"answer": hard % 1}

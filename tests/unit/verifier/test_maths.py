@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rljob_api import errors, names, roles
-from rljob_workers.verifier.graders import maths, protocol
+from rljob_workers.verifier.graders import maths, protocol, symbolic
 
 R = names.VerdictReason
 
@@ -32,6 +32,7 @@ def grader() -> maths.MathGrader:
     [
         ("5", "5"), ("5", 5), ("27", 27.0), (r"\frac12", "0.5"), (".25", "1/4"), (r"50\%", "0.5"), ("x=5", "5"),
         (r"5\text{ cm}", "5"), (r"\text{Yes}", "yes"), ("1,234", "1234"), ("3 1/2", "3.5"), ("3.0", "3"),
+        ("x^2+2x+1", "(x+1)^2"), ("10^3", "1000"), ("0.1+0.2", "0.3"), (r"\frac{x-1}{2}", "0.5x-0.5"), ("2xy", "yx*2"),
         ("b", ["a", "b"]), ("72", "6 x 12 = 72\n#### 72"), (r"\boxed{5}", r"so \boxed{5}"),
     ],
 )  # fmt: skip
@@ -44,8 +45,8 @@ def test_equal_answers_are_found_without_a_worker(boxed: str, gold: object) -> N
 @pytest.mark.parametrize(
     ("boxed", "gold"),
     [
-        ("x^2+2x+1", "(x+1)^2"), (r"2\sqrt{2}", r"\sqrt{8}"), ("10^3", "1000"), (r"\{2,1\}", r"\{1,2\}"),
-        ("0.333333", "1/3"), ("0.1+0.2", "0.3"), ("5!", "120"), (r"\binom{5}{2}", "10"), ("3>x", "x<3"),
+        (r"2\sqrt{2}", r"\sqrt{8}"), (r"\{2,1\}", r"\{1,2\}"),
+        ("0.333333", "1/3"), ("5!", "120"), (r"\binom{5}{2}", "10"), ("3>x", "x<3"),
         ("2 r \\pi", r"2\pi r"), (r"\frac{x}{x}", "1"),
     ],
 )  # fmt: skip
@@ -152,3 +153,20 @@ def test_math_verify_is_the_version_whose_evaluator_was_read() -> None:
     import importlib.metadata
 
     assert importlib.metadata.version("math-verify") == "0.8.0"
+
+
+FORMULAS = [
+    ("x^2+4x+4", "(x+2)^2"), ("x^2+4x+3", "(x+2)^2"), ("2n+1", "2k+1"), ("3x-5", "3x-5"), ("A", "B"), ("A", "A"),
+    ("x", "-x"), (r"\frac{x}{2}", r"\frac{1}{2}x"), ("2(x+y)", "2x+2y"), ("x^3-1", "(x-1)(x^2+x+1)"), ("n(n+1)", "n^2"),
+    ("a+b", "b+a"), ("2ab", "a^2+b^2"), ("7", "x"), ("x^2", "x^4"), ("10^6", "1000000"), ("2^{10}", "1024"),
+    ("100x", "100x+1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ours", "theirs"), FORMULAS)
+def test_what_is_decided_as_a_polynomial_is_what_math_verify_says(
+    grader: maths.MathGrader, ours: str, theirs: str
+) -> None:
+    decided = grader.quick(answered(rf"\boxed{{{ours}}}", theirs))
+    assert decided is not None, "no worker is asked"
+    assert decided.score == float(symbolic.MathVerify().compare([theirs], ours) is True)

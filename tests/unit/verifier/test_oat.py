@@ -5,35 +5,11 @@ import pathlib
 import pytest
 
 from rljob_api import errors, names, roles
+from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import catalog, hazards, oat, protocol, repetition
 
 R = names.VerdictReason
-# Type, completion, gold, then compat fast / math_verify, strict fast / math_verify.
-ROWS = [
-    ("boxed", r"\boxed{\frac12}", "0.5", 1, 1, 1, 1),
-    ("boxed", r"\boxed{.25}", "1/4", 1, 1, 1, 1),
-    ("boxed", r"\boxed{27}", 27.0, 1, 1, 1, 1),
-    ("boxed", r"\boxed{50\%}", "0.5", 0, 1, 0, 1),
-    ("boxed", r"\boxed{[1,2)}", "(1,2)", 0, 0, 0, 0),
-    ("boxed", r"\boxed{x=5}", "5", 1, 1, 1, 1),
-    ("boxed", r"\boxed{5\text{ cm}}", "5", 1, 1, 1, 1),
-    ("boxed", r"\boxed{\text{Yes}}", "yes", 1, 1, 1, 1),
-    ("boxed", r"\boxed{x^2+2x+1}", "(x+1)^2", 1, 1, 1, 1),
-    ("boxed", r"\boxed{10^3}", "1000", 0, 1, 0, 1),
-    ("boxed", r"\boxed{3.0000000001}", "3", 1, 1, 1, 1),
-    ("boxed", r"\boxed{0.3333}", "1/3", 0, 0, 0, 0),
-    ("boxed", r"\boxed{x\in[1,2]}", "[1,2]", 0, 1, 0, 1),
-    ("boxed", r"\boxed{}", "5", 0, 0, 0, 0),
-    ("boxed", r"\boxed{five}", "5", 0, 0, 0, 0),
-    ("answer_tag", "think</think> <answer>42</answer>", "42", 1, 1, 1, 1),
-    ("answer_tag", "think</think>\n<answer>42</answer>", "42", 0, 0, 0, 0),
-    ("answer_tag", "think</think> <answer>The answer is 42</answer>", "42", 0, 1, 0, 1),
-    ("boxed", r"\boxed{a+b}", "c+b", 1, 1, 0, 0),
-    ("boxed", r"\boxed{x+c}", "x+s", 1, 1, 0, 0),
-    ("boxed", r"\boxed{(a,1)}", "(c,1)", 1, 1, 0, 0),
-    ("boxed", r"\boxed{(((((9!)!)!)!)!)}", "5", 0, 0, 0, 0),
-    ("boxed", r"\boxed{__import__('os').system('touch owned')}", "5", 0, 0, 0, 0),
-]
+ROWS = grader_rows.OAT
 
 
 def make_grader(type_: str, mode: str, **config: object) -> oat.OatGrader:
@@ -99,6 +75,21 @@ def test_empty_box_is_formatted_in_compat_and_no_answer_in_strict(mode: str, rea
     grade = make_grader("boxed", mode).quick(answered(r"\boxed{}", "5"))
     assert grade is not None
     assert (grade.reason, grade.formatted) == (reason, formatted)
+
+
+@pytest.mark.parametrize("mode", ["compat", "strict"])
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        (r"5 \text{ or } 6", "5,6"), (r"1\text{ and }-2", "1,-2"), (r"\mathrm{A}", "A"), ("1,000", "1000"),
+        (r"30^\circ", "30"), ("3 1/2", "7/2"), (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}"),
+        (r"\pi/2", r"\frac{\pi}{2}"),
+    ],
+)  # fmt: skip
+def test_plain_text_of_latex_is_what_is_compared(
+    warm: dict[tuple[str, str, str], oat.OatGrader], answer: str, gold: str, mode: str
+) -> None:
+    assert warm["boxed", mode, "fast"].grade(answered(rf"\boxed{{{answer}}}", gold)).score == 1.0
 
 
 def test_loose_rule_needs_only_the_answer_tags() -> None:

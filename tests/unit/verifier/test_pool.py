@@ -1,6 +1,7 @@
 """The supervisor's decisions, with scripted workers instead of processes."""
 
 import asyncio
+import re
 import signal
 from collections.abc import AsyncIterator, Callable
 
@@ -8,12 +9,12 @@ import pytest
 
 from rljob_api import errors, names
 from rljob_workers.runtime import clock, metrics
-from rljob_workers.verifier import frames, grading_worker, pool
+from rljob_workers.verifier import frames, pool, replies
 from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.sandbox import launcher
 
 R = names.VerdictReason
-RIGHT = {**grading_worker.grade_to(protocol.passed("5")), "retire": False}
+RIGHT = {**replies.grade_to(protocol.passed("5")), "retire": False}
 
 
 class ScriptedWorker:
@@ -69,8 +70,8 @@ class Nursery:
         return ScriptedWorker(f"w{self._count}", self.events)
 
 
-def order(text: str) -> bytes:
-    return frames.encode({"order": text}, max_bytes=1 << 20)
+def order(text: str, *, cpu_s: float = 0.1) -> pool.Request:
+    return pool.Request(frame=frames.encode({"order": text}, max_bytes=1 << 20), cpu_s=cpu_s, wall_s=3 * cpu_s)
 
 
 @pytest.fixture
@@ -85,9 +86,9 @@ Started = Callable[..., "asyncio.Future[pool.Pool]"]
 async def start(nursery: Nursery, verifier_metrics: metrics.Metrics) -> AsyncIterator[Callable[..., object]]:
     pools: list[pool.Pool] = []
 
-    async def started(*, num_slots: int = 1, max_waiting: int = 100, cpu_s: float = 0.1) -> pool.Pool:
-        limits = pool.Limits(cpu_s=cpu_s, num_slots=num_slots, num_spares=1, max_waiting=max_waiting)
-        made = pool.Pool(limits=limits, launch=nursery.launch, metrics=verifier_metrics, clock=clock.SystemClock())
+    async def started(*, num_slots: int = 1, max_waiting: int = 100) -> pool.Pool:
+        size = pool.Size(num_slots=num_slots, num_spares=1, max_waiting=max_waiting)
+        made = pool.Pool(size=size, launch=nursery.launch, metrics=verifier_metrics, clock=clock.SystemClock())
         pools.append(made)
         await made.start()
         return made
@@ -160,8 +161,8 @@ async def test_worker_that_asks_to_retire_is_replaced_and_its_grade_kept(start: 
 
 
 async def test_slow_answer_delays_nobody_while_a_slot_is_free(start: Started) -> None:
-    workers = await start(num_slots=2, cpu_s=5.0)
-    slow = workers.submit(order("hang"))
+    workers = await start(num_slots=2)
+    slow = workers.submit(order("hang", cpu_s=5.0))
     quick = [workers.submit(order("right")) for _ in range(20)]
     assert {grade.reason for grade in await asyncio.wait_for(asyncio.gather(*quick), 2)} == {R.OK}
     assert not slow.done()
@@ -178,8 +179,8 @@ async def test_clock_of_an_answer_does_not_run_while_it_waits(start: Started) ->
 
 
 async def test_pool_admits_up_to_the_bound(start: Started) -> None:
-    workers = await start(max_waiting=3, cpu_s=5.0)
-    blocker = workers.submit(order("hang"))
+    workers = await start(max_waiting=3)
+    blocker = workers.submit(order("hang", cpu_s=5.0))
     while workers.num_waiting:
         await asyncio.sleep(0)
     assert workers.admits(3)
@@ -191,8 +192,8 @@ async def test_pool_admits_up_to_the_bound(start: Started) -> None:
 
 
 async def test_close_answers_what_is_left_with_infra_failure(start: Started) -> None:
-    workers = await start(cpu_s=5.0)
-    left = [workers.submit(order("hang")), workers.submit(order("right"))]
+    workers = await start()
+    left = [workers.submit(order("hang", cpu_s=5.0)), workers.submit(order("right"))]
     await asyncio.sleep(0)
     await workers.close()
     assert [(await each).reason for each in left] == [R.INFRA_FAILURE] * 2
@@ -219,8 +220,21 @@ async def test_start_that_fails_leaves_nothing_behind(nursery: Nursery, verifier
             raise errors.SandboxError("no memory")
         return await nursery.launch()
 
-    limits = pool.Limits(cpu_s=1, num_slots=2, num_spares=1, max_waiting=1)
-    workers = pool.Pool(limits=limits, launch=second_fails, metrics=verifier_metrics, clock=clock.SystemClock())
+    size = pool.Size(num_slots=2, num_spares=1, max_waiting=1)
+    workers = pool.Pool(size=size, launch=second_fails, metrics=verifier_metrics, clock=clock.SystemClock())
     with pytest.raises(errors.SandboxError, match="no memory"):
         await workers.start()
     assert nursery.events == ["w1 started", "w1 ended"]
+
+
+async def test_starts_and_ends_of_workers_are_counted_by_why(start: Started, verifier_metrics: metrics.Metrics) -> None:
+    workers = await start()
+    for what in ("spin", "retire", "die", "right"):
+        await workers.submit(order(what))
+    text = verifier_metrics.exposition().decode()
+    labels = 'rljob="job",rljob_namespace="tests"'
+    for reason, count in (("killed", 1), ("retired", 1), ("lost", 2)):
+        assert f'rljob_verifier_workers_ended_total{{reason="{reason}",{labels}}} {count}.0' in text
+    started = re.search(r"rljob_verifier_workers_started_total\{.*\} (\d+)\.0", text)
+    assert started is not None
+    assert int(started[1]) >= 5

@@ -6,6 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+import rljob_api
 from rljob_api import names, roles, types
 from rljob_workers.verifier import pool, rubric
 from rljob_workers.verifier.graders import protocol
@@ -55,3 +56,4 @@ def test_reason_is_the_gravest_and_ok_needs_all() -> None:
 def test_truncation_and_attempt_are_copied_and_the_grader_is_named() -> None:
     verdict = rubric.combine([reward("a"), reward("b")], [protocol.passed("5"), protocol.passed("5")], ITEM)
     assert (verdict.truncated, verdict.attempt, verdict.grader) == (True, 3, "exact/strict+exact/strict")
+    assert verdict.grader_version == rljob_api.__version__

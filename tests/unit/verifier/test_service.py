@@ -106,12 +106,12 @@ async def test_full_queue_is_resource_exhausted_and_worth_another_try(
     config = make_config(MATH, max_waiting=3, max_concurrent=1)
     async with running(config) as verifier, client_of(verifier) as connected:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await connected.verify([make_item(r"\boxed{4+1}", sample_id=str(n)) for n in range(5)])
+            await connected.verify([make_item(r"\boxed{\sqrt{25}}", sample_id=str(n)) for n in range(5)])
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         error = channel.translate(caught.value, "verifier")
         assert isinstance(error, errors.UnavailableError)
         assert error.retry is errors.Retry.LATER
-        (verdict,) = await connected.verify([make_item(r"\boxed{4+1}")])
+        (verdict,) = await connected.verify([make_item(r"\boxed{\sqrt{25}}")])
         assert verdict.reward == 2.0
 
 
@@ -131,7 +131,9 @@ async def test_many_callers_at_once_get_their_own_verdicts(
 ) -> None:
     async with running(make_config(MATH)) as verifier, client_of(verifier) as connected:
         calls = [
-            connected.verify([make_item(rf"\boxed{{{n}+1-1}}", gold=n, sample_id=f"c{n}-{m}") for m in range(4)])
+            connected.verify(
+                [make_item(rf"\boxed{{\sqrt{{{n * n}}}}}", gold=n, sample_id=f"c{n}-{m}") for m in range(4)]
+            )
             for n in range(32)
         ]
         assert all(verdict.reward == 2.0 for verdicts in await asyncio.gather(*calls) for verdict in verdicts)
@@ -168,7 +170,10 @@ async def test_program_serves_until_it_is_told_to_stop(
         await client.close()
         url = f"http://127.0.0.1:{free_port}"
         assert urllib.request.urlopen(f"{url}/readyz").read() == b"ok\n"
-        assert b'rljob_verify_total{outcome="pass",reward="text"' in urllib.request.urlopen(f"{url}/metrics").read()
+        assert (
+            b'rljob_verify_total{mode="strict",outcome="pass",reason="ok",reward="text"'
+            in urllib.request.urlopen(f"{url}/metrics").read()
+        )
         assert urllib.request.urlopen(urllib.request.Request(f"{url}/stop", method="POST")).status == 202
         assert process.wait(20) == names.ExitCode.OK
 

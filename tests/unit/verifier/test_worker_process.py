@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import pathlib
 import select
@@ -28,13 +29,16 @@ REWARD = roles.GraderConfig(name="r", type="obedient")
 async def grade(
     obedient: str, make_config: Callable[..., roles.VerifierConfig], verifier_metrics: metrics.Metrics
 ) -> AsyncIterator[Callable[[str], "asyncio.Future[protocol.Grade]"]]:
-    config = make_config(REWARD, timeout_s=0.5, memory_bytes=256 << 20)
+    config = make_config(REWARD, cpu_limit_s=0.5, wall_limit_s=60.0, memory_bytes=256 << 20)
+    (grader,) = service.make_graders(config, [obedient])
     workers = service.make_pool(config, num_slots=1, metrics=verifier_metrics, extra=[obedient])
     await workers.start()
 
     def submit(order: str) -> "asyncio.Future[protocol.Grade]":
         item = types.VerifyItem(sample_id="s", attempt=0, prompt="", completion=order, columns={})
-        return workers.submit(grading.request_of(item, 0))
+        request = grading.request_of(item, 0, config.rewards[0], grader)
+        # Only what sleeps is to meet the wall cap, however busy this machine is.
+        return workers.submit(dataclasses.replace(request, wall_s=1.0) if order == "sleep" else request)
 
     yield submit
     await workers.close()
@@ -106,7 +110,7 @@ async def test_folders_that_libraries_put_on_our_path_do_not_reach_a_worker(
     monkeypatch.setattr(sys, "path", [*sys.path, str(vendored)])
     paths = sysconfig.get_paths()
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {**paths, "elsewhere": str(tmp_path)})
-    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20, cpu_limit_s=1)
+    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20)
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=["--grader", obedient], hello=hello.payload())
     await worker.teardown()
 
@@ -124,7 +128,7 @@ async def test_worker_inherits_no_descriptor_but_its_socket(grade: Grade) -> Non
 
 
 async def test_whole_group_is_gone_after_teardown(obedient: str) -> None:
-    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20, cpu_limit_s=1)
+    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20)
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=["--grader", obedient], hello=hello.payload())
     assert os.getpgid(worker.pid) == worker.pid
     assert os.getsid(worker.pid) == worker.pid
@@ -134,7 +138,7 @@ async def test_whole_group_is_gone_after_teardown(obedient: str) -> None:
 
 
 async def test_worker_that_cannot_build_its_graders_says_why() -> None:
-    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=1 << 20, cpu_limit_s=1)
+    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=1 << 20)
     with pytest.raises(errors.SandboxError, match=f"type 'obedient'; known: {', '.join(sorted(catalog.BUILT_IN))}"):
         await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
 
@@ -147,7 +151,7 @@ from rljob_workers.verifier.sandbox import launcher
 
 async def main():
     reward = roles.GraderConfig(name="r", type="exact")
-    hello = grading_worker.Hello(rewards=(reward,), memory_bytes=1 << 28, cpu_limit_s=1)
+    hello = grading_worker.Hello(rewards=(reward,), memory_bytes=1 << 28)
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
     print(worker.pid, flush=True)
     await asyncio.Event().wait()

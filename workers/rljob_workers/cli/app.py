@@ -68,6 +68,47 @@ def run(
     _exit_with(lambda: command.run(manifest, run_dir=run_dir, skip_check=skip_check, changes=made))
 
 
+@app.command("eval")
+def evaluate(
+    manifest: ManifestArgument,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            help="Folder in Hugging Face layout (such as RUN/export), hub id or builtin name.",
+            show_default="spec.model.name",
+        ),
+    ] = "",
+    suites: Annotated[
+        list[str] | None, typer.Option("--suite", metavar="NAME", help="Only this suite; may be repeated.")
+    ] = None,
+    step: Annotated[int, typer.Option("--step", min=0, help="The step that the results are filed under.")] = 0,
+    run_dir: Annotated[
+        pathlib.Path | None,
+        typer.Option("--run-dir", help="The evaluation's directory.", show_default="runs/<job name>-eval/<time>"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
+    skip_check: Annotated[bool, typer.Option("--skip-check", help="Do not check data and model first.")] = False,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="path=value", help="Replace a field of the manifest.")
+    ] = None,
+) -> None:
+    """Evaluate a model on the suites of a manifest (spec.evaluation), without training.
+
+    Prints accuracy, score and lengths by suite and their average, and writes every response. Exit code 0: all suites
+    have a result; 1: some items could not be graded, or a process failed; 2: bad input, nothing was started.
+    """
+    from rljob_workers.cli import evaluate as command
+    from rljob_workers.local import evaluate as evaluation
+
+    options = evaluation.Options(suites=tuple(suites or ()), step=step, as_json=json)
+    _exit_with(
+        lambda: command.evaluate(
+            manifest, model=model, options=options, run_dir=run_dir, skip_check=skip_check, changes=changes or ()
+        )
+    )
+
+
 @app.command()
 def plan(
     manifest: ManifestArgument,

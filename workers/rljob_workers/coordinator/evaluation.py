@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from rljob_api import codec, roles, types
-from rljob_workers.coordinator import tasks
+from rljob_workers.coordinator import intake, tasks
 from rljob_workers.coordinator.transitions import evaluations
 from rljob_workers.data import records
 
@@ -54,26 +54,86 @@ def suite_result(items: Sequence[evaluations.Item], *, elapsed_s: float) -> dict
     """Return a suite's metrics: accuracy, score, avg_at_k, pass_at_k, n, samples, truncated, response_tokens,
     formatted.
     """
-    groups = [codec.decode_group(item.payload).trajectories for item in items if item.payload is not None]
+    groups = [_answers(codec.decode_group(item.payload)) for item in items if item.payload is not None]
     missing = len(items) - len(groups)
     if missing or not groups:
         return {"accuracy": None, "n": len(groups), "missing": missing, "elapsed_s": elapsed_s}
-    rows = [row for group in groups for row in group]
-    accuracy = statistics.fmean(row.raw_reward == 1.0 for row in rows)
+    answers = [answer for group in groups for answer in group]
+    accuracy = statistics.fmean(answer.score == 1.0 for answer in answers)
     return {
         "accuracy": accuracy,
-        "score": statistics.fmean(row.raw_reward for row in rows),
+        "score": statistics.fmean(answer.score for answer in answers),
         "avg_at_k": accuracy,
-        "pass_at_k": statistics.fmean(any(row.raw_reward == 1.0 for row in group) for group in groups),
-        "rm_win_rate": statistics.fmean(row.raw_reward > 0.5 for row in rows),
+        "pass_at_k": statistics.fmean(any(answer.score == 1.0 for answer in group) for group in groups),
+        "rm_win_rate": statistics.fmean(answer.score > 0.5 for answer in answers),
         "n": len(groups),
-        "samples": len(rows),
+        "samples": len(answers),
         "missing": 0,
-        "truncated": statistics.fmean(row.truncated for row in rows),
-        "formatted": statistics.fmean(row.verdict.formatted for row in rows),
-        "response_tokens": statistics.fmean(row.num_sampled for row in rows),
+        "truncated": statistics.fmean(answer.truncated for answer in answers),
+        "formatted": statistics.fmean(answer.formatted for answer in answers),
+        "response_tokens": statistics.fmean(answer.num_tokens for answer in answers),
         "elapsed_s": elapsed_s,
     }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """One sample of a prompt: the raw reward that decides, and what all its rows generated together."""
+
+    score: float
+    formatted: bool
+    truncated: bool
+    num_tokens: int
+
+
+def _answers(group: types.PromptGroup) -> list[_Answer]:
+    return [_answer(rows) for _, rows in sorted(intake.members_of(group.trajectories).items())]
+
+
+def _answer(rows: Sequence[types.Trajectory]) -> _Answer:
+    # With a row per turn the first right one decides, else the last.
+    deciding = next((row for row in rows if row.raw_reward), rows[-1])
+    return _Answer(
+        score=deciding.raw_reward,
+        formatted=deciding.verdict.formatted,
+        truncated=rows[-1].truncated,
+        num_tokens=sum(row.num_sampled for row in rows),
+    )
+
+
+_NAMED = {
+    "accuracy": "accuracy",
+    "score": "score",
+    "rm_win_rate": "rm_win_rate",
+    "eval_count": "n",
+    "elapse": "elapsed_s",
+    "response_tok_len": "response_tokens",
+    "formatted": "formatted",
+    "truncated": "truncated",
+}
+
+
+def metrics(results: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
+    """Return the metrics of an evaluation under their published names, eval/{suite}/... and eval/average/...
+
+    A suite without results has none. avg@k and pass@k stand there only where a prompt has more than one sample.
+    Source of the names: Oat's evaluation; workflow reference 11.
+    """
+    named: dict[str, float] = {}
+    for suite, result in results.items():
+        if result.get("accuracy") is None:
+            continue
+        named |= {f"eval/{suite}/{name}": float(str(result[key])) for name, key in _NAMED.items()}
+        k = int(str(result["samples"])) // int(str(result["n"]))
+        if k > 1:
+            named |= {
+                f"eval/{suite}/avg@{k}": float(str(result["avg_at_k"])),
+                f"eval/{suite}/pass@{k}": float(str(result["pass_at_k"])),
+            }
+    means = average(results)
+    if means:
+        means["response_tok_len"] = means.pop("response_tokens")
+    return named | {f"eval/average/{name}": value for name, value in means.items()}
 
 
 def average(results: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
@@ -88,7 +148,7 @@ def responses(
 ) -> list[dict[str, object]]:
     """Return the records of eval_results/{step}_{suite}.json, one per sample.
 
-    The coordinator holds no tokenizer: outputs are token ids, and `extracted` is what the grader took as the answer.
+    Texts are as sent and as sampled, special tokens kept; `extracted` is what the grader took as the answer.
     """
     lines: list[dict[str, object]] = []
     for item in items:
@@ -105,8 +165,8 @@ def _response(
     return {
         "id": record.prompt_id,
         column: record.columns["prompt"],
-        f"format_{column}_tokens": list(row.tokens[: row.prompt_len]),
-        "output_tokens": list(row.tokens[row.prompt_len :]),
+        f"format_{column}": row.prompt_text,
+        "output": row.output_text,
         "extracted": row.verdict.extracted,
         "scores": row.raw_reward,
         "reference": record.columns.get("answer"),

@@ -4,6 +4,7 @@ transaction.
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names, roles, types
@@ -46,16 +47,22 @@ class Facts:
     pinned_version: int | None = None
 
 
-def problem(group: types.PromptGroup, facts: Facts) -> str:
+def problem(group: types.PromptGroup, facts: Facts, *, turn_rewards: bool = True) -> str:
     """Return what is wrong with a group's form, empty if nothing: members must be complete and versions known."""
-    members = sorted(
-        [row.sample_index for row in group.trajectories] + [failure.sample_index for failure in group.failures]
-    )
+    members = sorted([*members_of(group.trajectories), *(failure.sample_index for failure in group.failures)])
     if members != list(range(facts.group_size)):
         return f"members {members} are not 0..{facts.group_size - 1}, each once"
+    for index, rows in members_of(group.trajectories).items():
+        if not _rows_of_unlike_turns(rows):
+            return f"member {index} has {len(rows)} rows that do not follow one another turn by turn"
     for row in group.trajectories:
         if row.verdict.reward is None:
             return f"member {row.sample_index} has a verdict without a reward but is no failure"
+        if row.turn_rewards and not turn_rewards and facts.kind is names.GroupKind.TRAIN:
+            return (
+                f"member {row.sample_index} has {len(row.turn_rewards)} turn rewards, but spec.algorithm normalises one"
+                " reward per row: use advantageEstimator reinforcepp or ppo without normalizeReward"
+            )
         versions = sampling_versions(row)
         unknown = versions - facts.version_steps.keys()
         if unknown:
@@ -64,6 +71,19 @@ def problem(group: types.PromptGroup, facts: Facts) -> str:
         if facts.pinned_version is not None and foreign:
             return f"member {row.sample_index} has tokens of versions {sorted(foreign)}, not {facts.pinned_version}"
     return ""
+
+
+def members_of(rows: Sequence[types.Trajectory]) -> dict[int, list[types.Trajectory]]:
+    """Return the rows of each member, in the order in which they came: one, or one per turn."""
+    found: dict[int, list[types.Trajectory]] = {}
+    for row in rows:
+        found.setdefault(row.sample_index, []).append(row)
+    return found
+
+
+def _rows_of_unlike_turns(rows: Sequence[types.Trajectory]) -> bool:
+    turns = [turn for row in rows for turn in dict.fromkeys(row.turn_ids) if turn != types.NO_TURN]
+    return all(before < after for before, after in itertools.pairwise(turns))
 
 
 def sampling_versions(row: types.Trajectory) -> set[int]:
@@ -81,10 +101,10 @@ def judge(
     group: types.PromptGroup, facts: Facts, *, bounds: limits.Limits, filter_config: roles.FilterConfig
 ) -> Judgement:
     """Return what becomes of the group. An infrastructure failure is masked and retried, never scored."""
-    wrong = problem(group, facts)
+    wrong = problem(group, facts, turn_rewards=bounds.turn_rewards)
     if wrong:
         return _failed(facts, bounds, infra=False, outcome=names.TrajectoryOutcome.INVALID, detail=wrong)
-    good, infra = len(group.trajectories), any(failure.infra for failure in group.failures)
+    good, infra = len(members_of(group.trajectories)), any(failure.infra for failure in group.failures)
     evaluation = facts.kind is names.GroupKind.EVALUATION
     needed = facts.group_size if evaluation else min(facts.group_size, staleness.smallest_group(bounds))
     if good < needed:

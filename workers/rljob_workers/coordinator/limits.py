@@ -15,6 +15,7 @@ class Limits:
     max_inflight_groups: int
     max_steps: int
     on_stale_wait: bool = False
+    turn_rewards: bool = False
     lease_s: float = 60.0
     max_infra_attempts: int = 5
     max_data_attempts: int = 2
@@ -32,6 +33,7 @@ def of(config: roles.CoordinatorConfig) -> Limits:
         max_inflight_groups=config.staleness.max_inflight_groups,
         max_steps=config.max_steps,
         on_stale_wait=config.staleness.on_stale == "wait",
+        turn_rewards=config.algorithm.trainer_returns and _unnormalized(config.algorithm.normalize_reward),
         lease_s=config.lease_s,
         max_infra_attempts=config.failure.max_infra_attempts_per_prompt,
         max_data_attempts=config.failure.max_data_attempts_per_prompt,
@@ -39,3 +41,7 @@ def of(config: roles.CoordinatorConfig) -> Limits:
         min_step_fraction=config.failure.min_step_batch_fraction,
         max_eval_inflight=config.evaluation.max_inflight,
     )
+
+
+def _unnormalized(config: roles.NormalizeConfig) -> bool:
+    return config.mean == config.std == "none"

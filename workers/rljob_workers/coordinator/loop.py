@@ -136,7 +136,9 @@ class Housekeeper:
         items = await self._core.ledger.run(lambda ledger: ledger.evaluation_items(running.step))
         results = await asyncio.to_thread(self._score, running, items, now)
         await self._core.ledger.run(
-            lambda ledger: ledger.finish_evaluation(step=running.step, results=results, now=now)
+            lambda ledger: ledger.finish_evaluation(
+                step=running.step, results=results, metrics=evaluation.metrics(results), now=now
+            )
         )
 
     def _score(
@@ -151,6 +153,13 @@ class Housekeeper:
             results[name] = evaluation.suite_result(chosen, elapsed_s=now - running.started_at)
             lines = evaluation.responses(suite, chosen, version=running.version, generator=self._core.config.job.name)
             _write_json(folder / f"{running.step}_{name}.json", lines)
+        found = {
+            "step": running.step,
+            "version": running.version,
+            "metrics": evaluation.metrics(results),
+            "missing": {name: result["missing"] for name, result in results.items() if result["missing"]},
+        }
+        _write_json(folder / f"{running.step}.json", found)
         return results
 
 

@@ -3,7 +3,7 @@ added counts.
 """
 
 from rljob_api import names, types
-from rljob_workers.coordinator import pods, status
+from rljob_workers.coordinator import pods, pressure, status
 from rljob_workers.runtime import metrics as metrics_module
 
 _OUTCOMES = frozenset({"accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate"})
@@ -38,18 +38,22 @@ class Metering:
             gauge("rljob_policy_version").set(version, state=state)
         self._shares(view, now)
         for result in view.results:
-            gauge("rljob_eval_score").set(result.accuracy, suite=result.suite, metric="accuracy")
+            for metric, value in (("accuracy", result.accuracy), ("score", result.score)):
+                gauge("rljob_eval_score").set(value, suite=result.suite, metric=metric)
 
     def _shares(self, view: status.View, now: types.RunStatus) -> None:
         gauge = self._metrics.gauge
+        rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and len(pod.samples) > 1]
+        blocked = pods.wait_share(rollouts)
+        if rollouts:
+            gauge("rljob_wait_share_ratio").set(blocked, waiter=names.Role.ROLLOUT)
+        ratio = pressure.STEADY
         if len(view.facts.steps) > 1:
             gauge("rljob_wait_share_ratio").set(now.trainer_wait_share, waiter=names.Role.TRAINER)
-            # Trainers starve: more rollout is needed; rollouts wait for the bound: less is.
-            waiting = 1.0 + now.trainer_wait_share - now.rollout_wait_share
-            gauge("rljob_rollout_pressure_ratio").set(max(0.0, waiting))
-        rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and len(pod.samples) > 1]
-        if rollouts:
-            gauge("rljob_wait_share_ratio").set(pods.wait_share(rollouts), waiter=names.Role.ROLLOUT)
+            if pressure.is_settled(now.phase, rollouts):
+                target = view.config.trainer_wait_target
+                ratio = pressure.pressure(blocked=blocked, waiting=now.trainer_wait_share, target=target)
+        gauge("rljob_rollout_pressure_ratio").set(ratio)
 
     def settings(self, *, stall_timeout_s: float, max_off_policy_steps: int, checkpoint_every_steps: int) -> None:
         """Set the job values that alerts compare with."""

@@ -122,6 +122,7 @@ class _Layout:
         self.targets, self.predictors = array.array("i"), array.array("i")
         self.logprobs, self.advantages = array.array("f"), array.array("f")
         self.version_steps, self.row_index = array.array("i"), array.array("i")
+        self.rewards, self.turn_ids = array.array("f"), array.array("i")
         self.segments: list[types.Segment] = []
         self.rows: list[types.RowHeader] = []
 
@@ -145,6 +146,8 @@ class _Layout:
         self.logprobs.extend(row.logprobs[index] for index in sampled)
         self.advantages.frombytes(row.advantages.tobytes())
         self.version_steps.frombytes(row.version_steps.tobytes())
+        self.rewards.frombytes(row.rewards.tobytes())
+        self.turn_ids.frombytes(row.turn_ids.tobytes())
         self.row_index.extend([len(self.rows)] * len(sampled))
         self.rows.append(_row_header(row))
 
@@ -159,6 +162,7 @@ def _row_header(row: types.TrainSample) -> types.RowHeader:
         shaped_reward=row.shaped_reward,
         truncated=row.truncated,
         masked=row.masked,
+        group=row.group,
     )
 
 
@@ -184,6 +188,8 @@ def lay_out(blocks: Sequence[Block], *, update: int) -> types.MicroBatch:
         version_steps=memoryview(layout.version_steps),
         row_index=memoryview(layout.row_index),
         rows=tuple(layout.rows),
+        rewards=memoryview(layout.rewards),
+        turn_ids=memoryview(layout.turn_ids),
     )
 
 

@@ -98,7 +98,7 @@ async def _run(
 ) -> None:
     publisher, trainer = publishing.Publishing(parts), training.Training(parts)
     housekeeper = loop.Housekeeper(parts, publisher, state.history)
-    control = channel.aio_server()
+    control = channel.aio_server(parts.config)
     server.add_services(
         control,
         work=dispatch.Dispatch(parts),

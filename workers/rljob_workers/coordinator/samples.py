@@ -5,11 +5,12 @@ Rows stand in (lease order, sample index) order, never in order of arrival.
 
 import collections
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
 from rljob_api import codec, roles, types
-from rljob_workers.coordinator import advantage, intake, shaping
+from rljob_workers.coordinator import actor, advantage, intake, shaping
 from rljob_workers.coordinator.transitions import batches
 
 
@@ -25,9 +26,13 @@ class Assembled:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
+    """A row of the step. shaped: its reward, or the sum of its turns'; turns: shaped rewards by turn id, if any."""
+
     candidate: batches.Candidate
     row: types.Trajectory
+    group: int
     shaped: float
+    turns: tuple[float, ...]
     version_steps: types.Ints
 
 
@@ -35,40 +40,62 @@ def assemble(choice: batches.Choice, config: roles.AlgorithmConfig) -> Assembled
     """Return rows and summary of a chosen batch, whose candidates must be set. Batch index V is `choice.step` - 1."""
     assert choice.candidates is not None, "a choice without candidates cannot be assembled"
     ordered = sorted(choice.candidates, key=lambda candidate: candidate.lease_order)
-    groups = [_members(candidate, choice.version_steps, config.rewards) for candidate in ordered]
+    groups = [
+        _members(candidate, index, choice.version_steps, config.rewards) for index, candidate in enumerate(ordered)
+    ]
     sizes = [len(members) for members in groups]
     members = [member for group in groups for member in group]
     values = advantage.normalize(config.normalize_reward, [member.shaped for member in members], sizes)
     samples = tuple(
-        _sample(member, value, index, config.rewards)
-        for index, (member, value) in enumerate(zip(members, values, strict=True))
+        _sample(member, value, index, config) for index, (member, value) in enumerate(zip(members, values, strict=True))
     )
-    zero = _zero_groups(values, sizes)
+    # What the trainer makes of rewards is the trainer's to report.
+    zero = 0 if config.trainer_returns else _zero_groups(values, sizes)
+    summary = _summary(choice.step - 1, ordered, members) | _actor(ordered, members, config.rewards)
+    if not config.trainer_returns:
+        summary |= {"zero_advantage_groups": zero} | _advantages(values)
     return Assembled(
         group_ids=tuple(candidate.group_id for candidate in ordered),
         samples=samples,
-        summary=_summary(choice.step - 1, ordered, members, zero),
+        summary=summary,
         zero_advantage_groups=zero,
     )
 
 
 def _members(
-    candidate: batches.Candidate, version_steps: Mapping[int, int], config: roles.RewardShapingConfig
+    candidate: batches.Candidate, group: int, version_steps: Mapping[int, int], config: roles.RewardShapingConfig
 ) -> list[_Member]:
-    group = codec.decode_group(candidate.payload)
+    rows = codec.decode_group(candidate.payload).trajectories
     return [
-        _Member(
-            candidate=candidate,
-            row=row,
-            shaped=shaping.shape(config, reward=row.reward, truncated=row.truncated, num_tokens=row.num_sampled),
-            version_steps=types.ints(version_steps[v] for v in row.versions if v != types.NO_VERSION),
-        )
-        for row in sorted(group.trajectories, key=lambda row: row.sample_index)
+        _member(candidate, group, row, version_steps, config) for row in sorted(rows, key=lambda row: row.sample_index)
     ]
 
 
-def _sample(member: _Member, value: float, index: int, config: roles.RewardShapingConfig) -> types.TrainSample:
-    row = member.row
+def _member(
+    candidate: batches.Candidate,
+    group: int,
+    row: types.Trajectory,
+    version_steps: Mapping[int, int],
+    config: roles.RewardShapingConfig,
+) -> _Member:
+    cut, count = row.truncated, row.num_sampled
+    turns: tuple[float, ...] = ()
+    if row.turn_rewards:
+        turns = shaping.shape_turns(config, rewards=row.turn_rewards, truncated=cut, num_tokens=count)
+    return _Member(
+        candidate=candidate,
+        row=row,
+        group=group,
+        shaped=math.fsum(turns) if turns else shaping.shape(config, reward=row.reward, truncated=cut, num_tokens=count),
+        turns=turns,
+        version_steps=types.ints(version_steps[v] for v in row.versions if v != types.NO_VERSION),
+    )
+
+
+def _sample(member: _Member, value: float, index: int, config: roles.AlgorithmConfig) -> types.TrainSample:
+    row, count = member.row, len(member.version_steps)
+    returns = config.trainer_returns
+    turn_ids = types.ints(turn for turn in row.turn_ids if turn != types.NO_TURN) if returns else types.NO_INTS
     return types.TrainSample(
         group_id=member.candidate.group_id,
         sample_index=row.sample_index,
@@ -77,12 +104,26 @@ def _sample(member: _Member, value: float, index: int, config: roles.RewardShapi
         loss_mask=row.loss_mask,
         logprobs=row.logprobs,
         version_steps=member.version_steps,
-        advantages=types.floats([value] * len(member.version_steps)),
+        advantages=types.floats([0.0 if returns else value] * count),
         raw_reward=row.raw_reward,
         shaped_reward=member.shaped,
         truncated=row.truncated,
-        masked=config.mask_truncated and row.truncated,
+        masked=config.rewards.mask_truncated and row.truncated,
+        group=member.group,
+        rewards=_token_rewards(turn_ids, member.turns, value) if returns else types.NO_FLOATS,
+        turn_ids=turn_ids,
     )
+
+
+def _token_rewards(turn_ids: types.Ints, turns: Sequence[float], value: float) -> types.Floats:
+    """Return what each sampled token earned [N]: the row's value on the last one, or each turn's on its last."""
+    earned = [0.0] * len(turn_ids)
+    if not turns:
+        earned[-1] = value
+    for place, turn in enumerate(turn_ids):
+        if turns and (place + 1 == len(turn_ids) or turn_ids[place + 1] != turn):
+            earned[place] = turns[turn]
+    return types.floats(earned)
 
 
 def _zero_groups(values: Sequence[float], sizes: Sequence[int]) -> int:
@@ -90,8 +131,17 @@ def _zero_groups(values: Sequence[float], sizes: Sequence[int]) -> int:
     return sum(not any(values[start : start + size]) for start, size in zip(starts, sizes, strict=True))
 
 
+def _advantages(values: Sequence[float]) -> dict[str, object]:
+    return {
+        "advantage_mean": statistics.fmean(values),
+        "advantage_std": statistics.pstdev(values),
+        "advantage_min": min(values),
+        "advantage_max": max(values),
+    }
+
+
 def _summary(
-    batch_index: int, candidates: Sequence[batches.Candidate], members: Sequence[_Member], zero: int
+    batch_index: int, candidates: Sequence[batches.Candidate], members: Sequence[_Member]
 ) -> dict[str, object]:
     rewards = [member.row.raw_reward for member in members]
     lengths = [len(member.version_steps) for member in members]
@@ -101,7 +151,6 @@ def _summary(
         "groups": len(candidates),
         "rows": len(members),
         "short_groups": sum(candidate.num_failures > 0 for candidate in candidates),
-        "zero_advantage_groups": zero,
         "reward_mean": statistics.fmean(rewards),
         "reward_std": statistics.pstdev(rewards),
         "shaped_mean": statistics.fmean(member.shaped for member in members),
@@ -116,10 +165,42 @@ def _summary(
         "tokens": sum(lengths),
         "response_tokens_mean": statistics.fmean(lengths),
         "response_tokens_max": max(lengths),
+        **_lengths_by_success(members),
         "truncated_ratio": statistics.fmean(member.row.truncated for member in members),
         "verify_s": sum(candidate.verify_s for candidate in candidates),
         "generate": [[c.generate_started_at, c.generate_finished_at] for c in candidates],
     }
+
+
+def _actor(
+    candidates: Sequence[batches.Candidate], members: Sequence[_Member], config: roles.RewardShapingConfig
+) -> dict[str, object]:
+    responses = [
+        actor.Response(
+            graded=member.row.raw_reward,
+            formatted=member.row.verdict.formatted,
+            truncated=member.row.truncated,
+            num_tokens=len(member.version_steps),
+        )
+        for member in members
+    ]
+    return dict(
+        actor.metrics(
+            responses,
+            zero_truncated=config.zero_truncated,
+            generate_s=[c.generate_finished_at - c.generate_started_at for c in candidates],
+            verify_s=[c.verify_s for c in candidates],
+        )
+    )
+
+
+def _lengths_by_success(members: Sequence[_Member]) -> dict[str, float]:
+    """Return the mean lengths of rows with and without success; a mean over no rows is left out."""
+    lengths: dict[str, list[int]] = {}
+    for member in members:
+        name = "response_tokens_correct" if member.row.raw_reward > 0 else "response_tokens_incorrect"
+        lengths.setdefault(name, []).append(len(member.version_steps))
+    return {name: statistics.fmean(values) for name, values in lengths.items()}
 
 
 def _part_means(members: Sequence[_Member]) -> dict[str, float]:

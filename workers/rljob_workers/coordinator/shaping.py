@@ -1,5 +1,7 @@
 """From the graded reward of a row to the reward that advantages are made of. Order: zero, overlong, affine, clip."""
 
+from collections.abc import Sequence
+
 from rljob_api import roles
 
 
@@ -13,6 +15,15 @@ def shape(config: roles.RewardShapingConfig, *, reward: float, truncated: bool, 
     if config.overlong is not None:
         raw += overlong_penalty(config.overlong, num_tokens=num_tokens)
     return min(config.clip, max(-config.clip, (raw + config.bias) * config.scale))
+
+
+def shape_turns(
+    config: roles.RewardShapingConfig, *, rewards: Sequence[float], truncated: bool, num_tokens: int
+) -> tuple[float, ...]:
+    """Return the shaped rewards of turns that are rewarded one by one. A row is cut, or too long, at its last turn."""
+    earlier = (shape(config.model_copy(update={"overlong": None}), reward=reward, truncated=False, num_tokens=0)
+               for reward in rewards[:-1])  # fmt: skip
+    return (*earlier, shape(config, reward=rewards[-1], truncated=truncated, num_tokens=num_tokens))
 
 
 def overlong_penalty(config: roles.OverlongConfig, *, num_tokens: int) -> float:

@@ -36,8 +36,11 @@ def progress(counters: dict[str, int]) -> int:
 
 
 def is_finished(config: roles.CoordinatorConfig, known: facts.Completion) -> bool:
-    """Return whether no more work will come: all steps, the final checkpoint and the final evaluation are done."""
-    trained = known.committed >= known.last_step and known.final_checkpoint_at is not None
+    """Return whether no more work will come: all steps, the final checkpoint and the final evaluation are done.
+
+    With max_steps 0 there is an evaluation alone.
+    """
+    trained = config.max_steps == 0 or (known.committed >= known.last_step and known.final_checkpoint_at is not None)
     evaluated = not config.evaluation.suites or (known.newest_evaluated or 0) >= known.last_step
     return trained and evaluated and not known.evaluating
 

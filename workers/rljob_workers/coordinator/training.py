@@ -91,7 +91,11 @@ class Training:
             group_ids=assembled.group_ids,
             parts=tuple(tuple(map(codec.encode_micro_batch, rank)) for rank in packed.micro_batches),
             minibatches=packed.minibatches,
-            summary=assembled.summary,
+            summary=assembled.summary
+            | {
+                "actor/sampling_max_tokens": config.sampling.max_tokens,
+                "actor/sampling_temperature": config.sampling.temperature,
+            },
             zero_advantage_groups=assembled.zero_advantage_groups,
         )
         return frozen, assembled

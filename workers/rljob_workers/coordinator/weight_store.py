@@ -1,11 +1,11 @@
 """The weight store: artifacts as content-addressed files, and the bulk server that moves their bytes.
 
 It runs in a process of its own, so that the ledger never waits for bytes: `python -m
-rljob_workers.coordinator.weight_store
---config role.json`, started by the coordinator and killed with it. A file is named by the BLAKE3 of its bytes and
-appears by rename after fsync, so readers see whole artifacts only. An artifact found at start is hashed again on its
-first use. Upload: a client stream of CHUNK frames in order and one COMMIT frame with the digest. Pull: a stream of
-CHUNK frames.
+rljob_workers.coordinator.weight_store --config role.json`, started by the coordinator and killed with it. A file is
+named by the BLAKE3 of its bytes and appears by rename, so readers see whole artifacts only; it is written through to
+the disk while receivers already read it, because hundreds of megabytes take the disk longer than the network. Power
+lost in that second can damage the newest artifact only, and one found at start is hashed again on its first use.
+Upload: a client stream of CHUNK frames in order and one COMMIT frame with the digest. Pull: a stream of CHUNK frames.
 """
 
 # ruff: noqa: ARG002  # the signatures are gRPC's
@@ -98,18 +98,19 @@ class Upload:
         self._size += len(payload)
 
     def commit(self, artifact_id: str) -> int:
-        """Make the artifact visible and durable; return its size. Raises DigestError if the bytes are not what was
-        named.
-        """
+        """Make the artifact visible; return its size. Raises DigestError if the bytes are not what was named."""
         found = self._hasher.hexdigest()
         if found != artifact_id:
             raise errors.DigestError(f"the uploaded bytes hash to {found}, not {artifact_id}")
-        os.fsync(self._file.fileno())
         self._part.rename(self._store.path(artifact_id))
+        return self._size
+
+    def make_durable(self) -> None:
+        """Write the committed artifact and its name through to the disk. Raises OSError if the disk refuses."""
+        os.fsync(self._file.fileno())
         folder = os.open(self._store.folder, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
-        return self._size
 
     def close(self) -> None:
         """Close the file and remove what was not committed."""
@@ -124,6 +125,7 @@ class StoreServicer:
         """Serve at most `max_streams` pulls at once."""
         self._store, self._max_streams, self._streams = store, max_streams, 0
         self._verified: set[str] = set()
+        self._flushing: set[asyncio.Task[None]] = set()
 
     def handler(self) -> "grpc.GenericRpcHandler[bytes, bytes]":
         """Return the handler of the raw-bytes service."""
@@ -137,6 +139,8 @@ class StoreServicer:
 
     async def upload(self, request: AsyncIterable[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         """Store one artifact."""
+        # One artifact at a time is behind the disk.
+        await self.flushed()
         upload = await asyncio.to_thread(Upload, self._store)
         try:
             async for frame in request:
@@ -145,11 +149,33 @@ class StoreServicer:
                     artifact_id = bytes(payload).decode("ascii", errors="replace")
                     num_bytes = await asyncio.to_thread(upload.commit, artifact_id)
                     self._verified.add(artifact_id)
+                    self._flush(upload, artifact_id)
                     return codec.upload_reply_to(artifact_id, num_bytes)
                 await asyncio.to_thread(upload.add, offset, payload)
+            raise errors.WireError("the upload ended without a commit")
+        except BaseException:
+            await asyncio.to_thread(upload.close)
+            raise
+
+    async def flushed(self) -> None:
+        """Return once all artifacts are on the disk."""
+        if self._flushing:
+            await asyncio.wait(set(self._flushing))
+
+    def _flush(self, upload: Upload, artifact_id: str) -> None:
+        task = asyncio.create_task(self._make_durable(upload, artifact_id))
+        self._flushing.add(task)
+        task.add_done_callback(self._flushing.discard)
+
+    async def _make_durable(self, upload: Upload, artifact_id: str) -> None:
+        try:
+            await asyncio.to_thread(upload.make_durable)
+        except OSError as error:
+            logger.error("artifact %s could not be written to the disk and is withdrawn: %s", artifact_id, error)
+            self._verified.discard(artifact_id)
+            self._store.remove(artifact_id)
         finally:
             await asyncio.to_thread(upload.close)
-        raise errors.WireError("the upload ended without a commit")
 
     async def pull(self, request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> AsyncIterator[bytes]:
         """Send bytes [offset, offset + length) of an artifact; length 0 is to its end."""
@@ -191,13 +217,14 @@ async def serve(config: roles.CoordinatorConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     servicer = StoreServicer(ArtifactStore(pathlib.Path(config.state_dir) / FOLDER))
-    server = channel.aio_server()
+    server = channel.aio_server(config)
     server.add_generic_rpc_handlers((servicer.handler(),))
     channel.bind(server, f"{config.bind_host}:{config.store_port}", config.tls)
     await server.start()
     logger.info("served weights on port %d", config.store_port, extra={"event": "store_ready"})
     await stopping.wait()
     await server.stop(grace=1.0)
+    await servicer.flushed()
 
 
 def main() -> int:

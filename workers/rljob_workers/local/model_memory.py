@@ -31,10 +31,14 @@ def lines(resolved: ResolvedJob) -> list[str]:
         gradient_checkpointing=trainer.gradient_checkpointing,
         max_model_len=rollout.engine.max_model_len,
         max_num_seqs=rollout.engine.max_num_seqs,
+        critic=trainer.critic is not None,
+        reference=trainer.reference is not None,
     )
+    models = {"state": needed.state_bytes, "critic": needed.critic_bytes, "reference": needed.reference_bytes}
+    held = ", ".join(f"{name} {_gb(size)}" for name, size in models.items() if size)
     return [
         f"model: {shape.num_params / 1e6:,.0f} M parameters",
-        f"trainer, each of {ranks} ranks: {_gb(needed.trainer_rank_bytes)} at most (state {_gb(needed.state_bytes)}, "
+        f"trainer, each of {ranks} ranks: {_gb(needed.trainer_rank_bytes)} at most ({held}, "
         f"activations of a full micro-batch {_gb(needed.activation_bytes)}, output head {_gb(needed.head_bytes)})",
         f"trainer, weight images on the host: {_gb(needed.host_image_bytes)}",
         f"each of {len(resolved.rollouts)} rollouts: {_gb(needed.weight_bytes + needed.kv_bytes)} "

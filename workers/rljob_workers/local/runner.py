@@ -85,13 +85,15 @@ class Runner:
         directory: rundir.RunDir,
         log: journal.Journal,
         interrupts: Interrupts,
-        ask_trainer: shutdown.AskToStop,
+        ask_trainer: shutdown.AskToStop | None,
         bounds: shutdown.Bounds,
         limits: deadlines.Limits,
         clock: clocks.Clock,
         pause: Callable[[], None],
     ) -> None:
-        """Keep the collaborators. `pause` waits between two ticks."""
+        """Keep the collaborators. `pause` waits between two ticks. Without a trainer among the processes the run is an
+        evaluation alone: it is over when the coordinator says so.
+        """
         self._processes, self._supervisor, self._source, self._display = processes, supervisor, source, shown
         self._directory, self._journal, self._interrupts = directory, log, interrupts
         self._ask_trainer, self._bounds, self._limits = ask_trainer, bounds, limits
@@ -102,7 +104,8 @@ class Runner:
         self._first_step: int | None = None
         self._journaled_step = 0
         self._written_pids: Mapping[str, Mapping[str, int | None]] = {}
-        self._trainer_done = False
+        self._trains = names.Role.TRAINER in processes.values()
+        self._trainer_done = not self._trains
         self._ending: Ending | None = None
         self._shutdown: shutdown.Shutdown | None = None
         self._failure: dict[str, str] = {}
@@ -178,7 +181,8 @@ class Runner:
         return deadlines.Elapsed(
             segment_s=self._clock.monotonic() - self._begin,
             idle_s=None if known is None else self._clock.now() - known.last_progress_at,
-            stepped=known is not None and (known.step > (self._first_step or 0) or known.phase is names.Phase.FINISHED),
+            stepped=not self._trains
+            or (known is not None and (known.step > (self._first_step or 0) or known.phase is names.Phase.FINISHED)),
         )
 
     def _note(self, ended: supervise.Ended) -> None:

@@ -57,12 +57,12 @@ def run_job(
     resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
     configs = launch.process_names(resolved.configs)
     if not skip_check:
-        preflight.check(configs, programs=programs, waiting=_checking(stream))
+        preflight.check(configs, programs=programs, waiting=checking(stream))
     with directory.lock() as lock:
         # Another run may have begun here while the checks ran.
         directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
         directory.claim(identity, manifest.text)
-        ended = _run_segment(manifest, directory, configs, programs, journal.last_attempt(entries), lock, stream)
+        ended = run_segment(manifest, directory, configs, programs, journal.last_attempt(entries), lock, stream)
         if ended.ending is runner.Ending.FINISHED:
             directory.record(identity.model_copy(update={"finished": True}))
         return _conclude(manifest, directory, ended, stream)
@@ -75,7 +75,8 @@ def _already(directory: rundir.RunDir) -> str:
     )
 
 
-def _checking(stream: TextIO) -> Callable[[float], None]:
+def checking(stream: TextIO) -> Callable[[float], None]:
+    """Return what tells now and then that the checks are at work."""
     told = -8.0
 
     def waiting(elapsed_s: float) -> None:
@@ -87,7 +88,7 @@ def _checking(stream: TextIO) -> Callable[[float], None]:
     return waiting
 
 
-def _run_segment(
+def run_segment(
     manifest: prepare.Manifest,
     directory: rundir.RunDir,
     configs: Mapping[str, roles.CommonConfig],
@@ -96,6 +97,7 @@ def _run_segment(
     lock: int,
     stream: TextIO,
 ) -> runner.Outcome:
+    """Run the processes of `configs`, with or without a trainer, until they are done, failed or stopped."""
     clock, spec = clocks.SystemClock(), manifest.job.spec
     log, interrupts = journal.Journal(directory.journal), runner.Interrupts()
     launcher = launch.Launcher(
@@ -144,9 +146,11 @@ def _on_interrupt(request: Callable[[], None]) -> dict[int, "signal._HANDLER"]:
     return {number: signal.signal(number, lambda *_: request()) for number in wanted}
 
 
-def _asker(configs: Mapping[str, roles.CommonConfig]) -> Callable[[], bool]:
-    """Return a call that asks the trainer to stop at the next step boundary (POST /stop)."""
-    trainer = next(config for config in configs.values() if config.role is names.Role.TRAINER)
+def _asker(configs: Mapping[str, roles.CommonConfig]) -> Callable[[], bool] | None:
+    """Return a call that asks the trainer to stop at the next step boundary (POST /stop); None without a trainer."""
+    trainer = next((config for config in configs.values() if config.role is names.Role.TRAINER), None)
+    if trainer is None:
+        return None
     request = urllib.request.Request(
         f"http://{trainer.health_host}:{trainer.health_port}/stop", data=b"", method="POST"
     )

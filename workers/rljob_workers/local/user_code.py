@@ -1,4 +1,4 @@
-"""A user's own file before anything starts: does it import, has its class the right form, do its types fit?
+"""A user's own file and options before anything starts: does it import, has its class the right form, do types fit?
 
 Both looks are programs of their own with a time limit: neither the module nor the type checker enters this process.
 """
@@ -18,15 +18,24 @@ _ERROR = "error: "
 
 def problems(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     """Return one sentence per problem, with file and line; relative paths are below `folder`."""
-    if ":" not in spec.workflow.type:
-        return []
     code = spec.workflow.code
     path = "" if code is None else posixpath.normpath(posixpath.join(folder, code.path))
-    config = json.dumps(dict(spec.workflow.config))
-    module = "rljob_workers.rollout.code_check"
-    found = _lines([sys.executable, "-m", module, path, spec.workflow.type, config], folder)
-    if found or not path:
-        return found
+    checks = []
+    if ":" in spec.workflow.type + spec.data.template or spec.workflow.config:
+        config = json.dumps(dict(spec.workflow.config))
+        checks.append(["rollout", path, spec.workflow.type, config, spec.data.template])
+    checks += [
+        ["verifier", path, reward.type, json.dumps(dict(reward.config))]
+        for reward in spec.verifier.rewards
+        if ":" in reward.type
+    ]
+    found = [
+        problem
+        for role, *arguments in checks
+        for problem in _lines([sys.executable, "-m", f"rljob_workers.{role}.code_check", *arguments], folder)
+    ]
+    if found or not checks or not path:
+        return list(dict.fromkeys(found))
     return type_errors(path, folder)
 
 

@@ -1,5 +1,6 @@
-"""`python -m rljob_workers.rollout.code_check FILE MODULE:CLASS [CONFIG]`: imports user code and looks at its form.
+"""`python -m rljob_workers.rollout.code_check FILE WORKFLOW CONFIG TEMPLATE`: imports user code, looks at its form.
 
+Options of built-in workflows are looked at too.
 A program of its own, because `rljob plan` must not import a user's module into itself. Prints `error: file:line: ...`.
 """
 
@@ -8,14 +9,19 @@ import sys
 from collections.abc import Sequence
 
 from rljob_api import errors, names
-from rljob_workers.rollout.episodes import custom
+from rljob_workers.rollout import templates
+from rljob_workers.rollout.episodes import catalog, custom
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return 0, or 2 after printing what is wrong. CONFIG is `workflow.config` as JSON."""
-    file, reference, *rest = sys.argv[1:] if argv is None else argv
+    file, workflow, config, template = sys.argv[1:] if argv is None else argv
     try:
-        custom.check(reference, file=file, config=json.loads(rest[0]) if rest else {})
+        if ":" in workflow:
+            custom.check(workflow, file=file, config=json.loads(config))
+        else:
+            catalog.options_of(workflow, json.loads(config))
+        templates.load(template, file=file)
     except errors.ManifestError as error:
         for problem in error.problems:
             sys.stderr.write(f"error: {problem}\n")

@@ -1,88 +1,89 @@
 """Trajectory dumps: one JSON line per row, append only. A failed dump is counted and never delays a group.
 
-Fields and folder names: workflow reference 10.
+Folder names: workflow reference 10; what stands in the files: `dump_lines.py`.
 """
 
-import itertools
+import collections
+import dataclasses
 import json
 import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rljob_api import names, types
+from rljob_workers.rollout import dump_lines, groups
 from rljob_workers.rollout.episodes import protocols
 
 logger = logging.getLogger(__name__)
 
 
-class Dumper:
-    """Writes under `folder`; an empty name switches it off."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """An empty folder switches dumps off. groups_per_version 0: all groups. text, monitor: further files."""
 
-    def __init__(self, folder: str, tokens: protocols.Tokens) -> None:
-        """`tokens` decodes."""
-        self._folder = Path(folder) if folder else None
-        self._tokens = tokens
+    folder: str
+    groups_per_version: int = 0
+    text: bool = False
+    monitor: bool = False
+
+
+class Dumper:
+    """Appends the rows of groups to files by kind and newest version."""
+
+    def __init__(
+        self, options: Options, tokens: protocols.Tokens, *, on_failure: Callable[[], None] = lambda: None
+    ) -> None:
+        """`tokens` decodes; `on_failure` counts what could not be written."""
+        self._options, self._tokens, self._on_failure = options, tokens, on_failure
+        self._dumped: collections.Counter[tuple[names.GroupKind, int]] = collections.Counter()
         self.num_failed = 0
 
-    def dump(self, lease: types.GroupLease, group: types.PromptGroup) -> None:
-        """Append the group's rows to the file of each row's newest version."""
-        if self._folder is None:
+    def dump(self, lease: types.GroupLease, scored: groups.ScoredGroup) -> None:
+        """Append a group, unless enough groups of its newest version were dumped already."""
+        if not self._options.folder or not scored.group.trajectories or not self._chosen(lease, scored.group):
             return
-        kind = "eval-rollout" if lease.kind is names.GroupKind.EVALUATION else "rollout"
-        for row in group.trajectories:
-            fields = row_fields(lease, row, self._tokens)
-            path = self._folder / kind / str(fields["tail_version"]) / f"{group.group_id}.jsonl"
+        for path, text in self._texts(lease, scored):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("a", encoding="utf-8") as handle:
-                    handle.write(json.dumps(fields, ensure_ascii=False) + "\n")
+                    handle.write(text)
             except OSError as error:
                 self.num_failed += 1
-                logger.warning("dump number %d failed: %s", self.num_failed, error, extra={"group": group.group_id})
+                self._on_failure()
+                logger.warning("dump number %d failed: %s", self.num_failed, error, extra={"group": lease.group_id})
+
+    def _chosen(self, lease: types.GroupLease, group: types.PromptGroup) -> bool:
+        newest = max(max(row.versions) for row in group.trajectories)
+        self._dumped[lease.kind, newest] += 1
+        limit = self._options.groups_per_version
+        return limit == 0 or self._dumped[lease.kind, newest] <= limit
+
+    def _texts(self, lease: types.GroupLease, scored: groups.ScoredGroup) -> Iterator[tuple[Path, str]]:
+        folder = Path(self._options.folder)
+        kind = "eval-rollout" if lease.kind is names.GroupKind.EVALUATION else "rollout"
+        for member, row, turns in _rows(scored):
+            fields = dump_lines.row_fields(lease, row, turns, self._tokens)
+            path = folder / kind / str(fields["tail_version"]) / f"{lease.group_id}.jsonl"
+            yield path, _line(fields)
+            if self._options.text:
+                shown = [
+                    dump_lines.turn_text(row, turn, self._tokens, index=index, count=turns.count)
+                    for index, turn in enumerate(turns.records, start=turns.first)
+                ]
+                yield path.with_suffix(".txt"), f"sample {member}\n" + "".join(shown)
+            if self._options.monitor:
+                monitor = "".join(_line(dump_lines.monitor_fields(turn)) for turn in turns.records)
+                yield folder / "training_monitor" / path.parent.name / path.name, monitor
 
 
-def version_summary(row: types.Trajectory) -> dict[str, object]:
-    """Return head, tail and run-length pairs of the versions of sampled tokens; -1 and none if there are none."""
-    versions = [version for version, sampled in zip(row.versions, row.loss_mask, strict=True) if sampled]
-    return {
-        "head_version": min(versions, default=-1),
-        "tail_version": max(versions, default=-1),
-        "version_rle": [[version, len(list(run))] for version, run in itertools.groupby(versions)],
-        "prompt_len": row.prompt_len,
-    }
+def _rows(
+    scored: groups.ScoredGroup,
+) -> Iterator[tuple[int, types.Trajectory, dump_lines.RowTurns]]:
+    for member in sorted({row.sample_index for row in scored.group.trajectories}):
+        rows = [row for row in scored.group.trajectories if row.sample_index == member]
+        for row, turns in dump_lines.turns_by_row(rows, scored.turns.get(member, ())):
+            yield member, row, turns
 
 
-def segments(row: types.Trajectory, tokens: protocols.Tokens) -> list[dict[str, object]] | None:
-    """Return prompt, gen and context runs with their text, or None with fewer than two sampled runs."""
-    runs = [
-        (sampled, list(run)) for sampled, run in itertools.groupby(range(len(row.tokens)), row.loss_mask.__getitem__)
-    ]
-    if sum(1 for sampled, _ in runs if sampled) < 2:
-        return None
-    found: list[dict[str, object]] = []
-    for sampled, run in runs:
-        role = "gen" if sampled else ("context" if found else "prompt")
-        found.append({"role": role, "len": len(run), "text": tokens.decode_exact([row.tokens[i] for i in run])})
-    return found
-
-
-def row_fields(lease: types.GroupLease, row: types.Trajectory, tokens: protocols.Tokens) -> dict[str, object]:
-    """Return the line of one row."""
-    ids = list(row.tokens)
-    return {
-        "task_id": str(lease.group_id),
-        "group_id": str(lease.group_id),
-        "sample_idx": row.sample_index,
-        "attempt": lease.attempt,
-        "query_id": lease.prompt.prompt_id,
-        "seqlen": len(ids),
-        **version_summary(row),
-        "reward": row.reward,
-        "raw_reward": row.raw_reward,
-        "truncated": row.truncated,
-        "stop_reason": row.stop_reason,
-        "formatted": row.verdict.formatted,
-        "reason": str(row.verdict.reason),
-        "prompt": tokens.decode_exact(ids[: row.prompt_len]),
-        "completion": tokens.decode_exact(ids[row.prompt_len :]),
-        "segments": segments(row, tokens),
-    }
+def _line(fields: dict[str, object]) -> str:
+    return json.dumps(fields, ensure_ascii=False) + "\n"

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob_api import errors, roles, types
 from rljob_workers.rollout import generation, patches
+from rljob_workers.runtime import number_format
+from rljob_workers.transport import image
 
 if TYPE_CHECKING:
     from vllm import AsyncEngineArgs, SamplingParams
@@ -215,9 +217,12 @@ def _engine_args(settings: Settings) -> "AsyncEngineArgs":
     config = settings.engine
     single = config.tensor_parallel_size == 1
     extension = worker_extension.WorkerExtension
+    dtype = config.dtype
+    if current_platform.is_cpu():
+        dtype = number_format.on_this_cpu(dtype)
     args = AsyncEngineArgs(
         model=str(settings.model),
-        dtype=config.dtype,  # type: ignore[arg-type]  # a Literal there, checked by the manifest here
+        dtype=dtype,  # type: ignore[arg-type]  # a Literal there, checked by the manifest here
         trust_remote_code=settings.trust_remote_code,
         max_model_len=config.max_model_len,
         max_num_seqs=config.max_num_seqs,
@@ -238,7 +243,7 @@ def _engine_args(settings: Settings) -> "AsyncEngineArgs":
         args.gpu_memory_utilization = config.gpu_memory_utilization
     if current_platform.is_cpu():
         args.block_size = CPU_BLOCK_TOKENS
-        args.kv_cache_memory_bytes = config.kv_cache_bytes or cpu_kv_bytes(settings.model, config)
+        args.kv_cache_memory_bytes = config.kv_cache_bytes or cpu_kv_bytes(settings.model, config, dtype)
     elif config.kv_cache_bytes:
         args.kv_cache_memory_bytes = config.kv_cache_bytes
     return _with_extra(args, config.extra_args)
@@ -255,17 +260,17 @@ def _with_extra(args: "AsyncEngineArgs", extra: Mapping[str, object]) -> "AsyncE
     return args
 
 
-def cpu_kv_bytes(model: Path, config: roles.EngineConfig) -> int:
+def cpu_kv_bytes(model: Path, config: roles.EngineConfig, dtype: str) -> int:
     """Return a KV size: all sequences at full length and a quarter more for shared prefixes, at most 4 GiB.
 
-    bytes = sequences * length * layers * 2 * kv_heads * head_dim * 2 (bf16), lengths rounded up to a block.
+    bytes = sequences * length * layers * 2 * kv_heads * head_dim * width of `dtype`, lengths rounded up to a block.
     """
     hf: dict[str, Any] = json.loads((model / "config.json").read_text())
     heads = int(hf["num_attention_heads"])
     head_dim = int(hf.get("head_dim") or int(hf["hidden_size"]) // heads)
-    per_token = int(hf["num_hidden_layers"]) * 2 * int(hf.get("num_key_value_heads") or heads) * head_dim * 2
+    per_token = int(hf["num_hidden_layers"]) * 2 * int(hf.get("num_key_value_heads") or heads) * head_dim
     length = -(-config.max_model_len // CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS
-    return min(CPU_MAX_KV_BYTES, config.max_num_seqs * length * per_token * 5 // 4)
+    return min(CPU_MAX_KV_BYTES, config.max_num_seqs * length * per_token * image.WIDTHS[dtype] * 5 // 4)
 
 
 def _params(request: generation.GenerationRequest) -> "SamplingParams":

@@ -39,6 +39,11 @@ class GenerationResult:
     matched_stop: str = ""
     latency_s: float = 0.0
 
+    @property
+    def truncated(self) -> bool:
+        """Return whether the budget ended it."""
+        return self.stop_reason == "length"
+
 
 class Generator(Protocol):
     """What an episode generates with."""

@@ -71,7 +71,15 @@ class MemberGrader:
     attempt: int
     turns: list[int] = dataclasses.field(default_factory=list)
 
-    async def grade(self, *, prompt: str, completion: str, truncated: bool) -> types.Verdict:
+    async def grade(
+        self,
+        *,
+        prompt: str,
+        completion: str,
+        truncated: bool,
+        prompt_ids: tuple[int, ...] = (),
+        completion_ids: tuple[int, ...] = (),
+    ) -> types.Verdict:
         """Grade the next completion of this attempt."""
         self.turns.append(len(self.turns))
         item = types.VerifyItem(
@@ -81,5 +89,7 @@ class MemberGrader:
             completion=completion,
             columns=self.record.columns,
             truncated=truncated,
+            prompt_ids=prompt_ids,
+            completion_ids=completion_ids,
         )
         return await self.batch.verdict(item)

@@ -7,6 +7,7 @@ MemberFailure with its true size counted, never a row with reward zero. Source: 
 import asyncio
 import dataclasses
 import logging
+from collections.abc import Mapping
 
 from rljob_api import errors, names, types
 from rljob_workers.rollout import generation, grading_batch, group_times, waits, weights
@@ -36,6 +37,14 @@ class _Timed:
         return result
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredGroup:
+    """What is submitted, and what dumps tell of the turns of each member's episode."""
+
+    group: types.PromptGroup
+    turns: Mapping[int, tuple[protocols.TurnRecord, ...]]
+
+
 class GroupRunner:
     """Runs groups; holds what they share."""
 
@@ -56,7 +65,7 @@ class GroupRunner:
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
         self._clock, self._metrics = clock, metrics
 
-    async def run(self, lease: types.GroupLease, slot: waits.Slot) -> types.PromptGroup:
+    async def run(self, lease: types.GroupLease, slot: waits.Slot) -> ScoredGroup:
         """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
         await self._receiver.serves(floor_step=lease.version_floor_step, pinned=lease.pinned_version)
         times = group_times.GroupTimes(clock=self._clock, slot=slot)
@@ -69,7 +78,10 @@ class GroupRunner:
             ]
         else:
             outcomes = await self._members(lease, task, batch, times)
-        return self._group(lease, outcomes, times)
+        told = {
+            index: outcome.turns for index, outcome in enumerate(outcomes) if isinstance(outcome, protocols.Episode)
+        }
+        return ScoredGroup(group=self._group(lease, outcomes, times), turns=told)
 
     async def _members(
         self,
@@ -106,6 +118,9 @@ class GroupRunner:
             except (errors.GraderError, errors.SandboxError) as error:
                 # No verdict after the client's own attempts: generating again would not help.
                 return _failure(index, error)
+            except errors.DataError as error:
+                # The same record would fail again.
+                return _failure(index, error)
             except (errors.EngineError, errors.EpisodeError, errors.WireError) as error:
                 logger.warning("member failed: %s", error, extra=_keys(lease, index, error))
                 last = error
@@ -129,15 +144,18 @@ class GroupRunner:
             attempt=1,
         )
         began = self._clock.monotonic()
-        episode = await self._collector.arun_episode(
-            llm_client=client,
-            gconfig=lease.sampling,
-            task=task,
-            grader=grader,
-            seed=generation.derived_seed(lease.seed, index, attempt),
-        )
+        seed = generation.derived_seed(lease.seed, index, attempt)
+        try:
+            episode = await self._collector.arun_episode(
+                llm_client=client, gconfig=lease.sampling, task=task, grader=grader, seed=seed
+            )
+        except errors.RLJobError:
+            raise
+        except Exception as error:  # boundary: a user's workflow may raise anything
+            logger.exception("the workflow raised", extra={"group": lease.group_id, "sample": index})
+            raise errors.EpisodeError(f"the workflow raised {type(error).__name__}: {error}") from error
         self._metrics.histogram("rljob_episode_seconds").observe(self._clock.monotonic() - began)
-        if episode is None:
+        if episode is None or not episode.rows:
             return types.MemberFailure(sample_index=index, role="rollout", reason="rejected", infra=False)
         rows = tuple(dataclasses.replace(row, sample_index=index) for row in episode.rows)
         return dataclasses.replace(episode, rows=rows)
@@ -155,6 +173,9 @@ class GroupRunner:
         times: group_times.GroupTimes,
     ) -> types.PromptGroup:
         rows = [row for outcome in outcomes if isinstance(outcome, protocols.Episode) for row in outcome.rows]
+        if lease.kind is names.GroupKind.EVALUATION:
+            # The coordinator writes the responses, and holds no tokenizer.
+            rows = [_with_text(row, self._tokens) for row in rows]
         tokens = self._metrics.counter("rljob_tokens_total")
         tokens.inc(sum(row.num_sampled for row in rows), kind="generated")
         tokens.inc(sum(row.prompt_len for row in rows), kind="prompt")
@@ -168,6 +189,13 @@ class GroupRunner:
             generate_finished_at=times.finished_at,
             verify_s=times.verify_s,
         )
+
+
+def _with_text(row: types.Trajectory, tokens: protocols.Tokens) -> types.Trajectory:
+    ids, before = list(row.tokens), row.prompt_len
+    return dataclasses.replace(
+        row, prompt_text=tokens.decode_exact(ids[:before]), output_text=tokens.decode_exact(ids[before:])
+    )
 
 
 def _failure(index: int, error: errors.RLJobError) -> types.MemberFailure:

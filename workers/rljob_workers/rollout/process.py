@@ -229,14 +229,32 @@ def _worker(
             report=reporting.Reporting(
                 engine=engine, receiver=receiver, slots=slots, probes=probes, metrics=metrics, clock=clock
             ),
-            dumper=dumps.Dumper(config.dump_dir, tokens),
+            dumper=dumps.Dumper(
+                _dump_options(config),
+                tokens,
+                on_failure=lambda: metrics.counter("rljob_trajectory_dump_failures_total").inc(),
+            ),
             clock=clock,
             on_session=on_session,
         ),
     )
 
 
+def _dump_options(config: roles.RolloutConfig) -> dumps.Options:
+    return dumps.Options(
+        folder=config.dump_dir,
+        groups_per_version=config.dump_groups_per_version,
+        text=config.dump_text,
+        monitor=config.dump_monitor,
+    )
+
+
 def load_tokenizer(config: roles.RolloutConfig, model: Path) -> tokenizer.PromptTokenizer:
     """Return the tokenizer that the config names, by default the model's. Raises ManifestError."""
     folder = builtin.ensure_tokenizer(config.model, model)
-    return tokenizer.PromptTokenizer(folder, template=config.template, trust_remote_code=config.model.trust_remote_code)
+    return tokenizer.PromptTokenizer(
+        folder,
+        template=config.template,
+        code=config.user_code,
+        trust_remote_code=config.model.trust_remote_code,
+    )

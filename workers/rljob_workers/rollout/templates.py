@@ -4,8 +4,15 @@
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from rljob_api import errors, types
+from rljob_workers.runtime import user_code
+
+FIELD = "spec.data.template"
+# A user's template: from a record's columns to the prompt, as text or as ids.
+Render = Callable[[Mapping[str, object]], str | Sequence[int]]
 
 CHAT = "chat"
 _QWEN_MATH = (
@@ -26,14 +33,44 @@ KNOWN = (CHAT, *sorted(_TEXTS))
 
 def check(template: str) -> None:
     """Raise ManifestError for a template that does not exist."""
-    if template not in KNOWN:
-        raise errors.ManifestError(f"spec.data.template is '{template}', but must be one of {', '.join(KNOWN)}")
+    if template not in KNOWN and not is_own(template):
+        known = ", ".join(KNOWN)
+        raise errors.ManifestError(f"{FIELD} is '{template}', but must be one of {known}, or module:function")
+
+
+def is_own(template: str) -> bool:
+    """Return whether the template is a function of the user's, module:function."""
+    return ":" in template
+
+
+def load(template: str, *, file: str) -> Render | None:
+    """Return the user's function, None for a template of ours. Raises ManifestError with file and line."""
+    if not is_own(template):
+        return None
+    found = user_code.load(template, file=file, field=FIELD)
+    if not callable(found):
+        raise errors.ManifestError(f"{FIELD} is '{template}', which is {type(found).__name__} and not a function")
+    return cast("Render", found)
+
+
+def rendered(render: Render, record: types.PromptRecord) -> str | tuple[int, ...]:
+    """Return what the user's function makes of a record: a text that is not empty, or ids. Raises DataError."""
+    where = f"{FIELD}: record {record.prompt_id} of {record.source}"
+    try:
+        made = render(record.columns)
+    except Exception as error:  # boundary: a user's function may raise anything
+        raise errors.DataError(f"{where}: {type(error).__name__}: {error}") from error
+    if isinstance(made, str) and made:
+        return made
+    if isinstance(made, Sequence) and made and all(type(token) is int and token >= 0 for token in made):
+        return tuple(int(token) for token in made)
+    raise errors.DataError(f"{where} became {made!r:.60}, but must become a text or a list of token ids")
 
 
 def render(template: str, question: str) -> str:
-    """Return the prompt text of a plain-text template; `chat` has none and is refused by assertion."""
+    """Return the prompt text of a plain-text template; `chat` and a user's have none and are refused by assertion."""
     check(template)
-    assert template != CHAT, "the chat template belongs to the tokenizer"
+    assert template in _TEXTS, "the chat template belongs to the tokenizer, and a function to its author"
     # The mark stands once in each text and is its only capital Q.
     before, after = _TEXTS[template].split(_MARK)
     return f"{before}{question}{after}"

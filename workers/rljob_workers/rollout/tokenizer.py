@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 class PromptTokenizer:
     """Renders records into prompt ids. Completions are only ever decoded, never encoded again."""
 
-    def __init__(self, folder: Path, *, template: str, trust_remote_code: bool = False) -> None:
-        """Load the tokenizer in `folder`. Raises ManifestError if it cannot be read or has no template for chat."""
+    def __init__(self, folder: Path, *, template: str, code: str = "", trust_remote_code: bool = False) -> None:
+        """Load the tokenizer in `folder`; `code` is the user's file. Raises ManifestError if it cannot be read, has no
+        template for chat, or the user's template cannot be imported.
+        """
         from transformers import AutoTokenizer
 
         templates.check(template)
+        self._render = templates.load(template, file=code)
         try:
             loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 str(folder), trust_remote_code=trust_remote_code
@@ -43,17 +46,21 @@ class PromptTokenizer:
         return tuple(dict.fromkeys(token for token in found if token is not None))
 
     def prompt_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
-        """Return the ids of a record: its own input_ids, else its prompt, else its messages by the chat template.
+        """Return the ids of a record: its own input_ids, else what the user's template makes of it, else its prompt,
+        else its messages by the chat template.
 
         Raises DataError that names the missing key.
         """
         columns = record.columns
         if isinstance(given := columns.get("input_ids"), Sequence) and not isinstance(given, str):
             return tuple(int(token) for token in given)
+        if self._render is not None:
+            made = templates.rendered(self._render, record)
+            return self._encode(made) if isinstance(made, str) else made
         if isinstance(prompt := columns.get("prompt"), str):
             return self._encode_prompt(prompt)
         if isinstance(messages := columns.get("messages"), Sequence):
-            return self._encode_chat(messages)
+            return self.chat_ids(messages)
         where = f"record {record.prompt_id} of {record.source}"
         raise errors.DataError(f"{where} has no 'prompt', 'messages' or 'input_ids'")
 
@@ -68,11 +75,30 @@ class PromptTokenizer:
                 " with; choose a chat model, or workflow rlvr"
             )
         turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        feedback = {"role": "user", "content": text}
-        before = self._tokenizer.apply_chat_template(turns, tokenize=False)
-        after = self._tokenizer.apply_chat_template([*turns, feedback], tokenize=False, add_generation_prompt=True)
-        added = feedbacks.between(str(before), str(after), eos=str(self._tokenizer.eos_token or ""))
+        return self.continuation_ids(turns, [*turns, {"role": "user", "content": text}])
+
+    def continuation_ids(
+        self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+    ) -> tuple[int, ...]:
+        """Return the ids that `after`, the next answer opened, adds to `before`, which ends with a closed answer.
+
+        Raises ManifestError if the chat template does not append turns.
+        """
+        first = self._tokenizer.apply_chat_template([dict(message) for message in before], tokenize=False)
+        second = self._tokenizer.apply_chat_template(
+            [dict(message) for message in after], tokenize=False, add_generation_prompt=True
+        )
+        added = feedbacks.between(str(first), str(second), eos=str(self._tokenizer.eos_token or ""))
         return tuple(self._tokenizer(added, add_special_tokens=False)["input_ids"])
+
+    def lone_message_ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a line break and `text` rendered as a conversation of its own.
+
+        Whatever system prompt or BOS template and tokenizer add comes too. For repeats of published runs only.
+        """
+        message = [{"role": "user", "content": text}]
+        rendered = self._tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        return tuple(self._tokenizer(f"\n{rendered}")["input_ids"])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens and without clean-up of spaces."""
@@ -86,11 +112,15 @@ class PromptTokenizer:
 
     def _encode_prompt(self, prompt: str) -> tuple[int, ...]:
         if self._template == templates.CHAT:
-            return self._encode_chat([{"role": "user", "content": prompt}])
-        # Special tokens in the text become ids; BOS comes only if the tokenizer adds it by itself.
-        return tuple(self._tokenizer(templates.render(self._template, prompt))["input_ids"])
+            return self.chat_ids([{"role": "user", "content": prompt}])
+        return self._encode(templates.render(self._template, prompt))
 
-    def _encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+    def _encode(self, text: str) -> tuple[int, ...]:
+        # Special tokens in the text become ids; BOS comes only if the tokenizer adds it by itself.
+        return tuple(self._tokenizer(text)["input_ids"])
+
+    def chat_ids(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        """Return the ids of a conversation, the next answer opened."""
         text = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
         )

@@ -102,6 +102,11 @@ class WeightReceiver:
         return self._served
 
     @property
+    def target(self) -> types.VersionId:
+        """Return the version that was asked for last."""
+        return self._target
+
+    @property
     def started(self) -> bool:
         """Return whether the head that stood at the start has been served."""
         return self._started

@@ -3,6 +3,7 @@
     coordinator --LeaseGroups--> [lease loop] --one task a group--> [GroupRunner] --SubmitGroup--> coordinator
                                      ^ slot free, receiver serves        | episodes -> Admission -> engine
                                      |                                   | verdicts <- verifiers
+    coordinator ---Watch-----> [head loop] --beat now--> [heartbeat loop]
     coordinator <--Heartbeat-- [heartbeat loop] --cancel, THEN want(v)--> [WeightReceiver.run] -> engine
                    renews leases; reports version, state, load, syncs
     SIGTERM, POST /stop, drain, finished --> no new lease; finish or release what is held within drain_s; return
@@ -14,7 +15,7 @@ verifiers; a submit for the coordinator, for as long as it takes; nobody for a w
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from rljob_api import errors, types
 from rljob_api.names import WaitReason
@@ -70,6 +71,7 @@ class RolloutWorker:
         self._options, self._parts = options, parts
         self._held: dict[types.LeaseId, _Held] = {}
         self._draining, self._slot_freed = asyncio.Event(), asyncio.Event()
+        self._head_moved = asyncio.Event()
         self._registered: types.Session | None = None
         self._registering = asyncio.Lock()
 
@@ -83,6 +85,7 @@ class RolloutWorker:
         session = await self._register()
         async with asyncio.TaskGroup() as tasks:
             beats = tasks.create_task(self._heartbeats(session.heartbeat_s))
+            heads = tasks.create_task(self._watch_heads())
             starting = tasks.create_task(self._parts.receiver.start(session))
             stop = tasks.create_task(self._draining.wait())
             await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +95,7 @@ class RolloutWorker:
                 await self._lease_until_draining(tasks)
             await self._finish_held()
             await self._beat_once()
-            for task in (beats, updates, stop):
+            for task in (beats, heads, updates, stop):
                 task.cancel()
 
     async def _register(self) -> types.Session:
@@ -176,10 +179,10 @@ class RolloutWorker:
     async def _work(self, lease: types.GroupLease) -> None:
         slot = self._parts.waits.open_slot()
         try:
-            group = await self._parts.runner.run(lease, slot)
-            self._parts.dumper.dump(lease, group)
+            scored = await self._parts.runner.run(lease, slot)
+            self._parts.dumper.dump(lease, scored)
             slot.waits(WaitReason.COORDINATOR)
-            await self._submit(group)
+            await self._submit(scored.group)
         finally:
             slot.close()
             self._held.pop(lease.lease_id, None)
@@ -218,17 +221,35 @@ class RolloutWorker:
         while True:
             answered = await self._beat_once()
             rest = asyncio.ensure_future(self._parts.clock.sleep(every_s))
-            # The coordinator admits new groups when it hears that a version is served: that news does not wait.
-            news = [asyncio.ensure_future(self._parts.receiver.reported())] if answered else []
+            # A new head is fetched at once, and the coordinator admits groups when it hears that a version is served:
+            # neither news waits.
+            news = [asyncio.ensure_future(event) for event in self._news()] if answered else []
             try:
                 await asyncio.wait({rest, *news}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for waiting in (rest, *news):
                     waiting.cancel()
 
+    def _news(self) -> tuple[Coroutine[None, None, object], ...]:
+        return self._parts.receiver.reported(), self._head_moved.wait()
+
+    async def _watch_heads(self) -> None:
+        backoff = retry.Backoff(first_s=0.2, most_s=5.0)
+        while True:
+            try:
+                async for version in self._parts.transport.heads():
+                    backoff.reset()
+                    if version != self._parts.receiver.target:
+                        self._head_moved.set()
+            except errors.RLJobError as error:
+                # Heartbeats bring the head too, only later.
+                logger.debug("no news of heads: %s", error, extra={"error_class": error.name})
+            await self._parts.clock.sleep(backoff.next_delay_s())
+
     async def _beat_once(self) -> bool:
         """Report and obey; False if there was no answer to obey."""
         receiver, session = self._parts.receiver, self._registered
+        self._head_moved.clear()
         load = self._parts.report.observe(num_groups=len(self._held))
         syncs = receiver.syncs
         try:

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 ConfigT = TypeVar("ConfigT", bound=roles.CommonConfig)
 _PR_SET_PDEATHSIG = 1
+# What a kubelet reads of a container that has ended.
+TERMINATION_LOG = "/dev/termination-log"
 _EXIT_BY_ERROR: tuple[tuple[type[errors.RLJobError], names.ExitCode], ...] = (
     (errors.ManifestError, names.ExitCode.CONFIGURATION),
     (errors.DataError, names.ExitCode.CONFIGURATION),
@@ -103,7 +105,7 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def run_main(main: Callable[[], int | None], *, termination_log: str = "/dev/termination-log") -> int:
+def run_main(main: Callable[[], int | None], *, termination_log: str = TERMINATION_LOG) -> int:
     """Run `main` and return its exit code; an error of the tree becomes a code, a log line, a termination message."""
     try:
         code, reason = int(main() or 0), ""

@@ -3,45 +3,53 @@
 Every job-level series carries `rljob_namespace` and `rljob`. A gauge is absent until its first value.
 """
 
+from typing import Generic, TypeVar
+
 import prometheus_client
+from prometheus_client.metrics import MetricWrapperBase
 
 from rljob_api import names, roles
 
+FamilyT = TypeVar("FamilyT", bound=MetricWrapperBase)
 
-class Counter:
-    """A counter; labels by keyword."""
 
-    def __init__(self, family: prometheus_client.Counter, identity: dict[str, str]) -> None:
+class _Series(Generic[FamilyT]):
+    """The series of a family by labels; looked up once each, because the library checks every label every time."""
+
+    def __init__(self, family: FamilyT, identity: dict[str, str]) -> None:
         """Wrap a family whose first labels are the job's."""
         self._family, self._identity = family, identity
+        self._known: dict[tuple[tuple[str, str], ...], FamilyT] = {}
+
+    def _of(self, labels: dict[str, str]) -> FamilyT:
+        key = tuple(labels.items())
+        if key not in self._known:
+            self._known[key] = self._family.labels(**self._identity, **labels)
+        return self._known[key]
+
+
+class Counter(_Series[prometheus_client.Counter]):
+    """A counter; labels by keyword."""
 
     def inc(self, by: float = 1.0, /, **labels: str) -> None:
         """Add `by`, which must not be negative."""
-        self._family.labels(**self._identity, **labels).inc(by)
+        self._of(labels).inc(by)
 
 
-class Gauge:
+class Gauge(_Series[prometheus_client.Gauge]):
     """A gauge; labels by keyword."""
-
-    def __init__(self, family: prometheus_client.Gauge, identity: dict[str, str]) -> None:
-        """Wrap a family whose first labels are the job's."""
-        self._family, self._identity = family, identity
 
     def set(self, value: float, /, **labels: str) -> None:
         """Set the value."""
-        self._family.labels(**self._identity, **labels).set(value)
+        self._of(labels).set(value)
 
 
-class Histogram:
+class Histogram(_Series[prometheus_client.Histogram]):
     """A histogram; labels by keyword."""
-
-    def __init__(self, family: prometheus_client.Histogram, identity: dict[str, str]) -> None:
-        """Wrap a family whose first labels are the job's."""
-        self._family, self._identity = family, identity
 
     def observe(self, value: float, /, **labels: str) -> None:
         """Count one observation."""
-        self._family.labels(**self._identity, **labels).observe(value)
+        self._of(labels).observe(value)
 
 
 class Metrics:

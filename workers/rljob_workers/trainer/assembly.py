@@ -5,12 +5,14 @@ is what the model files hold: if the trainer's own weights differ from it, or th
 start, the loaded state is published before the first fetch, so that no rollout samples from weights nobody trains.
 """
 
+import contextlib
 import dataclasses
 import logging
 import pathlib
 import threading
 import uuid
 import warnings
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -20,7 +22,20 @@ from rljob_workers.models import builtin
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
-from rljob_workers.trainer import checkpoint, engine, export, feed, learner, metering, publish, reference, saving, train
+from rljob_workers.trainer import (
+    checkpoint,
+    critic,
+    export,
+    feed,
+    learner,
+    metering,
+    publish,
+    reference,
+    saving,
+    train,
+    updates,
+)
+from rljob_workers.trainer import engine as engines
 from rljob_workers.transport import batches, image, weights
 
 logger = logging.getLogger(__name__)
@@ -33,12 +48,14 @@ _PATIENCE_S = 600.0
 class _Loaded:
     """A model on this rank, in the state from which training goes on."""
 
-    engine: engine.Engine
+    engine: engines.Engine
     exporter: export.ImageExporter
     model_dir: pathlib.Path
     found: checkpoint.Checkpoint | None
     initial_state_hash: str
     reference: reference.Reference | None
+    reference_hash: str
+    critic: engines.CriticEngine | None
 
     @property
     def step(self) -> int:
@@ -80,8 +97,11 @@ def run_rank(
 def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
     model_dir = builtin.ensure_model(config.model)
     found = checkpoint.CheckpointStore(pathlib.Path(config.checkpoint.dir)).newest()
+    reference_hash = ""
+    if dist.get_rank() == 0 and config.reference is not None:
+        reference_hash = image.initial_version(builtin.ensure_model(config.reference), config.job.name)[1].state_hash
     if found is not None:
-        checkpoint.check_same_run(found, config)
+        checkpoint.check_same_run(found, config, reference_hash=reference_hash)
     built = _build(config, saving.weights_folder(found, model_dir), saving.state_folder(found), device)
     initial_hash = ""
     if built.rank == 0:
@@ -96,20 +116,43 @@ def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
         found=found,
         initial_state_hash=initial_hash,
         reference=reference.load(config, device),
+        reference_hash=reference_hash,
+        critic=_build_critic(config, model_dir, found, device),
     )
+
+
+def _build_critic(
+    config: roles.TrainerConfig, model_dir: pathlib.Path, found: checkpoint.Checkpoint | None, device: torch.device
+) -> engines.CriticEngine | None:
+    if config.critic is None:
+        return None
+    state = saving.critic_folder(found)
+    if found is not None and state is None:
+        logger.warning("the checkpoint of step %d has no critic; it starts anew", found.progress.step)
+    with _quiet():
+        built = engines.CriticEngine(config, model_dir, device)
+        if state is not None:
+            built.load(state)
+    return built
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """DeepSpeed tells the root logger about compilers and libraries that it looks for and does not need."""
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _build(
     config: roles.TrainerConfig, weights_dir: pathlib.Path, state: pathlib.Path | None, device: torch.device
-) -> engine.Engine:
-    # DeepSpeed tells the root logger about compilers and libraries that it looks for and does not need.
-    logging.disable(logging.INFO)
-    try:
-        built = engine.Engine(config, weights_dir, device)
+) -> engines.Engine:
+    with _quiet():
+        built = engines.Engine(config, weights_dir, device)
         if state is not None:
             built.load(state)
-    finally:
-        logging.disable(logging.NOTSET)
     return built
 
 
@@ -189,13 +232,17 @@ def _loop(
     meter: metering.Meter | None,
 ) -> train.StepLoop:
     clock, progress = clocks.SystemClock(), loaded.found.progress if loaded.found else None
+    count, critic_count = updates.UpdateCount(), updates.UpdateCount()
+    if progress is not None:
+        count = updates.UpdateCount(progress.updates_applied, progress.skipped_in_a_row)
+        critic_count = updates.UpdateCount(progress.critic_updates_applied, progress.critic_skipped_in_a_row)
     steps = learner.Learner(
         engine=loaded.engine,
         reference=loaded.reference,
+        critic=None if loaded.critic is None else critic.Critic(loaded.critic, config, critic_count),
         config=config,
         clock=clock,
-        updates_applied=progress.updates_applied if progress else 0,
-        skipped_in_a_row=progress.skipped_in_a_row if progress else 0,
+        count=count,
     )
     return train.StepLoop(
         config=train.LoopConfig(
@@ -217,7 +264,10 @@ def _loop(
             exporter=loaded.exporter,
             config=config,
             model_dir=loaded.model_dir,
-            progress=steps,
+            progress=count,
+            critic=loaded.critic,
+            critic_progress=critic_count,
+            reference_hash=loaded.reference_hash,
             before_export=publisher.flush,
         ),
         meter=meter,

@@ -14,7 +14,8 @@ class BatchTensors:
     """One micro-batch. tokens, position_ids [1, T] int64; per sampled token [N]; per row [rows].
 
     targets: token ids; predictors: positions whose output predicts them; row_index: into the rows. A row is whole:
-    `row_tokens` is its sum(m). `masked` rows (maskTruncated) give no loss but count in denominators.
+    `row_tokens` is its sum(m). `masked` rows (maskTruncated) give no loss but count in denominators. rewards, turns:
+    what advantages are made of, empty where they come ready. ends [rows]: position of a row's last sampled token.
     """
 
     update: int
@@ -29,25 +30,37 @@ class BatchTensors:
     row_index: torch.Tensor
     row_tokens: torch.Tensor
     row_masked: torch.Tensor
+    row_truncated: torch.Tensor
+    row_group: torch.Tensor
+    rewards: torch.Tensor
+    turns: torch.Tensor
+    ends: torch.Tensor
 
 
 def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
     """Return the tensors of a micro-batch. Raises WireError if its arrays or segments contradict one another."""
     _check(batch)
     tokens = _tensor(batch.tokens, torch.int32).long()
+    places = _tensor(batch.target_index, torch.int32).long()
+    row_tokens = torch.tensor([row.num_tokens for row in batch.rows], dtype=torch.float32)
     return BatchTensors(
         update=batch.update,
         tokens=tokens[None].to(device),
         position_ids=_tensor(batch.position_ids, torch.int32).long()[None].to(device),
         plan=attention.make_plan(batch.segments, device),
         predictors=_tensor(batch.predictor_index, torch.int32).long().to(device),
-        targets=tokens[_tensor(batch.target_index, torch.int32).long()].to(device),
+        targets=tokens[places].to(device),
         behave=_tensor(batch.logprobs, torch.float32).to(device),
         advantages=_tensor(batch.advantages, torch.float32).to(device),
         version_steps=_tensor(batch.version_steps, torch.int32).to(device),
         row_index=_tensor(batch.row_index, torch.int32).long().to(device),
-        row_tokens=torch.tensor([row.num_tokens for row in batch.rows], dtype=torch.float32, device=device),
+        row_tokens=row_tokens.to(device),
         row_masked=torch.tensor([row.masked for row in batch.rows], dtype=torch.bool, device=device),
+        row_truncated=torch.tensor([row.truncated for row in batch.rows], dtype=torch.bool, device=device),
+        row_group=torch.tensor([row.group for row in batch.rows], dtype=torch.int64, device=device),
+        rewards=_tensor(batch.rewards, torch.float32).to(device),
+        turns=_tensor(batch.turn_ids, torch.int32).long().to(device),
+        ends=places[row_tokens.long().cumsum(0) - 1].to(device),
     )
 
 
@@ -82,6 +95,11 @@ def _check(batch: types.MicroBatch) -> None:
     for name in ("predictor_index", "logprobs", "advantages", "version_steps", "row_index"):
         if len(getattr(batch, name)) != sampled:
             raise errors.WireError(f"{name} has {len(getattr(batch, name))} entries for {sampled} sampled tokens")
+    for name in ("rewards", "turn_ids"):
+        if len(getattr(batch, name)) not in (0, sampled):
+            raise errors.WireError(f"{name} has {len(getattr(batch, name))} entries for {sampled} sampled tokens")
+    if sum(row.num_tokens for row in batch.rows) != sampled or any(row.num_tokens < 1 for row in batch.rows):
+        raise errors.WireError(f"rows have {sum(row.num_tokens for row in batch.rows)} of {sampled} sampled tokens")
     if len(batch.position_ids) != length or not length or not sampled:
         raise errors.WireError(f"{length} tokens, {len(batch.position_ids)} positions and {sampled} sampled tokens")
     _check_segments(batch.segments, length)

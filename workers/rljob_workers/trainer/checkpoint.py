@@ -5,7 +5,6 @@ of every file. Who loads it decides what a changed section means; here it is onl
 """
 
 import dataclasses
-import hashlib
 import json
 import logging
 import pathlib
@@ -13,6 +12,7 @@ import shutil
 from collections.abc import Mapping
 
 from rljob_api import errors, roles
+from rljob_api.resolution import common
 from rljob_workers.trainer import durable
 
 logger = logging.getLogger(__name__)
@@ -23,13 +23,20 @@ _PREFIX = "step-"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a checkpoint says beside the tensors. `sections`: digests by name; `optimizer`: moments are in it."""
+    """What a checkpoint says beside the tensors.
+
+    `sections`: digests by name; `optimizer`: masters and moments are in it;
+    `critic`: the value model's state stands beside the policy's, with its own counts.
+    """
 
     step: int
     updates_applied: int
     skipped_in_a_row: int
     optimizer: bool
     sections: Mapping[str, str]
+    critic: bool = False
+    critic_updates_applied: int = 0
+    critic_skipped_in_a_row: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +118,11 @@ class CheckpointStore:
         return removed
 
 
-def sections(config: roles.TrainerConfig) -> dict[str, str]:
-    """Return a digest per section of the config. `seed`, `model` and `shape` must not change on resume."""
+def sections(config: roles.TrainerConfig, *, reference_hash: str = "") -> dict[str, str]:
+    """Return a digest per section of the config. Those of `_FROZEN` must not change on resume.
+
+    reference_hash: of the reference model's tensors; rank 0 alone reads them.
+    """
     values: dict[str, object] = {
         "seed": config.seed,
         "model": [config.model.name, config.model.revision],
@@ -121,24 +131,23 @@ def sections(config: roles.TrainerConfig) -> dict[str, str]:
         "updates": [config.minibatches, config.epochs],
         "optimizer": config.optimizer.model_dump(mode="json"),
     }
-    return {name: _digest(value) for name, value in values.items()}
-
-
-def _digest(value: object) -> str:
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+    made = {name: common.digest(value) for name, value in values.items()} | config.spec_digests
+    return made | ({"reference": reference_hash} if reference_hash else {})
 
 
 _FROZEN = {
+    "groups": "spec.algorithm.promptsPerStep or groupSize",
+    "data": "spec.data",
     "seed": "spec.seed",
     "model": "spec.model",
     "shape": "the number of trainer processes, spec.trainer.deepspeed.zeroStage or spec.trainer.dtype",
 }
 
 
-def check_same_run(found: Checkpoint, config: roles.TrainerConfig) -> None:
-    """Raise ManifestError if the checkpoint belongs to another seed, model or shape; log other changed sections."""
-    now = sections(config)
-    changed = [name for name, digest in found.progress.sections.items() if now.get(name) != digest]
+def check_same_run(found: Checkpoint, config: roles.TrainerConfig, *, reference_hash: str = "") -> None:
+    """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed."""
+    now = sections(config, reference_hash=reference_hash)
+    changed = [name for name, digest in found.progress.sections.items() if now.get(name, digest) != digest]
     refused = [
         f"{_FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path};"
         " set it back, or start a new job with resumeFrom"

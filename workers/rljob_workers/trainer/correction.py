@@ -39,10 +39,14 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """weights [N], detached, 0 where rejected; kept [N]: False leaves the numerator and stays in the denominator."""
+    """weights [N], detached, 0 where rejected; kept [N]: False leaves the numerator and stays in the denominator.
+
+    in_bounds [N]: what the first filter keeps; the second one, `reject`, may drop more.
+    """
 
     weights: torch.Tensor
     kept: torch.Tensor
+    in_bounds: torch.Tensor
 
 
 def bounded_log_ratio(above: torch.Tensor, below: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,14 +69,15 @@ def correct(
     config = config or UNCORRECTED
     log_rho, _ = bounded_log_ratio(proximal, behave)
     weights = _weights(log_rho, rows, config)
-    kept = torch.ones_like(log_rho, dtype=torch.bool)
+    in_bounds = torch.ones_like(log_rho, dtype=torch.bool)
     if config.mode == "truncate":
         weights = weights.clamp(min=config.low or 0.0, max=config.high)
     elif config.mode == "mask":
-        kept = _in_bounds(_statistic(log_rho, proximal, behave, rows, config), config)
+        in_bounds = _in_bounds(_statistic(log_rho, proximal, behave, rows, config), config)
+    kept = in_bounds
     if config.reject is not None:
-        kept = kept & _in_bounds(_statistic(log_rho, proximal, behave, rows, config.reject), config.reject)
-    return Correction(torch.where(kept, weights, torch.zeros_like(weights)), kept)
+        kept = in_bounds & _in_bounds(_statistic(log_rho, proximal, behave, rows, config.reject), config.reject)
+    return Correction(torch.where(kept, weights, torch.zeros_like(weights)), kept, in_bounds)
 
 
 def mean_weight_terms(correction: Correction, rows: Rows, config: roles.CorrectionConfig) -> tuple[float, float]:

@@ -18,7 +18,8 @@ import torch.distributed as dist
 import transformers
 
 from rljob_api import errors, roles
-from rljob_workers.trainer import attention, batch, ds_config, policy
+from rljob_workers.runtime import number_format
+from rljob_workers.trainer import attention, batch, ds_config, policy, widening
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +36,18 @@ class StepOutcome:
     applied: bool
 
 
-class Engine:
-    """One rank's model and optimizer. Every method except `forward` and `backward` of local data is collective."""
+class _Trained:
+    """A module under DeepSpeed on this rank. Every method except `backward` of local data is collective."""
 
-    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
-        """Load the model, build the DeepSpeed engine. torch.distributed must be initialised."""
+    def __init__(self, module: torch.nn.Module, config: roles.TrainerConfig, device: torch.device) -> None:
+        """Build the DeepSpeed engine. torch.distributed must be initialised."""
         self.device, self.rank, self.world_size = device, dist.get_rank(), dist.get_world_size()
         self._stage = config.deepspeed.zero_stage
-        self._policy = policy.Policy(
-            load_model(model_dir, config), temperature=config.loss.temperature, chunk_tokens=config.logits_chunk_tokens
-        )
         # DeepSpeed would compile its shared-memory collectives with g++ at this point; gloo does without.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        trainable = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
+        trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._engine, self._optimizer, _, _ = deepspeed.initialize(
-            model=self._policy, model_parameters=trainable, config=ds_config.make(config)
+            model=module, model_parameters=trainable, config=ds_config.make(config)
         )
         self._engine.train()
         # DeepSpeed allocates the moments by a step with zero gradients; counted, it would weaken the first updates.
@@ -65,18 +63,6 @@ class Engine:
             # DeepSpeed looks for non-finite gradients in reduced precision only.
             self._optimizer.check_grad_overflow = True
 
-    def forward(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (logprobs, entropies) [N] with gradient."""
-        logprobs, entropies = self._engine(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
-        )
-        return logprobs, entropies
-
-    def score(self, tensors: batch.BatchTensors) -> torch.Tensor:
-        """Return logprobs [N] without gradient."""
-        with torch.no_grad():
-            return self.forward(tensors)[0]
-
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of `loss`. From ZeRO-2 on this is collective: all ranks call it equally often."""
         self._engine.backward(loss)
@@ -91,26 +77,6 @@ class Engine:
         # An overflow that was found before the norm was taken leaves the last step's norm behind.
         norm = math.inf if overflow and math.isfinite(norm) else norm
         return StepOutcome(grad_norm=norm, applied=math.isfinite(norm))
-
-    def visit(self, names: Sequence[str], receive: Callable[[str, torch.Tensor], None]) -> None:
-        """Call `receive(name, whole tensor)` for each name in order. Raises WeightsError for a name the model lacks."""
-        tensors = self._policy.named_tensors()
-        missing = [name for name in names if name not in tensors]
-        if missing:
-            raise errors.WeightsError(f"the model has no tensor {missing[0]}, which its files hold")
-        for group in _groups(names, tensors):
-            with self._gathered([tensors[name] for name in group]):
-                for name in group:
-                    receive(name, tensors[name].detach())
-
-    @contextlib.contextmanager
-    def _gathered(self, tensors: list[torch.Tensor]) -> Iterator[None]:
-        if self._stage < 3:
-            yield
-            return
-        partitioned = [tensor for tensor in tensors if hasattr(tensor, "ds_id")]
-        with deepspeed.zero.GatheredParameters(partitioned):
-            yield
 
     def total(self, values: Sequence[float]) -> list[float]:
         """Sum each value over ranks."""
@@ -142,6 +108,66 @@ class Engine:
             raise errors.EngineError(f"DeepSpeed could not load the checkpoint in {directory}")
 
 
+class Engine(_Trained):
+    """One rank's policy and its optimizer."""
+
+    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
+        """Load the model. Raises ManifestError if it cannot be."""
+        self._policy = policy.Policy(
+            load_model(model_dir, config, device),
+            temperature=config.loss.temperature,
+            chunk_tokens=config.logits_chunk_tokens,
+        )
+        super().__init__(self._policy, config, device)
+
+    def forward(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (logprobs, entropies) [N] with gradient."""
+        logprobs, entropies = self._engine(
+            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
+        )
+        return logprobs, entropies
+
+    def score(self, tensors: batch.BatchTensors) -> torch.Tensor:
+        """Return logprobs [N] without gradient."""
+        with torch.no_grad():
+            return self.forward(tensors)[0]
+
+    def visit(self, names: Sequence[str], receive: Callable[[str, torch.Tensor], None]) -> None:
+        """Call `receive(name, whole tensor)` for each name in order. Raises WeightsError for a name the model lacks."""
+        tensors = self._policy.named_tensors()
+        missing = [name for name in names if name not in tensors]
+        if missing:
+            raise errors.WeightsError(f"the model has no tensor {missing[0]}, which its files hold")
+        for group in _groups(names, tensors):
+            with self._gathered([tensors[name] for name in group]):
+                for name in group:
+                    receive(name, tensors[name].detach())
+
+    @contextlib.contextmanager
+    def _gathered(self, tensors: list[torch.Tensor]) -> Iterator[None]:
+        if self._stage < 3:
+            yield
+            return
+        partitioned = [tensor for tensor in tensors if hasattr(tensor, "ds_id")]
+        with deepspeed.zero.GatheredParameters(partitioned):
+            yield
+
+
+class CriticEngine(_Trained):
+    """One rank's value model, which starts as the policy with a new head, and its optimizer."""
+
+    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
+        """Load the model. Raises ManifestError if it cannot be."""
+        super().__init__(policy.ValueModel(load_model(model_dir, config, device)), config, device)
+
+    def values(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the values of the states before each sampled token [N] and after each row [rows], with gradient."""
+        tokens, ends = self._engine(
+            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.ends
+        )
+        return tokens, ends
+
+
 class _Clipper:
     """Clips in a hook of the optimizer, after the reduction. A non-finite norm drops the gradients: AdamW skips."""
 
@@ -161,7 +187,7 @@ class _Clipper:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self._max_norm, norm)
 
 
-def load_model(model_dir: pathlib.Path, config: roles.TrainerConfig) -> torch.nn.Module:
+def load_model(model_dir: pathlib.Path, config: roles.TrainerConfig, device: torch.device) -> torch.nn.Module:
     """Return the causal LM of a Hugging Face folder with packed attention. Raises ManifestError if that cannot be."""
     transformers.utils.logging.disable_progress_bar()
     transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
@@ -176,10 +202,20 @@ def load_model(model_dir: pathlib.Path, config: roles.TrainerConfig) -> torch.nn
     except (OSError, ValueError) as error:
         raise errors.ManifestError(f"spec.model.name is {config.model.name!r}, but does not load: {error}") from error
     model.config.use_cache = False
+    _widen_where_slow(model, config.dtype, device)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     loaded: torch.nn.Module = model.train()
     return loaded
+
+
+def _widen_where_slow(model: torch.nn.Module, dtype: str, device: torch.device) -> None:
+    if device.type != "cpu" or number_format.on_this_cpu(dtype) == dtype:
+        return
+    if widening.widen(model):
+        logger.info("this CPU has no instructions for %s: its products are computed in float32", dtype)
+    else:
+        logger.warning("this CPU has no instructions for %s, and this model cannot do without: it will be slow", dtype)
 
 
 def _groups(names: Iterable[str], tensors: dict[str, torch.Tensor]) -> Iterator[list[str]]:

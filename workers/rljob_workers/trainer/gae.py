@@ -10,6 +10,7 @@ import dataclasses
 
 import torch
 
+from rljob_api import roles
 from rljob_workers.trainer import correction
 
 
@@ -41,12 +42,23 @@ def over_tokens(
     padded = rewards.new_zeros((2, len(rows.tokens), length + 1), dtype=torch.float64)
     padded[0][place], padded[1][place] = rewards.double(), values.double()
     padded[1][:, length] = bootstrap.double()
-    advantages = torch.zeros_like(padded[0])
-    for column in range(length - 1, -1, -1):
-        delta = padded[0][:, column] + gamma * padded[1][:, column + 1] - padded[1][:, column]
-        advantages[:, column] = delta + gamma * decay.double() * advantages[:, column + 1]
-    found = advantages[place]
+    deltas = padded[0][:, :length] + gamma * padded[1][:, 1:] - padded[1][:, :length]
+    found = _discounted_sums(deltas, gamma * decay.double())[place]
     return Estimated(found, found + values.double())
+
+
+def _discounted_sums(deltas: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
+    """Return A with A_j = delta_j + discount A_{j+1} along the columns of deltas [rows, T]; discount [rows].
+
+    By doubling: where each column holds the sum over its next s, adding discount^s times the column s further on makes
+    it 2 s. Log2(T) passes instead of T, and as stable as the recursion, since the discount is at most 1.
+    """
+    sums, stride = deltas, 1
+    while stride < deltas.shape[1]:
+        later = discount.pow(stride)[:, None] * sums[:, stride:]
+        sums = torch.cat([sums[:, :-stride] + later, sums[:, -stride:]], dim=1)
+        stride *= 2
+    return sums
 
 
 def _columns(rows: correction.Rows) -> torch.Tensor:
@@ -54,6 +66,18 @@ def _columns(rows: correction.Rows) -> torch.Tensor:
     tokens = rows.tokens.long()
     ends = tokens.cumsum(0)
     return torch.arange(len(rows.index), device=rows.index.device) - ends[rows.index] + int(tokens.max())
+
+
+def num_turns(turns: torch.Tensor, rows: correction.Rows) -> torch.Tensor:
+    """Return how many turns each row holds tokens of [rows]."""
+    return torch.bincount(rows.index[_opens(turns, rows)], minlength=len(rows.tokens))
+
+
+def _opens(turns: torch.Tensor, rows: correction.Rows) -> torch.Tensor:
+    """Return which tokens [N] are the first of their turn."""
+    opens = torch.ones_like(turns, dtype=torch.bool)
+    opens[1:] = (turns[1:] != turns[:-1]) | (rows.index[1:] != rows.index[:-1])
+    return opens
 
 
 def over_turns(
@@ -70,8 +94,7 @@ def over_turns(
 
     A turn's reward is the sum of its tokens', its value that of its first token; an unused id takes no step.
     """
-    opens = torch.ones_like(turns, dtype=torch.bool)
-    opens[1:] = (turns[1:] != turns[:-1]) | (rows.index[1:] != rows.index[:-1])
+    opens = _opens(turns, rows)
     unit = opens.long().cumsum(0) - 1
     units = rows.index[opens]
     sums = rewards.new_zeros(len(units), dtype=torch.float64).index_add_(0, unit, rewards.double())
@@ -80,6 +103,15 @@ def over_turns(
         sums, values[opens], correction.Rows(units, per_row), gamma=gamma, decay=decay, bootstrap=bootstrap
     )
     return Estimated(estimated.advantages[unit], estimated.returns[unit])
+
+
+def decay(config: roles.DecayConfig, lengths: torch.Tensor) -> torch.Tensor:
+    """Return lambda per row [rows], float64; lengths [rows]: steps of time of each row."""
+    if config.kind == "vapo":
+        return vapo(lengths, alpha=config.value)
+    if config.kind == "relativePosition":
+        return relative_position(lengths, q=config.value)
+    return torch.full_like(lengths, config.value, dtype=torch.float64)
 
 
 def vapo(lengths: torch.Tensor, *, alpha: float) -> torch.Tensor:

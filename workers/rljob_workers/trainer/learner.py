@@ -2,7 +2,7 @@
 
 Losses are shares of the minibatch's loss over all ranks; since gradients are averaged over ranks they are multiplied by
 the number of ranks. Ranks with fewer micro-batches than others, or none, run idle ones: from ZeRO-2 on forward and
-backward are collective.
+backward are collective. A critic takes the same minibatches; while it warms up, the policy stays as it is.
 """
 
 import dataclasses
@@ -16,23 +16,10 @@ import torch
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import batch as batches
-from rljob_workers.trainer import loss, preparation, schedule, stats
+from rljob_workers.trainer import critic as critics
+from rljob_workers.trainer import loss, preparation, schedule, stats, updates
 
 Stat = names.StepStat
-# So many updates in a row without a finite gradient are no accident.
-MAX_SKIPPED_IN_A_ROW = 5
-
-
-class UpdateOutcome(Protocol):
-    """An optimizer update: the norm before clipping, and whether it was applied."""
-
-    @property
-    def grad_norm(self) -> float:
-        """Global L2 norm."""
-
-    @property
-    def applied(self) -> bool:
-        """False if the norm was not finite."""
 
 
 class PolicyEngine(Protocol):
@@ -50,7 +37,7 @@ class PolicyEngine(Protocol):
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of `loss`."""
 
-    def step(self, learning_rate: float) -> UpdateOutcome:
+    def step(self, learning_rate: float) -> updates.Outcome:
         """Reduce, clip, update."""
 
     def total(self, values: Sequence[float]) -> list[float]:
@@ -73,7 +60,8 @@ class Learned:
 @dataclasses.dataclass(slots=True)
 class _Measured:
     tally: stats.Tally
-    outcomes: list[UpdateOutcome] = dataclasses.field(default_factory=list)
+    outcomes: list[updates.Outcome] = dataclasses.field(default_factory=list)
+    critic_outcomes: list[updates.Outcome] = dataclasses.field(default_factory=list)
     computed_tokens: int = 0
     proximal_s: float = 0.0
     forward_backward_s: float = 0.0
@@ -82,43 +70,43 @@ class _Measured:
 
 
 class Learner:
-    """Applies steps to the engine. `updates_applied` and `skipped_in_a_row` go into checkpoints."""
+    """Applies steps to the engine. `count` goes into checkpoints."""
 
     def __init__(
         self,
         *,
         engine: PolicyEngine,
         reference: preparation.Reference | None = None,
+        critic: critics.Critic | None = None,
         config: roles.TrainerConfig,
         clock: clocks.Clock,
-        updates_applied: int = 0,
-        skipped_in_a_row: int = 0,
+        count: updates.UpdateCount | None = None,
     ) -> None:
-        """Continue after `updates_applied` updates. `reference`: the frozen model of the KL term."""
+        """Continue after `count`. `reference`: the frozen model of the KL term."""
         self._engine, self._config, self._clock = engine, config, clock
-        self._reference = reference
-        self.updates_applied, self.skipped_in_a_row = updates_applied, skipped_in_a_row
+        self._reference, self._critic = reference, critic
+        self.count = count or updates.UpdateCount()
 
     def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> Learned:
         """Apply the updates of a step. Raises RLJobError after too many skipped updates, WireError for a bad batch."""
-        updates = self._config.minibatches * self._config.epochs
-        if header.num_updates != updates or len(header.minibatches) != updates:
-            raise errors.WireError(f"the batch has {header.num_updates} updates where the config has {updates}")
-        work = self._lay_out(micro_batches, updates)
+        num_updates = self._config.minibatches * self._config.epochs
+        if header.num_updates != num_updates or len(header.minibatches) != num_updates:
+            raise errors.WireError(f"the batch has {header.num_updates} updates where the config has {num_updates}")
+        work = self._lay_out(micro_batches, num_updates)
         measured = _Measured(stats.Tally(self._engine.device))
         started = self._clock.monotonic()
-        mean_weight = preparation.prepare(work, self._engine, self._reference, self._config)
+        prepared = preparation.prepare(work, self._engine, self._reference, self._config, self._critic)
         measured.proximal_s = self._clock.monotonic() - started
-        for update in range(updates):
-            self._update(update, work[update], header, mean_weight, measured)
-        return self._report(header, measured)
+        for update in range(num_updates):
+            self._update(update, work[update], header, prepared.mean_weight, measured)
+        return self._report(header, measured, prepared)
 
-    def _lay_out(self, micro_batches: Sequence[types.MicroBatch], updates: int) -> list[list[preparation.Work]]:
+    def _lay_out(self, micro_batches: Sequence[types.MicroBatch], num_updates: int) -> list[list[preparation.Work]]:
         """Return the work of each update, of equal length on all ranks and never empty."""
-        work: list[list[preparation.Work]] = [[] for _ in range(updates)]
+        work: list[list[preparation.Work]] = [[] for _ in range(num_updates)]
         for micro_batch in micro_batches:
-            if not 0 <= micro_batch.update < updates:
-                raise errors.WireError(f"a micro-batch belongs to update {micro_batch.update} of {updates}")
+            if not 0 <= micro_batch.update < num_updates:
+                raise errors.WireError(f"a micro-batch belongs to update {micro_batch.update} of {num_updates}")
             work[micro_batch.update].append(
                 preparation.Work(batches.to_tensors(micro_batch, self._engine.device), idle=False)
             )
@@ -136,21 +124,44 @@ class Learner:
         mean_weight: float,
         measured: _Measured,
     ) -> None:
+        warming = self._critic is not None and self._critic.warms_up(header.step)
         started = self._clock.monotonic()
         for item in part:
-            self._accumulate(update, item, header, mean_weight, measured)
+            if not warming:
+                self._accumulate(update, item, header, mean_weight, measured)
+            if self._critic is not None:
+                self._accumulate_values(self._critic, item, header.minibatches[update], measured)
         accumulated = self._clock.monotonic()
+        measured.forward_backward_s += accumulated - started
+        if not warming:
+            self._step(measured)
+        if self._critic is not None:
+            measured.critic_outcomes.append(self._critic.step())
+        measured.optimizer_s += self._clock.monotonic() - accumulated
+
+    def _step(self, measured: _Measured) -> None:
         measured.learning_rate = schedule.learning_rate(
-            self.updates_applied,
+            self.count.applied,
             config=self._config.optimizer,
             updates_per_step=self._config.minibatches * self._config.epochs,
             max_steps=self._config.max_steps,
         )
         outcome = self._engine.step(measured.learning_rate)
         measured.outcomes.append(outcome)
-        measured.forward_backward_s += accumulated - started
-        measured.optimizer_s += self._clock.monotonic() - accumulated
-        self._count(outcome)
+        self.count.add(outcome, rate_field="spec.trainer.optimizer.learningRate")
+
+    def _accumulate_values(
+        self, critic: critics.Critic, item: preparation.Work, minibatch: types.Minibatch, measured: _Measured
+    ) -> None:
+        tally = critic.accumulate(
+            item.tensors,
+            old_values=None if item.idle or item.values is None else item.values.tokens,
+            returns=item.returns,
+            minibatch=minibatch,
+            world_size=self._engine.world_size,
+        )
+        if tally is not None:
+            measured.tally.add(tally, batch_facts=False, mismatch=False)
 
     def _accumulate(
         self, update: int, item: preparation.Work, header: types.BatchHeader, mean_weight: float, measured: _Measured
@@ -185,47 +196,48 @@ class Learner:
         moved = update > 0 and (chosen.type == "reinforce" or chosen.proximal in ("loglinear", "behaviour"))
         measured.tally.add(outputs.tally, batch_facts=first_epoch, mismatch=first_epoch and not moved)
 
-    def _count(self, outcome: UpdateOutcome) -> None:
-        if outcome.applied:
-            self.updates_applied += 1
-            self.skipped_in_a_row = 0
-            return
-        self.skipped_in_a_row += 1
-        if self.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
-            raise errors.RLJobError(
-                f"{self.skipped_in_a_row} updates in a row had a gradient norm that is not finite; the last good state"
-                " is the newest checkpoint. Lower spec.trainer.optimizer.learningRate, or look at mismatch/kl"
-            )
-
-    def _report(self, header: types.BatchHeader, measured: _Measured) -> Learned:
+    def _report(self, header: types.BatchHeader, measured: _Measured, prepared: preparation.Prepared) -> Learned:
         tally = measured.tally
         totals = self._engine.total([*tally.sums.tolist(), float(measured.computed_tokens)])
         peak_rss = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         peaks = self._engine.largest([*tally.peaks.tolist(), peak_rss])
         values = stats.report(totals, peaks, header.minibatches)
         first = header.minibatches[: self._config.minibatches]
+        values |= prepared.stats
         values |= {
             Stat.FORWARD_BACKWARD_S: measured.forward_backward_s,
             Stat.OPTIMIZER_S: measured.optimizer_s,
             Stat.PROXIMAL_S: measured.proximal_s,
-            Stat.LEARNING_RATE: measured.learning_rate,
-            Stat.SKIPPED: float(sum(not outcome.applied for outcome in measured.outcomes)),
+            Stat.SKIPPED: float(
+                sum(not outcome.applied for outcome in (*measured.outcomes, *measured.critic_outcomes))
+            ),
             Stat.TOKENS_TRAINED: float(sum(part.num_tokens for part in first)),
             Stat.TOKENS_COMPUTED: totals[-1],
             Stat.ROWS: float(sum(part.num_rows for part in first)),
             Stat.DENOMINATOR: self._denominator(header.minibatches[0]),
             Stat.PEAK_RSS_BYTES: peaks[-1],
         }
-        norms = [outcome.grad_norm for outcome in measured.outcomes if outcome.applied]
-        if norms:
-            values[Stat.GRAD_NORM] = sum(norms) / len(norms)
+        for stat, outcomes in (
+            (Stat.GRAD_NORM, measured.outcomes),
+            (Stat.CRITIC_GRAD_NORM, measured.critic_outcomes),
+        ):
+            norms = [outcome.grad_norm for outcome in outcomes if outcome.applied]
+            if norms:
+                values[stat] = sum(norms) / len(norms)
+        if measured.outcomes:
+            values[Stat.LEARNING_RATE] = measured.learning_rate
+        else:
+            # The critic warms up: nothing of the policy was measured, and 0 would look like a value.
+            for stat in (Stat.LOSS, Stat.RATIO_MAX, Stat.WEIGHT_MAX, Stat.MISMATCH_TOKENS):
+                del values[stat]
         tokens = totals[stats.Sum.TOKENS] or 1.0
         return Learned(
             stats={name: value for name, value in values.items() if math.isfinite(value)},
             nonfinite_values=totals[stats.Sum.NONFINITE],
-            nonfinite_norms=len(measured.outcomes) - len(norms),
+            nonfinite_norms=int(values[Stat.SKIPPED]),
             masked={
                 "correction": totals[stats.Sum.CORRECTION_MASKED] / tokens,
+                "reject": totals[stats.Sum.REJECT_MASKED] / tokens,
                 "truncated": totals[stats.Sum.TRUNCATED_MASKED] / tokens,
                 "m2po": stats.m2_share(totals),
             },

@@ -72,8 +72,17 @@ def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
             loss = loss + config.kl_coef * (k * shares * trained).sum()
     if config.entropy_coef:
         loss = loss - config.entropy_coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
-    tally = _tally(inputs, surrogate, proximal, rows, weights, corrected.kept, trained, loss, config)
-    tally.sums[Sum.M2_MASKED] = (~close & corrected.kept & trained).sum()
+    tally = _tally(inputs, surrogate, proximal, rows, weights, trained, loss, config)
+    # Each token counts once: for the first reason that takes it.
+    tally.put(
+        {
+            Sum.TRUNCATED_MASKED: (~trained).sum(),
+            Sum.CORRECTION_MASKED: (~corrected.in_bounds & trained).sum(),
+            Sum.REJECT_MASKED: (corrected.in_bounds & ~corrected.kept & trained).sum(),
+            Sum.M2_MASKED: (~close & corrected.kept & trained).sum(),
+        },
+        {},
+    )
     if inputs.reference is not None:
         tally.put({Sum.REF_TOKENS: trained.sum(), Sum.REF_KL: (k.detach() * trained).double().sum()}, {})
     return LossOutputs(loss, tally)
@@ -118,7 +127,6 @@ def _tally(
     proximal: torch.Tensor,
     rows: correction.Rows,
     weights: torch.Tensor,
-    kept: torch.Tensor,
     trained: torch.Tensor,
     loss: torch.Tensor,
     config: roles.LossConfig,
@@ -135,8 +143,6 @@ def _tally(
     sums = {
         Sum.TOKENS: tokens,
         Sum.UPDATE_TOKENS: tokens,
-        Sum.CORRECTION_MASKED: (~kept & trained).sum(),
-        Sum.TRUNCATED_MASKED: (~trained).sum(),
         Sum.WEIGHT: weights.double().sum(),
         Sum.LOSS: loss.detach().double(),
         Sum.ENTROPY: (inputs.entropies.detach() * trained).double().sum(),

@@ -14,6 +14,7 @@ _GAUGES = {
     Stat.ENTROPY: "rljob_entropy",
     Stat.GRAD_NORM: "rljob_grad_norm",
     Stat.LEARNING_RATE: "rljob_learning_rate",
+    Stat.REF_KL: "rljob_kl_reference",
     Stat.MISMATCH_KL: "rljob_mismatch_kl",
     Stat.LOGPROB_ABS_DIFF: "rljob_logprob_abs_diff",
 }
@@ -46,8 +47,9 @@ class Meter:
         for stat, phase in _PHASES.items():
             if stat in stats:
                 self._metrics.histogram("rljob_step_seconds").observe(stats[stat], phase=phase)
-        if Stat.LOSS in stats:
-            self._metrics.gauge("rljob_loss").set(stats[Stat.LOSS], component="policy")
+        for stat, component in ((Stat.LOSS, "policy"), (Stat.VALUE_LOSS, "critic")):
+            if stat in stats:
+                self._metrics.gauge("rljob_loss").set(stats[stat], component=component)
         for reason, share in learned.masked.items():
             self._metrics.gauge("rljob_masked_token_ratio").set(share, reason=reason)
         self._metrics.counter("rljob_tokens_total").inc(stats[Stat.TOKENS_TRAINED], kind="trained")

@@ -1,4 +1,4 @@
-"""What is computed before the step's first update: prox, reference, advantages of tokens, tokens that M2PO drops.
+"""What is computed before the step's first update: prox, reference, values, advantages, tokens that M2PO drops.
 
 Everything here sees the weights that the step starts from and all of its rows, so that no result depends on how rows
 are cut into minibatches, micro-batches and ranks. Later epochs hold the same rows once more: they are filled in too,
@@ -6,27 +6,21 @@ and counted once. The calls are collective: every rank makes them in the same or
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 
-from rljob_api import roles
+from rljob_api import names, roles
+from rljob_workers.trainer import advantages, correction, critic, m2po, reference_kl, whitening
 from rljob_workers.trainer import batch as batches
-from rljob_workers.trainer import correction, gae, m2po, reference_kl, whitening
 
 
-class Engine(Protocol):
+class Engine(advantages.Ranks, Protocol):
     """What the preparation needs of the policy."""
 
     def score(self, tensors: batches.BatchTensors) -> torch.Tensor:
         """Return logprobs [N] without gradient."""
-
-    def total(self, values: Sequence[float]) -> list[float]:
-        """Sum over ranks."""
-
-    def largest(self, values: Sequence[float]) -> list[float]:
-        """Maximum over ranks."""
 
 
 class Reference(Protocol):
@@ -36,15 +30,35 @@ class Reference(Protocol):
         """Return its logprobs [N]."""
 
 
+class Critic(Protocol):
+    """The value model."""
+
+    def score(self, tensors: batches.BatchTensors) -> advantages.Values:
+        """Return its values, without gradient."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """mean_weight: divisor of batchNormalize, 1 without; stats: what is known of the step's advantages."""
+
+    mean_weight: float
+    stats: Mapping[names.StepStat, float]
+
+
 @dataclasses.dataclass(slots=True)
 class Work:
-    """One micro-batch of the step. `idle`: it only keeps collectives in step. kept [N]: what M2PO leaves."""
+    """One micro-batch of the step. `idle`: it only keeps collectives in step. kept [N]: what M2PO leaves.
+
+    values, returns [N]: the critic's before the step, and what it is to learn.
+    """
 
     tensors: batches.BatchTensors
     idle: bool
     proximal: torch.Tensor | None = None
     reference: torch.Tensor | None = None
     kept: torch.Tensor | None = None
+    values: advantages.Values | None = None
+    returns: torch.Tensor | None = None
 
     @property
     def rows(self) -> correction.Rows:
@@ -53,12 +67,13 @@ class Work:
 
 
 def prepare(
-    work: Sequence[Sequence[Work]], engine: Engine, reference: Reference | None, config: roles.TrainerConfig
-) -> float:
-    """Fill in what the losses need; return the mean weight of the step for batchNormalize, else 1.
-
-    `work` lists the micro-batches of each update.
-    """
+    work: Sequence[Sequence[Work]],
+    engine: Engine,
+    reference: Reference | None,
+    config: roles.TrainerConfig,
+    value_model: Critic | None = None,
+) -> Prepared:
+    """Fill in what the losses need. `work` lists the micro-batches of each update."""
     if needs_proximal(config):
         for part in work:
             for item in part:
@@ -66,11 +81,17 @@ def prepare(
     if reference is not None:
         for item in _active(work):
             item.reference = reference.score(item.tensors)
+    if value_model is not None:
+        # Idle ones too: from ZeRO-3 on a forward is collective.
+        for part in work:
+            for item in part:
+                item.values = value_model.score(item.tensors)
+    found: dict[names.StepStat, float] = {}
     if config.returns is not None:
-        _set_advantages(work, engine, config, config.returns)
+        found = _set_advantages(work, engine, config, config.returns)
     if config.loss.m2_threshold is not None:
         _drop_far_tokens(work, engine, config.loss.m2_threshold)
-    return _mean_weight(work, engine, config)
+    return Prepared(_mean_weight(work, engine, config), found)
 
 
 def needs_proximal(config: roles.TrainerConfig) -> bool:
@@ -105,37 +126,40 @@ def _proximal_or_behave(item: Work) -> torch.Tensor:
 
 def _set_advantages(
     work: Sequence[Sequence[Work]], engine: Engine, config: roles.TrainerConfig, returns: roles.ReturnsConfig
-) -> None:
-    items = _active(work)
-    found = [_advantages(item, config.loss, returns.gamma) for item in items]
+) -> dict[names.StepStat, float]:
+    items, counted = _active(work), _first_epoch(work, config)
+    for item in items:
+        made = advantages.estimate(item.tensors, returns, penalty=_penalty(item, config.loss), values=item.values)
+        item.returns = made.returns
+        item.tensors = dataclasses.replace(item.tensors, advantages=made.advantages)
     if returns.normalize is not None:
-        counted = found[: len(_first_epoch(work, config))]
-        found = whitening.normalize(found, counted, returns.normalize, total=engine.total, largest=engine.largest)
-    for item, values in zip(items, found, strict=True):
-        item.tensors = dataclasses.replace(item.tensors, advantages=values.float())
-
-
-def _advantages(item: Work, loss: roles.LossConfig, gamma: float) -> torch.Tensor:
-    """Return A [N], float64, without a critic: the row's reward on its last sampled token, less KL, discounted."""
-    rows = item.rows
-    last = rows.tokens.long().cumsum(0) - 1
-    rewards = torch.zeros_like(item.tensors.advantages, dtype=torch.float64)
-    rewards[last] = item.tensors.advantages[last].double()
-    if _kl_in_reward(loss):
-        assert item.reference is not None, "the reference is scored first"
-        rewards -= reference_kl.penalty(
-            _proximal_or_behave(item), item.reference, coef=loss.kl_coef, estimator=loss.kl_estimator
+        parts = [whitening.Part(item.tensors.advantages, _token_groups(item)) for item in items]
+        normalized = whitening.normalize(
+            parts, returns.normalize, counted=len(counted), total=engine.total, largest=engine.largest
         )
-    nothing = torch.zeros_like(rows.tokens, dtype=torch.float64)
-    estimated = gae.over_tokens(
-        rewards,
-        torch.zeros_like(rewards),
-        rows,
-        gamma=gamma,
-        decay=torch.ones_like(nothing),
-        bootstrap=nothing,
+        for item, values in zip(items, normalized, strict=True):
+            item.tensors = dataclasses.replace(item.tensors, advantages=values)
+    for item in items:
+        item.tensors = dataclasses.replace(item.tensors, advantages=item.tensors.advantages.float())
+    found = advantages.describe([item.tensors for item in counted], engine)
+    if config.critic is not None:
+        old = [item.values.tokens for item in counted if item.values is not None]
+        found |= critic.explained_variance(old, [item.returns for item in counted if item.returns is not None], engine)
+    return found
+
+
+def _token_groups(item: Work) -> torch.Tensor:
+    return item.tensors.row_group[item.tensors.row_index]
+
+
+def _penalty(item: Work, loss: roles.LossConfig) -> torch.Tensor | None:
+    """Return what the KL term takes off the reward of each token [N], None without one in the reward."""
+    if not _kl_in_reward(loss):
+        return None
+    assert item.reference is not None, "the reference is scored first"
+    return reference_kl.penalty(
+        _proximal_or_behave(item), item.reference, coef=loss.kl_coef, estimator=loss.kl_estimator
     )
-    return estimated.advantages
 
 
 def _drop_far_tokens(work: Sequence[Sequence[Work]], engine: Engine, threshold: float) -> None:

@@ -36,7 +36,14 @@ def main() -> int:
     boot.die_with_parent()
     invocation = boot.parse(roles.TrainerConfig, program="rljob-trainer-rank", about="One rank of rljob-trainer.")
     boot.configure_process(invocation.config)
-    return boot.run_main(functools.partial(run, invocation.config, place_from_environment()))
+    place = place_from_environment()
+    run_here = functools.partial(run, invocation.config, place)
+    return boot.run_main(run_here, termination_log=termination_log(place))
+
+
+def termination_log(place: Place) -> str:
+    """Return where a rank leaves its last word: a pod has one message, and its first rank writes it."""
+    return boot.TERMINATION_LOG if place.local_rank == 0 else os.devnull
 
 
 def run(config: roles.TrainerConfig, place: Place) -> int:

@@ -16,7 +16,7 @@ class Reference:
         """Load the model in the trainer's number format. Raises ManifestError if it does not load."""
         chosen = config.model_copy(update={"model": config.reference, "gradient_checkpointing": False})
         made = policy.Policy(
-            engine.load_model(model_dir, chosen),
+            engine.load_model(model_dir, chosen, device),
             temperature=config.loss.temperature,
             chunk_tokens=config.logits_chunk_tokens,
         )

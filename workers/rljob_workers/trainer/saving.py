@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rljob_api import roles
-from rljob_workers.trainer import checkpoint, export, learner
+from rljob_workers.trainer import checkpoint, export, updates
 
 _STATE = "state"
 _WEIGHTS = "weights"
+_CRITIC = "critic"
 
 
 class SavingEngine(Protocol):
@@ -33,6 +34,11 @@ def state_folder(found: checkpoint.Checkpoint | None) -> pathlib.Path | None:
     return found.path / _STATE if found is not None and found.progress.optimizer else None
 
 
+def critic_folder(found: checkpoint.Checkpoint | None) -> pathlib.Path | None:
+    """Return the folder with the value model's masters and moments, if there is one."""
+    return found.path / _CRITIC if found is not None and found.progress.critic else None
+
+
 class RankCheckpoints:
     """Saves, exports and prunes."""
 
@@ -43,11 +49,16 @@ class RankCheckpoints:
         exporter: export.ImageExporter,
         config: roles.TrainerConfig,
         model_dir: pathlib.Path,
-        progress: learner.Learner,
+        progress: updates.UpdateCount,
+        critic: SavingEngine | None = None,
+        critic_progress: updates.UpdateCount | None = None,
+        reference_hash: str = "",
         before_export: Callable[[], None],
     ) -> None:
         """`before_export` waits until nobody reads the exporter's image."""
         self._engine, self._exporter, self._config = engine, exporter, config
+        self._critic, self._critic_progress = critic, critic_progress or updates.UpdateCount()
+        self._reference_hash = reference_hash
         self._model_dir, self._progress, self._before_export = model_dir, progress, before_export
         self._store = checkpoint.CheckpointStore(pathlib.Path(config.checkpoint.dir))
 
@@ -62,15 +73,21 @@ class RankCheckpoints:
         else:
             self._before_export()
             self._exporter.write_hugging_face(self._model_dir, work / _WEIGHTS)
+        if self._critic is not None:
+            # Whole even without the policy's moments: there is no other copy of its weights.
+            self._critic.save(work / _CRITIC)
         self._engine.barrier()
         if self._engine.rank == 0:
             self._store.commit(
                 checkpoint.Progress(
                     step=step,
-                    updates_applied=self._progress.updates_applied,
+                    updates_applied=self._progress.applied,
                     skipped_in_a_row=self._progress.skipped_in_a_row,
+                    critic=self._critic is not None,
+                    critic_updates_applied=self._critic_progress.applied,
+                    critic_skipped_in_a_row=self._critic_progress.skipped_in_a_row,
                     optimizer=self._config.checkpoint.save_optimizer,
-                    sections=checkpoint.sections(self._config),
+                    sections=checkpoint.sections(self._config, reference_hash=self._reference_hash),
                 )
             )
         self._engine.barrier()

@@ -22,29 +22,33 @@ class Sum(enum.IntEnum):
     TOKENS = 0
     ROWS = 1
     CORRECTION_MASKED = 2
-    TRUNCATED_MASKED = 3
-    WEIGHT = 4
-    RHO = 5
-    RHO_SQUARED = 6
-    BEHAVE_K3 = 7
-    ROW_CHI2 = 8
-    ROW_PPL = 9
-    MISMATCH_TOKENS = 10
-    MISMATCH_K3 = 11
-    MISMATCH_ABS = 12
-    MISMATCH_EXP_ABS = 13
-    UPDATE_TOKENS = 14
-    LOSS = 15
-    ENTROPY = 16
-    RATIO = 17
-    MINUS_LOG_RATIO = 18
-    CLIP_LOW = 19
-    CLIP_HIGH = 20
-    CLIP_DUAL = 21
-    NONFINITE = 22
-    REF_TOKENS = 23
-    REF_KL = 24
-    M2_MASKED = 25
+    REJECT_MASKED = 3
+    TRUNCATED_MASKED = 4
+    WEIGHT = 5
+    RHO = 6
+    RHO_SQUARED = 7
+    BEHAVE_K3 = 8
+    ROW_CHI2 = 9
+    ROW_PPL = 10
+    MISMATCH_TOKENS = 11
+    MISMATCH_K3 = 12
+    MISMATCH_ABS = 13
+    MISMATCH_EXP_ABS = 14
+    UPDATE_TOKENS = 15
+    LOSS = 16
+    ENTROPY = 17
+    RATIO = 18
+    MINUS_LOG_RATIO = 19
+    CLIP_LOW = 20
+    CLIP_HIGH = 21
+    CLIP_DUAL = 22
+    NONFINITE = 23
+    REF_TOKENS = 24
+    REF_KL = 25
+    M2_MASKED = 26
+    VALUE_TOKENS = 27
+    VALUE_LOSS = 28
+    VALUE_CLIPPED = 29
 
 
 class Peak(enum.IntEnum):
@@ -98,10 +102,13 @@ def report(sums: Sequence[float], peaks: Sequence[float], minibatches: Sequence[
     stats |= _means(sums, Sum.UPDATE_TOKENS, _UPDATE_MEANS)
     stats |= _means(sums, Sum.TOKENS, _TOKEN_MEANS) | _means(sums, Sum.ROWS, _ROW_MEANS)
     stats |= _means(sums, Sum.MISMATCH_TOKENS, _MISMATCH_MEANS) | _means(sums, Sum.REF_TOKENS, _REFERENCE_MEANS)
+    if sums[Sum.VALUE_TOKENS] > 0:
+        stats[Stat.VALUE_LOSS] = sums[Sum.VALUE_LOSS] / max(1, len(minibatches))
+        stats[Stat.VALUE_CLIP] = sums[Sum.VALUE_CLIPPED] / sums[Sum.VALUE_TOKENS]
     if Stat.BEHAVE_CHI2_TOKEN in stats:
         stats[Stat.BEHAVE_CHI2_TOKEN] -= 1.0
         stats[Stat.BEHAVE_ESS] = effective_sample_share(sums)
-        masked = sums[Sum.CORRECTION_MASKED] + sums[Sum.TRUNCATED_MASKED]
+        masked = sums[Sum.CORRECTION_MASKED] + sums[Sum.REJECT_MASKED] + sums[Sum.TRUNCATED_MASKED]
         stats[Stat.MASKED_RATIO] = masked / sums[Sum.TOKENS] + m2_share(sums)
     return stats
 

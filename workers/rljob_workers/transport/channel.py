@@ -1,10 +1,12 @@
-"""gRPC channels and servers with one set of limits, and errors of the tree on the wire.
+"""gRPC channels and servers with one set of limits, certificates and callers, and errors of the tree on the wire.
 
 A servicer raises an `RLJobError`; the client gets the same class back. The class name travels in trailing metadata,
-the gRPC status code is the class's own, so that foreign clients understand it too.
+the gRPC status code is the class's own, so that foreign clients understand it too. With TLS both ends are
+authenticated, and a server answers a call only if `access` opens it to the caller's role.
 """
 
-import pathlib
+import functools
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
@@ -12,6 +14,9 @@ import grpc
 import grpc.aio
 
 from rljob_api import errors, names, roles
+from rljob_workers.transport import access, certificates, reloading
+
+logger = logging.getLogger(__name__)
 
 ERROR_KEY = "rljob-error"
 _UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
@@ -40,28 +45,37 @@ def options(
 
 
 def aio_channel(address: str, tls: roles.TlsConfig | None) -> grpc.aio.Channel:
-    """Return an asyncio channel."""
+    """Return an asyncio channel. Raises UnavailableError if its certificate cannot be read."""
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options())
-    return grpc.aio.secure_channel(address, _client_credentials(tls), options=options())
+    return reloading.ReloadingAioChannel(
+        tls, lambda pem: grpc.aio.secure_channel(address, _client_credentials(pem), options=options())
+    )
 
 
 def sync_channel(address: str, tls: roles.TlsConfig | None, *, own_connection: bool = False) -> grpc.Channel:
-    """Return a blocking channel, for threads."""
+    """Return a blocking channel, for threads. Raises UnavailableError if its certificate cannot be read."""
     arguments = options(own_connection=own_connection)
     if tls is None:
         return grpc.insecure_channel(address, options=arguments)
-    return grpc.secure_channel(address, _client_credentials(tls), options=arguments)
+    return reloading.ReloadingChannel(
+        tls, lambda pem: grpc.secure_channel(address, _client_credentials(pem), options=arguments)
+    )
 
 
-def aio_server() -> grpc.aio.Server:
-    """Return an asyncio server that turns errors of the tree into statuses. Bind it with `bind`."""
+def aio_server(config: roles.CommonConfig | None) -> grpc.aio.Server:
+    """Return an asyncio server that turns errors of the tree into statuses and, with TLS, refuses wrong callers.
+
+    Without a config or its TLS nobody can be told apart, and everybody may call. Bind it with `bind`.
+    """
+    tls = None if config is None else config.tls
+    check = _open_to_all if config is None or tls is None else functools.partial(_check, config.job, tls.trust_domain)
     # One port, one process: without this a second server on a taken port would silently share it.
-    return grpc.aio.server(options=[*options(), ("grpc.so_reuseport", 0)], interceptors=[ErrorInterceptor()])
+    return grpc.aio.server(options=[*options(), ("grpc.so_reuseport", 0)], interceptors=[_Interceptor(check)])
 
 
 def bind(server: grpc.aio.Server, address: str, tls: roles.TlsConfig | None) -> int:
-    """Bind and return the port. Raises UnavailableError if the address is taken."""
+    """Bind and return the port. Raises UnavailableError if the address is taken or a certificate cannot be read."""
     try:
         if tls is None:
             return int(server.add_insecure_port(address))
@@ -70,17 +84,44 @@ def bind(server: grpc.aio.Server, address: str, tls: roles.TlsConfig | None) -> 
         raise errors.UnavailableError(f"cannot listen on {address}: {error}") from error
 
 
-def _read(path: str) -> bytes:
-    return pathlib.Path(path).read_bytes()
-
-
-def _client_credentials(tls: roles.TlsConfig) -> grpc.ChannelCredentials:
-    return grpc.ssl_channel_credentials(_read(tls.ca_file), _read(tls.key_file), _read(tls.cert_file))
+def _client_credentials(pem: certificates.Pem) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate)
 
 
 def _server_credentials(tls: roles.TlsConfig) -> grpc.ServerCredentials:
-    pair = (_read(tls.key_file), _read(tls.cert_file))
-    return grpc.ssl_server_credentials([pair], root_certificates=_read(tls.ca_file), require_client_auth=True)
+    """Return credentials that are looked up at every handshake, so that a renewed certificate needs no restart."""
+    pem = certificates.read(tls)
+    held = pem.stamp
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal held
+        try:
+            if certificates.stamp(tls) == held:
+                return None
+            renewed = certificates.read(tls)
+        except errors.UnavailableError as error:
+            logger.warning("kept the old certificates: %s", error, extra={"error_class": error.name})
+            return None
+        held = renewed.stamp
+        return _server_certificate(renewed)
+
+    return grpc.dynamic_ssl_server_credentials(_server_certificate(pem), fetch, require_client_authentication=True)
+
+
+def _server_certificate(pem: certificates.Pem) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], root_certificates=pem.ca)
+
+
+def _open_to_all(method: str, context: grpc.aio.ServicerContext) -> None:
+    """Plain text: nobody can be told apart."""
+
+
+def _check(job: roles.JobIdentity, trust_domain: str, method: str, context: grpc.aio.ServicerContext) -> None:
+    """Raise ForbiddenError unless the peer's certificate opens the method."""
+    identities = tuple(one.decode(errors="replace") for one in context.auth_context().get("peer_uri", ()))
+    why = access.refusal(method, identities, trust_domain=trust_domain, namespace=job.namespace, job=job.name)
+    if why is not None:
+        raise errors.ForbiddenError(why)
 
 
 def translate(error: grpc.RpcError, peer: str) -> errors.RLJobError:
@@ -99,8 +140,14 @@ def translate(error: grpc.RpcError, peer: str) -> errors.RLJobError:
     return errors.RLJobError(f"{peer}: {code.name.lower()}: {details}")
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
-    """Ends a call whose servicer raised an RLJobError with that error's status."""
+Check = Callable[[str, Any], None]
+
+
+class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
+    """Checks the caller, and ends a call whose check or servicer raised an RLJobError with that error's status."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
 
     async def intercept_service(
         self,
@@ -109,23 +156,26 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grp
     ) -> grpc.RpcMethodHandler | None:
         """Wrap the handler, whatever its kind."""
         handler = await continuation(handler_call_details)
-        return None if handler is None else _wrap(handler)
+        if handler is None:
+            return None
+        return _wrap(handler, functools.partial(self._check, handler_call_details.method))
 
 
-def _wrap(handler: Any) -> grpc.RpcMethodHandler:
+def _wrap(handler: Any, check: Callable[[Any], None]) -> grpc.RpcMethodHandler:
     codecs = {"request_deserializer": handler.request_deserializer, "response_serializer": handler.response_serializer}
     if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(_one_answer(handler.unary_unary), **codecs)
+        return grpc.unary_unary_rpc_method_handler(_one_answer(handler.unary_unary, check), **codecs)
     if handler.stream_unary:
-        return grpc.stream_unary_rpc_method_handler(_one_answer(handler.stream_unary), **codecs)
+        return grpc.stream_unary_rpc_method_handler(_one_answer(handler.stream_unary, check), **codecs)
     if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(_many_answers(handler.unary_stream), **codecs)
-    return grpc.stream_stream_rpc_method_handler(_many_answers(handler.stream_stream), **codecs)
+        return grpc.unary_stream_rpc_method_handler(_many_answers(handler.unary_stream, check), **codecs)
+    return grpc.stream_stream_rpc_method_handler(_many_answers(handler.stream_stream, check), **codecs)
 
 
-def _one_answer(behaviour: Any) -> Any:
+def _one_answer(behaviour: Any, check: Callable[[Any], None]) -> Any:
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
+            check(context)
             return await behaviour(request, context)
         except errors.RLJobError as error:
             await abort(context, error)
@@ -133,9 +183,10 @@ def _one_answer(behaviour: Any) -> Any:
     return call
 
 
-def _many_answers(behaviour: Any) -> Any:
+def _many_answers(behaviour: Any, check: Callable[[Any], None]) -> Any:
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
+            check(context)
             async for answer in behaviour(request, context):
                 yield answer
         except errors.RLJobError as error:

@@ -1,13 +1,13 @@
 """The rollout's side of the `Work` service: register, lease, heartbeat, submit, release. asyncio."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
 from rljob_api import codec, names, roles, types
-from rljob_api.wire.v1 import work_pb2_grpc
+from rljob_api.wire.v1 import weights_pb2_grpc, work_pb2_grpc
 from rljob_workers.transport import channel
 
 T = TypeVar("T")
@@ -40,6 +40,9 @@ class WorkTransport(Protocol):
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
         """Hand a lease back."""
 
+    def heads(self) -> AsyncIterator[types.VersionId]:
+        """Yield the newest registered version, now and on every change, until the connection breaks."""
+
 
 class WorkClient:
     """The gRPC client. Close it with `close`."""
@@ -49,6 +52,7 @@ class WorkClient:
         self._address, self._timeout_s = address, timeout_s
         self._channel = channel.aio_channel(address, tls)
         self._stub = work_pb2_grpc.WorkStub(self._channel)
+        self._weights = weights_pb2_grpc.WeightsStub(self._channel)
         self._session = ""
 
     async def register(self, *, pod: str, boot_id: str, initial_state_hash: str) -> types.Session:
@@ -99,6 +103,14 @@ class WorkClient:
         request = codec.release_to(session=self._session, lease_id=lease_id, reason=reason)
         reply = await self._call(self._stub.ReleaseGroup(request, timeout=self._timeout_s))
         return bool(reply.released)
+
+    async def heads(self) -> AsyncIterator[types.VersionId]:
+        """Yield the newest registered version, now and on every change. Raises UnavailableError when it breaks."""
+        try:
+            async for change in self._weights.Watch(codec.watch_to(self._session)):
+                yield codec.head_from(change)
+        except grpc.aio.AioRpcError as error:
+            raise channel.translate(error, f"coordinator {self._address}") from error
 
     async def close(self) -> None:
         """Close the channel."""

@@ -22,13 +22,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(invocation: boot.Invocation[roles.VerifierConfig]) -> int:
-    """Print one line per problem and return 2, or 0 if there is none."""
+    """Print one line per problem and return 2, or 0 if there is none; then only warnings are printed."""
     from rljob_workers.verifier import check
 
     sources = check.read_sources(invocation.sources) if invocation.sources else []
     problems = check.problems(invocation.config, sources)
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
+    for warning in [] if problems else check.warnings(invocation.config, sources):
+        print(f"warning: {warning}", file=sys.stderr)
     return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
 
 

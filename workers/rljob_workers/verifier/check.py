@@ -13,11 +13,32 @@ def problems(config: roles.VerifierConfig, sources: Sequence[roles.DataSourceCon
     """Return one sentence per problem; a record's names file and line."""
     try:
         graders = service.make_graders(config)
+        for reward, grader in zip(config.rewards, graders, strict=True):
+            if ":" in reward.type:
+                # Its module is imported here, in a program of its own, and later only in grading workers.
+                grader.warm()
     except errors.ManifestError as error:
         return list(error.problems)
     except errors.SandboxError as error:
         return [str(error)]
     return [problem for source in sources for problem in _of_source(source, config.rewards, graders)]
+
+
+def warnings(config: roles.VerifierConfig, sources: Sequence[roles.DataSourceConfig]) -> list[str]:
+    """Return one sentence per source and reward that cannot read some golds; `problems` found nothing before."""
+    graders = service.make_graders(config)
+    return [
+        f"source {source.name!r}: {count} golds are nothing that reward {reward.name!r} can read;"
+        " they match as text only"
+        for source in sources
+        for reward, grader in zip(config.rewards, graders, strict=True)
+        if isinstance(grader, protocol.ReadsGolds) and (count := _num_unread(source, grader))
+    ]
+
+
+def _num_unread(source: roles.DataSourceConfig, grader: protocol.ReadsGolds) -> int:
+    loaded, _ = records.inspect_source(source)
+    return sum(len(grader.unread_golds(record.columns)) for record in loaded.records)
 
 
 def sources_of(config: roles.CoordinatorConfig) -> list[roles.DataSourceConfig]:

@@ -11,16 +11,23 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rljob_api import errors, names, roles, types
+from rljob_api.spec.verifier import PROGRAM_REWARDS
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.verifier import frames, pool, rubric
 from rljob_workers.verifier.graders import boundary, protocol
 
 MAX_REMEMBERED = 16_384
+# How long quick looks may keep the event loop from other calls.
+MAX_HELD_S = 0.002
+# A program's wall limit is kept by the worker that runs it; the pool acts if that worker does not.
+PROGRAM_GRACE_S = 10.0
 
 _Key = tuple[str, int, bytes]
+_Quick = Sequence[protocol.Grade | None]
+_Answer = types.Verdict | asyncio.Task[types.Verdict]
 
 
 class OverloadedError(Exception):
@@ -51,10 +58,13 @@ class Grading:
         """
         for item in items:
             self._check(item)
-        grades = [await self._quick_grades(item) for item in items]
-        tasks = self._start(items, grades)
+        grades = await self._quick_grades(items)
+        keys = [_key(item) for item in items]
+        answers = self._start(dict(zip(keys, zip(items, grades, strict=True), strict=True)))
+        under_way = [answer for answer in answers.values() if isinstance(answer, asyncio.Task)]
         # A caller that goes away must not end a grading that another call has joined.
-        return list(await asyncio.gather(*(asyncio.shield(task) for task in tasks)))
+        await asyncio.gather(*map(asyncio.shield, under_way))
+        return [answer.result() if isinstance(answer := answers[key], asyncio.Task) else answer for key in keys]
 
     def _check(self, item: types.VerifyItem) -> None:
         for reward, grader in zip(self._rewards, self._graders, strict=True):
@@ -63,79 +73,92 @@ class Grading:
             except errors.DataError as error:
                 raise errors.GraderError(f"sample {item.sample_id}, reward {reward.name!r}: {error}") from error
 
-    async def _quick_grades(self, item: types.VerifyItem) -> list[protocol.Grade | None]:
-        # Each look is bounded; between two of them other calls get their turn.
-        await asyncio.sleep(0)
-        answer = protocol.Answer(prompt=item.prompt, completion=item.completion, columns=item.columns)
-        return [_quick(grader, answer) for grader in self._graders]
+    async def _quick_grades(self, items: Sequence[types.VerifyItem]) -> list[_Quick]:
+        grades: list[_Quick] = []
+        held_since_s = time.perf_counter()
+        for item in items:
+            # Each look is bounded; other calls get their turn before several of them add up.
+            if time.perf_counter() - held_since_s > MAX_HELD_S:
+                await asyncio.sleep(0)
+                held_since_s = time.perf_counter()
+            answer = protocol.Answer(prompt=item.prompt, completion=item.completion, columns=item.columns)
+            grades.append([_quick(grader, answer) for grader in self._graders])
+        return grades
 
-    def _start(
-        self, items: Sequence[types.VerifyItem], grades: Sequence[list[protocol.Grade | None]]
-    ) -> list["asyncio.Task[types.Verdict]"]:
-        """Admit all or none. Nothing in here gives way, so what was counted is what is queued."""
-        keys = [_key(item) for item in items]
-        fresh = {
-            key: (item, quick)
-            for key, item, quick in zip(keys, items, grades, strict=True)
-            if key not in self._running and key not in self._remembered
-        }
+    def _start(self, asked: Mapping[_Key, tuple[types.VerifyItem, _Quick]]) -> dict[_Key, _Answer]:
+        """Admit all or none; return verdicts that are known and gradings under way.
+
+        Nothing in here gives way, so what was counted is what is queued.
+        """
+        fresh = {key: asked[key] for key in asked if key not in self._running and key not in self._remembered}
         needed = sum(grade is None for _, quick in fresh.values() for grade in quick)
         if not self._pool.admits(needed):
             raise OverloadedError(f"{self._pool.num_waiting} items wait already, and this call would add {needed}")
         requests = {key: self._requests(item, quick) for key, (item, quick) in fresh.items()}
-        for key, (item, quick) in fresh.items():
-            self._begin(key, item, quick, requests[key])
-        return [self._running.get(key) or self._recall(key) for key in keys]
+        known = {key: self._running.get(key) or self._recall(key) for key in asked if key not in fresh}
+        return known | {key: self._begin(key, item, quick, requests[key]) for key, (item, quick) in fresh.items()}
 
-    def _requests(self, item: types.VerifyItem, quick: Sequence[protocol.Grade | None]) -> list[bytes | None]:
-        return [request_of(item, index) if grade is None else None for index, grade in enumerate(quick)]
+    def _requests(self, item: types.VerifyItem, quick: _Quick) -> list[pool.Request | None]:
+        return [
+            request_of(item, index, reward, grader) if grade is None else None
+            for index, (reward, grader, grade) in enumerate(zip(self._rewards, self._graders, quick, strict=True))
+        ]
 
     def _begin(
-        self,
-        key: _Key,
-        item: types.VerifyItem,
-        quick: Sequence[protocol.Grade | None],
-        requests: Sequence[bytes | None],
-    ) -> None:
+        self, key: _Key, item: types.VerifyItem, quick: _Quick, requests: Sequence[pool.Request | None]
+    ) -> _Answer:
+        decided = [grade for grade in quick if grade is not None]
+        if len(decided) == len(quick):
+            verdict = self._verdict(item, decided)
+            self._remember(key, verdict)
+            return verdict
         pending = [None if request is None else self._pool.submit(request) for request in requests]
         task = asyncio.create_task(self._finish(item, quick, pending))
         self._running[key] = task
-        task.add_done_callback(lambda done: self._remember(key, done))
+        task.add_done_callback(lambda done: self._finished(key, done))
+        return task
 
     async def _finish(
         self,
         item: types.VerifyItem,
-        quick: Sequence[protocol.Grade | None],
+        quick: _Quick,
         pending: Sequence["asyncio.Future[protocol.Grade] | None"],
     ) -> types.Verdict:
         grades = []
-        for reward, grade, future in zip(self._rewards, quick, pending, strict=True):
+        for grade, future in zip(quick, pending, strict=True):
             if future is not None:
                 grade = await future
             assert grade is not None, "what quick left open was submitted"
-            self._count(reward, grade)
             grades.append(grade)
+        return self._verdict(item, grades)
+
+    def _verdict(self, item: types.VerifyItem, grades: Sequence[protocol.Grade]) -> types.Verdict:
+        for reward, grade in zip(self._rewards, grades, strict=True):
+            self._count(reward, grade)
         return rubric.combine(self._rewards, grades, item)
 
     def _count(self, reward: roles.GraderConfig, grade: protocol.Grade) -> None:
-        self._metrics.counter("rljob_verify_total").inc(reward=reward.name, outcome=str(grade.outcome))
+        self._metrics.counter("rljob_verify_total").inc(
+            reward=reward.name, type=reward.type, mode=reward.mode, outcome=str(grade.outcome), reason=str(grade.reason)
+        )
         self._metrics.histogram("rljob_verify_seconds").observe(grade.wall_s, reward=reward.name)
+        self._metrics.histogram("rljob_verify_cpu_seconds").observe(grade.cpu_s, reward=reward.name)
 
-    def _remember(self, key: _Key, task: "asyncio.Task[types.Verdict]") -> None:
+    def _finished(self, key: _Key, task: "asyncio.Task[types.Verdict]") -> None:
         del self._running[key]
-        if task.cancelled() or task.exception() or task.result().reason is names.VerdictReason.INFRA_FAILURE:
+        if not task.cancelled() and not task.exception():
+            self._remember(key, task.result())
+
+    def _remember(self, key: _Key, verdict: types.Verdict) -> None:
+        if verdict.reason is names.VerdictReason.INFRA_FAILURE:
             return
-        self._remembered[key] = task.result()
+        self._remembered[key] = verdict
         while len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
 
-    def _recall(self, key: _Key) -> "asyncio.Task[types.Verdict]":
+    def _recall(self, key: _Key) -> types.Verdict:
         self._remembered.move_to_end(key)
-        return asyncio.create_task(_ready(self._remembered[key]))
-
-
-async def _ready(verdict: types.Verdict) -> types.Verdict:
-    return verdict
+        return self._remembered[key]
 
 
 def _quick(grader: protocol.Grader, answer: protocol.Answer) -> protocol.Grade | None:
@@ -152,10 +175,23 @@ def _key(item: types.VerifyItem) -> _Key:
     return item.sample_id, item.attempt, hashlib.blake2b(text.encode("ascii"), digest_size=16).digest()
 
 
-def request_of(item: types.VerifyItem, reward: int) -> bytes:
-    """Return the frame that asks a worker for one reward of an item. Raises WireError if it is too large."""
-    payload = {"reward": reward, "prompt": item.prompt, "completion": item.completion, "columns": dict(item.columns)}
+def request_of(item: types.VerifyItem, index: int, reward: roles.GraderConfig, grader: protocol.Grader) -> pool.Request:
+    """Return what asks a worker for one reward of an item. Raises WireError if it is too large."""
+    num_clocks = grader.num_clocks(item.columns)
+    cpu_s, wall_s = reward.cpu_limit_s * num_clocks, reward.wall_limit_s * num_clocks
+    if reward.type in PROGRAM_REWARDS:
+        wall_s += PROGRAM_GRACE_S
+    payload = {
+        "reward": index,
+        "prompt": item.prompt,
+        "completion": item.completion,
+        "columns": dict(item.columns),
+        "prompt_ids": item.prompt_ids,
+        "completion_ids": item.completion_ids,
+        "cpu_limit_s": cpu_s,
+    }
     try:
-        return frames.encode(payload, max_bytes=frames.MAX_REQUEST_BYTES)
+        frame = frames.encode(payload, max_bytes=frames.MAX_REQUEST_BYTES)
     except errors.WireError as error:
         raise errors.WireError(f"sample {item.sample_id}: {error}") from error
+    return pool.Request(frame=frame, cpu_s=cpu_s, wall_s=wall_s)

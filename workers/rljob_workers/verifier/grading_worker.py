@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from rljob_api import errors, names, roles
-from rljob_workers.verifier import frames
+from rljob_workers.verifier import frames, replies
 from rljob_workers.verifier.graders import boundary, catalog, protocol
 from rljob_workers.verifier.sandbox import confine, procfs
 
@@ -26,25 +26,19 @@ class Hello:
 
     rewards: tuple[roles.GraderConfig, ...]
     memory_bytes: int
-    cpu_limit_s: float
 
     @classmethod
     def parse(cls, payload: Mapping[str, object]) -> "Hello":
         """Return the hello of a frame."""
-        rewards, memory_bytes, cpu_limit_s = payload["rewards"], payload["memory_bytes"], payload["cpu_limit_s"]
+        rewards, memory_bytes = payload["rewards"], payload["memory_bytes"]
         assert isinstance(rewards, list)
         assert isinstance(memory_bytes, int)
-        assert isinstance(cpu_limit_s, int | float)
         configs = tuple(roles.GraderConfig.model_validate(reward) for reward in rewards)
-        return cls(rewards=configs, memory_bytes=memory_bytes, cpu_limit_s=float(cpu_limit_s))
+        return cls(rewards=configs, memory_bytes=memory_bytes)
 
     def payload(self) -> dict[str, object]:
         """Return the frame of a hello."""
-        return {
-            "rewards": [reward.model_dump() for reward in self.rewards],
-            "memory_bytes": self.memory_bytes,
-            "cpu_limit_s": self.cpu_limit_s,
-        }
+        return {"rewards": [reward.model_dump() for reward in self.rewards], "memory_bytes": self.memory_bytes}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     confine.die_with(arguments.parent)
     confine.close_fds_except(arguments.fd)
-    with open(arguments.fd, "rb", closefd=False) as requests, open(arguments.fd, "wb", buffering=0) as replies:
-        return _run(requests, replies, arguments.grader)
+    with open(arguments.fd, "rb", closefd=False) as requests, open(arguments.fd, "wb", buffering=0) as stream:
+        return _run(requests, stream, arguments.grader)
 
 
-def _run(requests: BinaryIO, replies: BinaryIO, extra: Sequence[str]) -> int:
+def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
     first = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
     if first is None:
         return int(names.ExitCode.OK)
@@ -68,10 +62,10 @@ def _run(requests: BinaryIO, replies: BinaryIO, extra: Sequence[str]) -> int:
     try:
         graders = _ready_graders(hello, extra)
     except (errors.RLJobError, ImportError) as error:
-        _send(replies, {"ready": False, "error": f"{type(error).__name__}: {error}"[:1000]})
+        _send(stream, {"ready": False, "error": f"{type(error).__name__}: {error}"[:1000]})
         return int(names.ExitCode.CONFIGURATION)
-    _send(replies, {"ready": True})
-    return _serve(requests, replies, graders, hello)
+    _send(stream, {"ready": True})
+    return _serve(requests, stream, graders, hello)
 
 
 def _ready_graders(hello: Hello, extra: Sequence[str]) -> tuple[protocol.Grader, ...]:
@@ -79,22 +73,29 @@ def _ready_graders(hello: Hello, extra: Sequence[str]) -> tuple[protocol.Grader,
     for grader in graders:
         if grader.needs_worker:
             grader.warm()
+    confine.adopt()
     confine.silence()
     confine.confine(memory_bytes=hello.memory_bytes)
     return graders
 
 
-def _serve(requests: BinaryIO, replies: BinaryIO, graders: Sequence[protocol.Grader], hello: Hello) -> int:
+def _serve(requests: BinaryIO, stream: BinaryIO, graders: Sequence[protocol.Grader], hello: Hello) -> int:
     ceiling = procfs.mapped_bytes(os.getpid()) + hello.memory_bytes // 2
     for count in range(1, MAX_ITEMS + 1):
         request = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
         if request is None:
             return int(names.ExitCode.OK)
-        confine.allow_cpu_s(hello.cpu_limit_s)
-        grade = _answer(graders, request)
+        cpu_limit_s = request["cpu_limit_s"]
+        assert isinstance(cpu_limit_s, int | float)
+        confine.allow_cpu_s(cpu_limit_s)
+        try:
+            grade = _answer(graders, request)
+        except errors.GraderError as error:
+            _send(stream, replies.error_to(error))
+            continue
         exhausted = grade.outcome is names.VerifyOutcome.OOM or procfs.mapped_bytes(os.getpid()) > ceiling
         retire = exhausted or count == MAX_ITEMS
-        _send(replies, {**grade_to(grade), "retire": retire})
+        _send(stream, {**replies.grade_to(grade), "retire": retire})
         if retire:
             break
     return int(names.ExitCode.OK)
@@ -102,34 +103,30 @@ def _serve(requests: BinaryIO, replies: BinaryIO, graders: Sequence[protocol.Gra
 
 def _answer(graders: Sequence[protocol.Grader], request: Mapping[str, object]) -> protocol.Grade:
     index, prompt, completion, columns = (request[key] for key in ("reward", "prompt", "completion", "columns"))
+    prompt_ids, completion_ids = request["prompt_ids"], request["completion_ids"]
     assert isinstance(index, int)
     assert isinstance(prompt, str)
     assert isinstance(completion, str)
     assert isinstance(columns, dict)
-    answer = protocol.Answer(prompt=prompt, completion=completion, columns=columns)
+    assert isinstance(prompt_ids, list)
+    assert isinstance(completion_ids, list)
+    answer = protocol.Answer(
+        prompt=prompt,
+        completion=completion,
+        columns=columns,
+        prompt_ids=tuple(prompt_ids),
+        completion_ids=tuple(completion_ids),
+    )
     started_s = time.process_time()
     grade = boundary.guarded(graders[index].grade, answer)
     assert grade is not None, "grade decides"
     return dataclasses.replace(grade, cpu_s=time.process_time() - started_s)
 
 
-def grade_to(grade: protocol.Grade) -> dict[str, object]:
-    """Return the frame of a grade."""
-    return {
-        "score": grade.score,
-        "reason": grade.reason.value,
-        "outcome": grade.outcome.value,
-        "formatted": grade.formatted,
-        "extracted": grade.extracted,
-        "detail": grade.detail,
-        "cpu_s": grade.cpu_s,
-    }
-
-
-def _send(replies: BinaryIO, payload: Mapping[str, object]) -> None:
+def _send(stream: BinaryIO, payload: Mapping[str, object]) -> None:
     data = memoryview(frames.encode(payload, max_bytes=frames.MAX_REPLY_BYTES))
     while data:
-        data = data[replies.write(data) or 0 :]
+        data = data[stream.write(data) or 0 :]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     submit -> [waiting, bounded, FIFO] -> lane 1..N -> worker --reply--> grade
                                             |  CPU limit: SIGKILL, reason timeout
-                                            |  wall cap (3x) alone: SIGKILL, infra_failure, graded again elsewhere
+                                            |  wall cap alone: SIGKILL, infra_failure, graded again elsewhere
                                             |  death: once more on a fresh worker; the second is the answer's own doing
                                             +-- takes the next worker from [spares], which a nursery keeps full
 
@@ -14,36 +14,43 @@ import asyncio
 import dataclasses
 import logging
 import signal
-from collections.abc import Mapping
 
 from rljob_api import errors, names
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
+from rljob_workers.verifier import replies
 from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.sandbox import launcher
 
 logger = logging.getLogger(__name__)
 
-WALL_FACTOR = 3
 MOST_DEATHS = 2
 WORKER_KILLER = "worker_killer"
 _POLL_S = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Of one answer: CPU seconds (wall time is 3 times that), and how many may wait for a slot."""
+class Size:
+    """How many workers grade at once, how many stand ready beside them, and how many answers may wait for a slot."""
 
-    cpu_s: float
     num_slots: int
     num_spares: int
     max_waiting: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One answer as a worker reads it, and its limits in seconds."""
+
+    frame: bytes
+    cpu_s: float
+    wall_s: float
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Job:
-    request: bytes
+    request: Request
     done: "asyncio.Future[protocol.Grade]"
 
 
@@ -59,22 +66,24 @@ class Pool:
     """Grades requests on killable workers. `start` before the first `submit`, `close` at the end."""
 
     def __init__(
-        self, *, limits: Limits, launch: launcher.Launch, metrics: metrics_module.Metrics, clock: clocks.Clock
+        self, *, size: Size, launch: launcher.Launch, metrics: metrics_module.Metrics, clock: clocks.Clock
     ) -> None:
         """Nothing runs before `start`."""
-        self._limits, self._launch, self._metrics, self._clock = limits, launch, metrics, clock
+        self._size, self._launch, self._metrics, self._clock = size, launch, metrics, clock
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._spares: asyncio.Queue[launcher.Worker | errors.SandboxError] = asyncio.Queue()
-        self._wanted = asyncio.Semaphore(limits.num_spares)
+        self._wanted = asyncio.Semaphore(size.num_spares)
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = 0
         self._start_failure = ""
 
     async def start(self) -> None:
         """Start the workers and wait for one per slot. Raises SandboxError if they cannot start."""
-        self._metrics.gauge("rljob_verifier_slots").set(self._limits.num_slots)
+        self._metrics.gauge("rljob_verifier_slots").set(self._size.num_slots)
         self._show()
-        first = await asyncio.gather(*(self._launch() for _ in range(self._limits.num_slots)), return_exceptions=True)
+        first = await asyncio.gather(
+            *(self._start_worker() for _ in range(self._size.num_slots)), return_exceptions=True
+        )
         workers = [worker for worker in first if not isinstance(worker, BaseException)]
         for failure in first:
             if isinstance(failure, BaseException):
@@ -100,10 +109,10 @@ class Pool:
 
     def admits(self, count: int) -> bool:
         """Return whether `count` more requests may wait. Decide and submit without giving way in between."""
-        return self._jobs.qsize() + count <= self._limits.max_waiting
+        return self._jobs.qsize() + count <= self._size.max_waiting
 
-    def submit(self, request: bytes) -> "asyncio.Future[protocol.Grade]":
-        """Queue an encoded request and return its grade to come. It never raises for what the request does."""
+    def submit(self, request: Request) -> "asyncio.Future[protocol.Grade]":
+        """Queue a request and return its grade to come. It never raises for what the request does."""
         job = _Job(request, asyncio.get_running_loop().create_future())
         self._jobs.put_nowait(job)
         self._show()
@@ -121,12 +130,17 @@ class Pool:
         while not self._jobs.empty():
             _resolve(self._jobs.get_nowait(), infra("the verifier stopped"))
 
+    async def _start_worker(self) -> launcher.Worker:
+        worker = await self._launch()
+        self._metrics.counter("rljob_verifier_workers_started_total").inc()
+        return worker
+
     async def _nurse(self) -> None:
         backoff = retry.Backoff(first_s=0.2, most_s=10.0)
         while True:
             await self._wanted.acquire()
             try:
-                spare: launcher.Worker | errors.SandboxError = await self._launch()
+                spare: launcher.Worker | errors.SandboxError = await self._start_worker()
                 backoff.reset()
                 self._start_failure = ""
             except errors.SandboxError as error:
@@ -142,12 +156,12 @@ class Pool:
                 worker = worker or await self._next_worker()
                 job = await self._jobs.get()
                 self._count_busy(+1)
-                grade = infra("the verifier stopped")
+                answer: protocol.Grade | errors.GraderError = infra("the verifier stopped")
                 try:
-                    grade, worker = await self._grade(job, worker)
+                    answer, worker = await self._grade(job, worker)
                 finally:
                     self._count_busy(-1)
-                    _resolve(job, grade)
+                    _resolve(job, answer)
         finally:
             if worker is not None:
                 await worker.teardown()
@@ -158,26 +172,30 @@ class Pool:
         self._wanted.release()
         return None if isinstance(spare, errors.SandboxError) else spare
 
-    async def _grade(self, job: _Job, worker: launcher.Worker | None) -> tuple[protocol.Grade, launcher.Worker | None]:
-        """Return the grade and the worker that may serve the next answer."""
+    async def _grade(
+        self, job: _Job, worker: launcher.Worker | None
+    ) -> tuple[protocol.Grade | errors.GraderError, launcher.Worker | None]:
+        """Return the grade, or the grader's own error, and the worker that may serve the next answer."""
         for _ in range(MOST_DEATHS):
             worker = worker or await self._next_worker()
             if worker is None:
                 return infra(f"no grading worker: {self._start_failure}"), None
             try:
                 grade, retire = await self._attempt(job, worker)
+            except errors.GraderError as error:
+                return error, worker
             except _StoppedError as stopped:
-                await self._end(worker)
+                await self._end(worker, "killed")
                 return stopped.grade, None
             except launcher.WorkerLostError as lost:
                 logger.warning("lost a grading worker: %s", lost)
-                await self._end(worker)
+                await self._end(worker, "lost")
                 worker = None
                 if lost.signal == signal.SIGXCPU:
-                    return timed_out(self._limits.cpu_s), None
+                    return timed_out(job.request.cpu_s), None
                 continue
             if retire:
-                await self._end(worker)
+                await self._end(worker, "retired")
                 return grade, None
             return grade, worker
         logger.error("an answer ended %d grading workers", MOST_DEATHS)
@@ -185,34 +203,39 @@ class Pool:
 
     async def _attempt(self, job: _Job, worker: launcher.Worker) -> tuple[protocol.Grade, bool]:
         started_s = self._clock.monotonic()
-        exchange = asyncio.ensure_future(worker.exchange(job.request))
+        exchange = asyncio.ensure_future(worker.exchange(job.request.frame))
         try:
-            await self._within_limits(exchange, worker, started_s)
+            await self._within_limits(job.request, exchange, worker, started_s)
             reply = exchange.result()
         finally:
             if not exchange.done():
                 exchange.cancel()
                 await asyncio.wait({exchange})
         wall_s = self._clock.monotonic() - started_s
-        return dataclasses.replace(grade_from(reply), wall_s=wall_s), reply.get("retire") is True
+        return dataclasses.replace(replies.grade_from(reply), wall_s=wall_s), reply.get("retire") is True
 
     async def _within_limits(
-        self, exchange: "asyncio.Future[dict[str, object]]", worker: launcher.Worker, started_s: float
+        self,
+        request: Request,
+        exchange: "asyncio.Future[dict[str, object]]",
+        worker: launcher.Worker,
+        started_s: float,
     ) -> None:
         cpu_started_s = worker.cpu_s()
-        poll_s = min(_POLL_S, self._limits.cpu_s / 4)
+        poll_s = min(_POLL_S, request.cpu_s / 4)
         while not (await asyncio.wait({exchange}, timeout=poll_s))[0]:
             cpu_s = worker.cpu_s() - cpu_started_s
             wall_s = self._clock.monotonic() - started_s
-            if cpu_s >= self._limits.cpu_s:
-                grade = timed_out(self._limits.cpu_s)
-            elif wall_s >= WALL_FACTOR * self._limits.cpu_s:
+            if cpu_s >= request.cpu_s:
+                grade = timed_out(request.cpu_s)
+            elif wall_s >= request.wall_s:
                 grade = infra(f"{wall_s:.1f} s passed, but the answer got only {cpu_s:.1f} s of CPU")
             else:
                 continue
             raise _StoppedError(dataclasses.replace(grade, cpu_s=cpu_s, wall_s=wall_s))
 
-    async def _end(self, worker: launcher.Worker) -> None:
+    async def _end(self, worker: launcher.Worker, reason: str) -> None:
+        self._metrics.counter("rljob_verifier_workers_ended_total").inc(reason=reason)
         if not await worker.teardown():
             logger.error("processes of a grading worker survived its end")
             self._metrics.counter("rljob_sandbox_survivors_total").inc()
@@ -226,9 +249,13 @@ class Pool:
         self._metrics.gauge("rljob_verifier_waiting").set(self._jobs.qsize())
 
 
-def _resolve(job: _Job, grade: protocol.Grade) -> None:
-    if not job.done.done():
-        job.done.set_result(grade)
+def _resolve(job: _Job, answer: protocol.Grade | errors.GraderError) -> None:
+    if job.done.done():
+        return
+    if isinstance(answer, errors.GraderError):
+        job.done.set_exception(answer)
+    else:
+        job.done.set_result(answer)
 
 
 def infra(detail: str) -> protocol.Grade:
@@ -245,22 +272,3 @@ def timed_out(limit_s: float) -> protocol.Grade:
     """Return the grade of an answer that used up its CPU limit."""
     grade = protocol.failed(names.VerdictReason.TIMEOUT, detail=f"over {limit_s:g} s of CPU")
     return dataclasses.replace(grade, outcome=names.VerifyOutcome.TIMEOUT_CPU)
-
-
-def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
-    """Return the grade of a reply. Raises WorkerLostError if it is malformed: that worker is not trusted again."""
-    try:
-        score, cpu_s = reply["score"], reply["cpu_s"]
-        if isinstance(score, bool) or not isinstance(score, int | float) or not isinstance(cpu_s, int | float):
-            raise ValueError(f"score {score!r} or cpu_s {cpu_s!r} is no number")
-        return protocol.Grade(
-            score=float(score),
-            reason=names.VerdictReason(str(reply["reason"])),
-            outcome=names.VerifyOutcome(str(reply["outcome"])),
-            formatted=reply["formatted"] is True,
-            extracted=str(reply["extracted"]),
-            detail=str(reply["detail"]),
-            cpu_s=float(cpu_s),
-        )
-    except (KeyError, ValueError) as error:
-        raise launcher.WorkerLostError(f"malformed reply: {error}") from error

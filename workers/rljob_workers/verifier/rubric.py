@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import rljob_api
 from rljob_api import names, roles, types
 from rljob_workers.verifier.graders import protocol
 
@@ -42,6 +43,9 @@ def combine(
         cpu_s=sum(grade.cpu_s for grade in grades),
         wall_s=sum(grade.wall_s for grade in grades),
         attempt=item.attempt,
+        case_results=told.case_results,
+        error_code=told.error_code,
+        grader_version=rljob_api.__version__,
     )
 
 
@@ -50,4 +54,7 @@ def _weighted_sum(rewards: Sequence[roles.GraderConfig], grades: Sequence[protoc
 
 
 def _parts(rewards: Sequence[roles.GraderConfig], grades: Sequence[protocol.Grade]) -> dict[str, float]:
-    return {reward.name: grade.score or 0.0 for reward, grade in zip(rewards, grades, strict=True)}
+    parts = {reward.name: grade.score or 0.0 for reward, grade in zip(rewards, grades, strict=True)}
+    for reward, grade in zip(rewards, grades, strict=True):
+        parts |= {f"{reward.name}.{name}": value for name, value in grade.parts.items()}
+    return parts

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import grpc.aio
 
 from rljob_api import errors, names, roles
+from rljob_api.spec.verifier import PROGRAM_REWARDS
 from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_workers.runtime import clock, health
 from rljob_workers.runtime import metrics as metrics_module
@@ -30,27 +31,37 @@ def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tup
         raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
     if config.isolation == "none" and not config.allow_unsafe:
         raise errors.SandboxError("spec.verifier.isolation is none, which needs spec.verifier.allowUnsafe: true")
+    programs = programs_of(config)
+    if programs and config.isolation != "none":
+        raise errors.SandboxError(
+            f"rewards {', '.join(programs)} run what the policy wrote, which isolation {config.isolation} does not"
+            " confine yet; only isolation none, which confines nothing but resources, runs it"
+        )
     return catalog.build(config.rewards, {**catalog.BUILT_IN, **catalog.imported(extra)})
+
+
+def programs_of(config: roles.VerifierConfig) -> list[str]:
+    """Return the names of the rewards that run what the policy wrote."""
+    return [reward.name for reward in config.rewards if reward.type in PROGRAM_REWARDS]
 
 
 def make_pool(
     config: roles.VerifierConfig, *, num_slots: int, metrics: metrics_module.Metrics, extra: Sequence[str] = ()
 ) -> pool.Pool:
     """Return the pool of a config. `extra`: further grader types for its workers, as `name=module:attribute`."""
-    hello = grading_worker.Hello(rewards=config.rewards, memory_bytes=config.memory_bytes, cpu_limit_s=config.timeout_s)
+    hello = grading_worker.Hello(rewards=config.rewards, memory_bytes=config.memory_bytes)
     launch = functools.partial(
         launcher.start,
         module=WORKER_MODULE,
         arguments=[word for entry in extra for word in ("--grader", entry)],
         hello=hello.payload(),
     )
-    limits = pool.Limits(
-        cpu_s=config.timeout_s,
+    size = pool.Size(
         num_slots=num_slots,
         num_spares=-(-num_slots // _SLOTS_PER_SPARE),
         max_waiting=config.max_waiting,
     )
-    return pool.Pool(limits=limits, launch=launch, metrics=metrics, clock=clock.SystemClock())
+    return pool.Pool(size=size, launch=launch, metrics=metrics, clock=clock.SystemClock())
 
 
 class Service:
@@ -58,7 +69,7 @@ class Service:
 
     def __init__(self, config: roles.VerifierConfig, *, extra: Sequence[str] = ()) -> None:
         """Build everything, start nothing. Raises ManifestError or SandboxError for what cannot be served."""
-        self._config = config
+        self._config, self._programs = config, programs_of(config)
         graders = make_graders(config, extra)
         # Where every grader decides in place there is nothing to isolate, and no worker is kept.
         num_slots = config.max_concurrent if any(grader.needs_worker for grader in graders) else 0
@@ -74,11 +85,16 @@ class Service:
     async def start(self) -> None:
         """Start workers, then serve. Raises SandboxError or UnavailableError; `close` is safe after that."""
         await self._pool.start()
-        self._server = channel.aio_server()
+        self._server = channel.aio_server(self._config)
         verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(self.grading), self._server)
         address = f"{self._config.bind_host}:{self._config.port}"
         self.port = channel.bind(self._server, address, self._config.tls)
         await self._server.start()
+        if self._programs:
+            logger.warning(
+                "rewards %s run what the policy wrote; only its time, memory, processes and output are limited",
+                ", ".join(self._programs),
+            )
         logger.info("verifier served on %s:%d; workers had no_new_privs and rlimits", self._config.bind_host, self.port)
 
     def ready(self) -> tuple[bool, str]:

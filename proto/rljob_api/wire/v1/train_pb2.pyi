@@ -78,7 +78,7 @@ class Segment(_message.Message):
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[int] = ...) -> None: ...
 
 class RowHeader(_message.Message):
-    __slots__ = ("group_id", "sample_index", "num_tokens", "row", "reward", "shaped_reward", "truncated", "masked")
+    __slots__ = ("group_id", "sample_index", "num_tokens", "row", "reward", "shaped_reward", "truncated", "masked", "group")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_INDEX_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,7 @@ class RowHeader(_message.Message):
     SHAPED_REWARD_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     MASKED_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     sample_index: int
     num_tokens: int
@@ -95,10 +96,11 @@ class RowHeader(_message.Message):
     shaped_reward: float
     truncated: bool
     masked: bool
-    def __init__(self, group_id: _Optional[str] = ..., sample_index: _Optional[int] = ..., num_tokens: _Optional[int] = ..., row: _Optional[int] = ..., reward: _Optional[float] = ..., shaped_reward: _Optional[float] = ..., truncated: bool = ..., masked: bool = ...) -> None: ...
+    group: int
+    def __init__(self, group_id: _Optional[str] = ..., sample_index: _Optional[int] = ..., num_tokens: _Optional[int] = ..., row: _Optional[int] = ..., reward: _Optional[float] = ..., shaped_reward: _Optional[float] = ..., truncated: bool = ..., masked: bool = ..., group: _Optional[int] = ...) -> None: ...
 
 class MicroBatch(_message.Message):
-    __slots__ = ("update", "tokens", "position_ids", "segments", "target_index", "predictor_index", "logprobs", "advantages", "version_steps", "row_index", "rows")
+    __slots__ = ("update", "tokens", "position_ids", "segments", "target_index", "predictor_index", "logprobs", "advantages", "version_steps", "row_index", "rows", "rewards", "turn_ids")
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     POSITION_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +112,8 @@ class MicroBatch(_message.Message):
     VERSION_STEPS_FIELD_NUMBER: _ClassVar[int]
     ROW_INDEX_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    REWARDS_FIELD_NUMBER: _ClassVar[int]
+    TURN_IDS_FIELD_NUMBER: _ClassVar[int]
     update: int
     tokens: bytes
     position_ids: bytes
@@ -121,7 +125,9 @@ class MicroBatch(_message.Message):
     version_steps: bytes
     row_index: bytes
     rows: _containers.RepeatedCompositeFieldContainer[RowHeader]
-    def __init__(self, update: _Optional[int] = ..., tokens: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., target_index: _Optional[bytes] = ..., predictor_index: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., advantages: _Optional[bytes] = ..., version_steps: _Optional[bytes] = ..., row_index: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[RowHeader, _Mapping]]] = ...) -> None: ...
+    rewards: bytes
+    turn_ids: bytes
+    def __init__(self, update: _Optional[int] = ..., tokens: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., target_index: _Optional[bytes] = ..., predictor_index: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., advantages: _Optional[bytes] = ..., version_steps: _Optional[bytes] = ..., row_index: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[RowHeader, _Mapping]]] = ..., rewards: _Optional[bytes] = ..., turn_ids: _Optional[bytes] = ...) -> None: ...
 
 class CommitStepRequest(_message.Message):
     __slots__ = ("session", "step", "stats", "started_at", "finished_at")

@@ -8,20 +8,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class VerifyItem(_message.Message):
-    __slots__ = ("sample_id", "attempt", "prompt", "completion", "record_json", "truncated")
+    __slots__ = ("sample_id", "attempt", "prompt", "completion", "record_json", "truncated", "prompt_ids", "completion_ids")
     SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
     RECORD_JSON_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_IDS_FIELD_NUMBER: _ClassVar[int]
     sample_id: str
     attempt: int
     prompt: str
     completion: str
     record_json: str
     truncated: bool
-    def __init__(self, sample_id: _Optional[str] = ..., attempt: _Optional[int] = ..., prompt: _Optional[str] = ..., completion: _Optional[str] = ..., record_json: _Optional[str] = ..., truncated: bool = ...) -> None: ...
+    prompt_ids: _containers.RepeatedScalarFieldContainer[int]
+    completion_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sample_id: _Optional[str] = ..., attempt: _Optional[int] = ..., prompt: _Optional[str] = ..., completion: _Optional[str] = ..., record_json: _Optional[str] = ..., truncated: bool = ..., prompt_ids: _Optional[_Iterable[int]] = ..., completion_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("items",)

@@ -225,7 +225,7 @@ class VersionSpan(_message.Message):
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Trajectory(_message.Message):
-    __slots__ = ("tokens", "loss_mask", "logprobs", "versions", "turn_ids", "truncated", "reward", "raw_reward", "verdict", "sample_index", "stop_reason", "num_turns")
+    __slots__ = ("tokens", "loss_mask", "logprobs", "versions", "turn_ids", "truncated", "reward", "raw_reward", "verdict", "sample_index", "stop_reason", "num_turns", "prompt_text", "output_text", "turn_rewards")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOSS_MASK_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +238,9 @@ class Trajectory(_message.Message):
     SAMPLE_INDEX_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     NUM_TURNS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TEXT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TEXT_FIELD_NUMBER: _ClassVar[int]
+    TURN_REWARDS_FIELD_NUMBER: _ClassVar[int]
     tokens: bytes
     loss_mask: bytes
     logprobs: bytes
@@ -250,10 +253,13 @@ class Trajectory(_message.Message):
     sample_index: int
     stop_reason: str
     num_turns: int
-    def __init__(self, tokens: _Optional[bytes] = ..., loss_mask: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., versions: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., turn_ids: _Optional[bytes] = ..., truncated: bool = ..., reward: _Optional[float] = ..., raw_reward: _Optional[float] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., sample_index: _Optional[int] = ..., stop_reason: _Optional[str] = ..., num_turns: _Optional[int] = ...) -> None: ...
+    prompt_text: str
+    output_text: str
+    turn_rewards: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, tokens: _Optional[bytes] = ..., loss_mask: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., versions: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., turn_ids: _Optional[bytes] = ..., truncated: bool = ..., reward: _Optional[float] = ..., raw_reward: _Optional[float] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., sample_index: _Optional[int] = ..., stop_reason: _Optional[str] = ..., num_turns: _Optional[int] = ..., prompt_text: _Optional[str] = ..., output_text: _Optional[str] = ..., turn_rewards: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("reward", "reason", "formatted", "truncated", "extracted", "detail", "parts", "outcome", "grader", "cpu_seconds", "wall_seconds", "attempt")
+    __slots__ = ("reward", "reason", "formatted", "truncated", "extracted", "detail", "parts", "outcome", "grader", "cpu_seconds", "wall_seconds", "attempt", "case_results", "error_code", "grader_version")
     class PartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +279,9 @@ class Verdict(_message.Message):
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CASE_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    GRADER_VERSION_FIELD_NUMBER: _ClassVar[int]
     reward: float
     reason: str
     formatted: bool
@@ -285,7 +294,10 @@ class Verdict(_message.Message):
     cpu_seconds: float
     wall_seconds: float
     attempt: int
-    def __init__(self, reward: _Optional[float] = ..., reason: _Optional[str] = ..., formatted: bool = ..., truncated: bool = ..., extracted: _Optional[str] = ..., detail: _Optional[str] = ..., parts: _Optional[_Mapping[str, float]] = ..., outcome: _Optional[str] = ..., grader: _Optional[str] = ..., cpu_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., attempt: _Optional[int] = ...) -> None: ...
+    case_results: _containers.RepeatedScalarFieldContainer[int]
+    error_code: int
+    grader_version: str
+    def __init__(self, reward: _Optional[float] = ..., reason: _Optional[str] = ..., formatted: bool = ..., truncated: bool = ..., extracted: _Optional[str] = ..., detail: _Optional[str] = ..., parts: _Optional[_Mapping[str, float]] = ..., outcome: _Optional[str] = ..., grader: _Optional[str] = ..., cpu_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., attempt: _Optional[int] = ..., case_results: _Optional[_Iterable[int]] = ..., error_code: _Optional[int] = ..., grader_version: _Optional[str] = ...) -> None: ...
 
 class MemberFailure(_message.Message):
     __slots__ = ("sample_index", "role", "reason", "detail", "infra")

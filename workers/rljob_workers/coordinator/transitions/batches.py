@@ -248,6 +248,8 @@ class Batches(submissions.Submissions):
                 "UPDATE groups SET state = ?, closed_at = ? WHERE step = ? AND state = ?", TRAINED, now, step, PACKED
             )
             self.count("steps_committed")
+            # Counted at packing where the coordinator made the advantages.
+            self.count("zero_advantage_groups", int(stats.get(names.StepStat.ZERO_ADVANTAGE_GROUPS, 0)))
             self._note_step(row, session["attempt"], stats, times=(started_at, finished_at, now))
             return False
 

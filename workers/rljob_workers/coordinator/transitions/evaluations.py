@@ -81,8 +81,15 @@ class Evaluations(registry.Registry):
             for row in rows
         ]
 
-    def finish_evaluation(self, *, step: int, results: Mapping[str, Mapping[str, object]], now: float) -> bool:
-        """Record the results by suite and let the groups go. True the first time."""
+    def finish_evaluation(
+        self,
+        *,
+        step: int,
+        results: Mapping[str, Mapping[str, object]],
+        metrics: Mapping[str, float],
+        now: float,
+    ) -> bool:
+        """Record the results by suite, the metrics by name, and let the groups go. True the first time."""
         with self._db.transaction():
             changed = self._db.change(
                 "UPDATE evaluations SET state = 'done', finished_at = ? WHERE step = ? AND state = 'running'", now, step
@@ -97,6 +104,9 @@ class Evaluations(registry.Registry):
                 )  # fmt: skip
                 kind = "evaluation" if result.get("accuracy") is not None else "evaluation_incomplete"
                 self.note({"kind": kind, "at": now, "suite": suite, "step": step, "version": version, **result})
+            self.note(
+                {"kind": "evaluation_metrics", "at": now, "step": step, "version": version, "metrics": dict(metrics)}
+            )
             self._db.change(
                 "UPDATE groups SET state = ?, closed_at = ? WHERE eval_step = ? AND state = ?",
                 names.GroupState.TRAINED, now, step, queue.SUBMITTED,

@@ -6,13 +6,12 @@ appends makes them. A context that was rewritten cannot join, and fails the atte
 
 import dataclasses
 import math
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from rljob_api import errors, names, types
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.episodes import multi_turn, protocols
+from rljob_workers.rollout.episodes import protocols, rows, turns
 
 MAX_STEPS = 256
 VERDICT = "verdict"
@@ -29,30 +28,16 @@ class Step(Generic[ActionT]):
     truncated: bool
     verdict: types.Verdict | None
 
+    @property
+    def raw_reward(self) -> float:
+        """Return the verifier's value where the environment asked one, else the environment's own."""
+        return self.reward if self.verdict is None or self.verdict.reward is None else self.verdict.reward
 
-@dataclasses.dataclass(slots=True)
-class EpisodeClient:
-    """The generator as one episode sees it: own request ids, a seed per call, budgets within the context."""
-
-    inner: generation.Generator
-    seed: int
-    max_model_len: int
-    num_calls: int = 0
-
-    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
-        """Generate. Raises EngineError, or EpisodeError if no context is left."""
-        index, self.num_calls = self.num_calls, self.num_calls + 1
-        sampling = generation.within_context(
-            request.sampling, prompt_len=len(request.input_ids), max_model_len=self.max_model_len
-        )
-        return await self.inner.generate(
-            dataclasses.replace(
-                request,
-                rid=f"{request.rid}-{index}-{uuid.uuid4().hex}",
-                sampling=sampling,
-                seed=generation.derived_seed(self.seed, index),
-            )
-        )
+    @property
+    def record(self) -> protocols.TurnRecord:
+        """Return what dumps tell of the step; its raw reward is the environment's."""
+        verdict = self.verdict or verdict_of(self.reward)
+        return turns.record_of(self.taken.llm_req, self.taken.llm_resp, verdict, raw_reward=self.raw_reward)
 
 
 class AgentCollector(Generic[ObsT, ActionT]):
@@ -78,7 +63,7 @@ class AgentCollector(Generic[ObsT, ActionT]):
         seed: int,
     ) -> protocols.Episode | None:
         """Run to the end; the environment is closed whatever happens. Raises EpisodeError for a broken contract."""
-        client = EpisodeClient(inner=llm_client, seed=seed, max_model_len=self._max_model_len)
+        client = turns.EpisodeClient(inner=llm_client, seed=seed, max_model_len=self._max_model_len)
         environment = self._make_environment(grader)
         try:
             steps = await self._steps(self._make_agent(), environment, client, gconfig, task, seed)
@@ -90,7 +75,7 @@ class AgentCollector(Generic[ObsT, ActionT]):
         self,
         agent: protocols.Agent[ObsT, ActionT],
         environment: protocols.Environment[ObsT, ActionT],
-        client: EpisodeClient,
+        client: turns.EpisodeClient,
         gconfig: types.Sampling,
         task: protocols.Task,
         seed: int,
@@ -134,7 +119,7 @@ def _step(
 
 def as_episode(steps: list[Step[ActionT]]) -> protocols.Episode:
     """Return the steps as one row whose reward is their sum. Raises EpisodeError if a context was rewritten."""
-    row = multi_turn.Conversation.begin(())
+    row = rows.RowBuilder()
     for index, step in enumerate(steps):
         context = step.taken.llm_req.input_ids
         if context[: len(row.ids)] != tuple(row.ids):
@@ -145,22 +130,19 @@ def as_episode(steps: list[Step[ActionT]]) -> protocols.Episode:
         row.insert(context[len(row.ids) :])
         row.sample(step.taken.llm_resp, turn=index)
     total = math.fsum(step.reward for step in steps)
+    raw = math.fsum(step.raw_reward for step in steps)
     last = steps[-1]
-    made = types.Trajectory(
-        tokens=types.ints(row.ids),
-        loss_mask=types.mask(row.loss_mask),
-        logprobs=types.floats(row.logprobs),
-        versions=types.ints(row.versions),
-        turn_ids=types.ints(row.turn_ids),
-        truncated=last.truncated or last.taken.llm_resp.stop_reason == "length",
+    made = row.finished(
+        last=last.taken.llm_resp,
         reward=total,
-        raw_reward=total,
+        raw_reward=raw,
         verdict=last.verdict or verdict_of(total),
-        sample_index=0,
-        stop_reason=last.taken.llm_resp.stop_reason,
         num_turns=len(steps),
+        out_of_context=last.truncated,
     )
-    return protocols.Episode(rows=(made,), total_reward=total, num_turns=len(steps))
+    return protocols.Episode(
+        rows=(made,), total_reward=total, num_turns=len(steps), turns=tuple(step.record for step in steps)
+    )
 
 
 def verdict_of(reward: float, *, grader: str = "environment") -> types.Verdict:

@@ -1,13 +1,12 @@
-"""`workflow.type` to a collector: a discriminated union that refuses unknown names and keys."""
+"""`workflow.type` to a collector, by a table of option models that refuse unknown names and keys."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
 
 import pydantic
-import pydantic_core
 
 from rljob_api import errors
-from rljob_workers.rollout.episodes import custom, multi_turn, protocols, rlvr, single_step
+from rljob_workers.rollout.episodes import custom, legacy_turns, multi_turn, protocols, rlvr, single_step
+from rljob_workers.rollout.episodes import options as options_module
 
 
 class RlvrConfig(pydantic.BaseModel):
@@ -15,12 +14,24 @@ class RlvrConfig(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["rlvr"]
+
+_MODELS: Mapping[str, type[pydantic.BaseModel]] = {
+    "rlvr": RlvrConfig,
+    "math_code_single_step": single_step.SingleStepConfig,
+    "multi_turn_math": multi_turn.MultiTurnConfig,
+}
+KNOWN = tuple(_MODELS)
 
 
-Config = RlvrConfig | single_step.SingleStepConfig | multi_turn.MultiTurnConfig
-_WORKFLOWS: pydantic.TypeAdapter[Config] = pydantic.TypeAdapter(Annotated[Config, pydantic.Field(discriminator="type")])
-KNOWN = ("rlvr", "math_code_single_step", "multi_turn_math")
+def options_of(workflow: str, config: Mapping[str, object]) -> pydantic.BaseModel:
+    """Return the options of a built-in workflow. Raises ManifestError for an unknown one and for each wrong option."""
+    if workflow not in KNOWN:
+        raise errors.ManifestError(
+            f"spec.workflow.type is '{workflow}', but must be one of {', '.join(KNOWN)}, or module:Class"
+        )
+    legacy = workflow == "multi_turn_math" and config.get("layout") == "legacy"
+    model = legacy_turns.LegacyConfig if legacy else _MODELS[workflow]
+    return options_module.validated(model, dict(config), "spec.workflow.config", owner=f"workflow '{workflow}'")
 
 
 def make_collector(
@@ -40,26 +51,11 @@ def make_collector(
         return custom.make_collector(
             workflow, file=code, config=config, tokens=tokens, template=template, max_model_len=max_model_len
         )
-    if workflow not in KNOWN:
-        raise errors.ManifestError(
-            f"spec.workflow.type is '{workflow}', but must be one of {', '.join(KNOWN)}, or module:Class"
-        )
-    if "type" in config:
-        raise errors.ManifestError("spec.workflow.config.type does not exist; spec.workflow.type names the workflow")
-    try:
-        options = _WORKFLOWS.validate_python({"type": workflow, **config})
-    except pydantic.ValidationError as error:
-        raise errors.ManifestError(*(_problem(workflow, problem) for problem in error.errors())) from error
+    options = options_of(workflow, config)
+    if isinstance(options, legacy_turns.LegacyConfig):
+        return legacy_turns.LegacyCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
     if isinstance(options, multi_turn.MultiTurnConfig):
         return multi_turn.MultiTurnCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
     if isinstance(options, single_step.SingleStepConfig):
-        return single_step.make_collector(tokens=tokens, template=template, max_model_len=max_model_len)
+        return single_step.make_collector(options, tokens=tokens, template=template, max_model_len=max_model_len)
     return rlvr.RlvrCollector(tokens=tokens, template=template, max_model_len=max_model_len)
-
-
-def _problem(workflow: str, problem: pydantic_core.ErrorDetails) -> str:
-    # The first part of the place is the union's member.
-    field = ".".join(str(part) for part in problem["loc"][1:])
-    if problem["type"] == "extra_forbidden":
-        return f"spec.workflow.config.{field} does not belong to workflow '{workflow}'; remove it"
-    return f"spec.workflow.config.{field} is {problem['input']!r}: {problem['msg']}"

@@ -6,11 +6,15 @@ from typing import cast
 import pydantic
 
 from rljob_api import errors
-from rljob_workers.rollout.episodes import agent_loop, forms, gym_env, protocols, single_step, text_agent, user_code
+from rljob_workers.rollout.episodes import agent_loop, forms, gym_env, protocols, single_step, text_agent, workflow_form
+from rljob_workers.rollout.episodes import options as options_module
+from rljob_workers.runtime import user_code
 
 TYPE_FIELD = "spec.workflow.type"
 AGENT = "agent"
 AGENT_FIELD = f"spec.workflow.config.{AGENT}"
+PROXY = "proxy"
+PROXY_FIELD = f"spec.workflow.config.{PROXY}"
 Make = Callable[[object], object]
 AnyAgent = protocols.Agent[object, object]
 AnyEnvironment = protocols.Environment[object, object]
@@ -41,6 +45,15 @@ def make_collector(
     if form is forms.Form.COLLECTOR:
         collector: protocols.RolloutCollector = made(_options(made, config))  # type: ignore[assignment]  # by its form
         return collector
+    if form is forms.Form.WORKFLOW:
+        return workflow_form.WorkflowCollector(
+            cast("workflow_form.Workflow", made(_options(made, config))),
+            tokens=tokens,
+            template=template,
+            max_model_len=max_model_len,
+        )
+    if form is forms.Form.OPENAI:
+        return _behind_proxy(made, config, tokens=tokens, template=template, max_model_len=max_model_len)
     own = {key: value for key, value in config.items() if key != AGENT}
     options = _options(made, own)
     if form is forms.Form.AGENT:
@@ -52,6 +65,24 @@ def make_collector(
         return _loop(lambda: agent({}), lambda _: adapt(made(options)), max_model_len)
     return _loop(
         lambda: text_agent.TextAgent(tokens=tokens, template=template), lambda _: adapt(made(options)), max_model_len
+    )
+
+
+def _behind_proxy(
+    made: Make, config: Mapping[str, object], *, tokens: protocols.Tokens, template: str, max_model_len: int
+) -> protocols.RolloutCollector:
+    # An HTTP server and client, which no other form needs.
+    from rljob_workers.rollout.episodes.proxy import collector
+
+    own = {key: value for key, value in config.items() if key != PROXY}
+    options = _options(made, own)
+    proxy = options_module.validated(collector.ProxyConfig, config.get(PROXY, {}), PROXY_FIELD)
+    return collector.ProxyCollector(
+        make_agent=lambda: cast("collector.OpenAIAgent", made(options)),
+        config=proxy,
+        tokens=tokens,
+        template=template,
+        max_model_len=max_model_len,
     )
 
 
@@ -101,12 +132,4 @@ def _options(made: Make, config: Mapping[str, object]) -> object:
     model = getattr(made, "Config", None)
     if not (isinstance(model, type) and issubclass(model, pydantic.BaseModel)):
         return dict(config)
-    try:
-        return model.model_validate(dict(config))
-    except pydantic.ValidationError as error:
-        raise errors.ManifestError(
-            *(
-                f"spec.workflow.config.{'.'.join(map(str, problem['loc']))} is {problem['input']!r}: {problem['msg']}"
-                for problem in error.errors()
-            )
-        ) from error
+    return options_module.validated(model, dict(config), "spec.workflow.config")

@@ -16,6 +16,8 @@ class Form(enum.StrEnum):
     AGENT = "Agent"
     ENVIRONMENT = "Environment"
     GYM = "gymnasium Env"
+    OPENAI = "agent of the OpenAI API"
+    WORKFLOW = "RolloutWorkflow"
 
 
 METHODS: dict[Form, dict[str, tuple[str, ...]]] = {
@@ -23,6 +25,8 @@ METHODS: dict[Form, dict[str, tuple[str, ...]]] = {
     Form.AGENT: {"aact": ("agent_input",), "areset": ()},
     Form.ENVIRONMENT: {"reset": ("seed", "options"), "step": ("action",), "aclose": ()},
     Form.GYM: {"reset": ("seed", "options"), "step": ("action",)},
+    Form.WORKFLOW: {"arun_episode": ("engine", "data")},
+    Form.OPENAI: {"run": ("data", "base_url", "http_client", "api_key")},
 }
 _BY_POSITION = {"agent_input", "action"}
 
@@ -35,7 +39,8 @@ def form_of(found: object, *, reference: str, field: str) -> Form:
     if form is None:
         raise errors.ManifestError(
             f"{_place(found)}: class {found.__name__} has neither arun_episode(llm_client, gconfig, task, grader, seed)"
-            f" nor aact nor reset and step, so it is no workflow ({field})"
+            " nor aact nor reset and step nor run(data, base_url, http_client, api_key), so it is no workflow"
+            f" ({field})"
         )
     problems = [problem for name, wanted in METHODS[form].items() for problem in _problems(found, form, name, wanted)]
     if problems:
@@ -45,11 +50,13 @@ def form_of(found: object, *, reference: str, field: str) -> Form:
 
 def _recognise(found: type) -> Form | None:
     if hasattr(found, "arun_episode"):
-        return Form.COLLECTOR
+        return Form.WORKFLOW if "engine" in inspect.signature(found.arun_episode).parameters else Form.COLLECTOR
     if hasattr(found, "aact"):
         return Form.AGENT
     if hasattr(found, "reset") and hasattr(found, "step"):
         return Form.ENVIRONMENT if inspect.iscoroutinefunction(found.step) else Form.GYM
+    if hasattr(found, "run"):
+        return Form.OPENAI
     return None
 
 

@@ -32,12 +32,34 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """What dumps tell of a turn: lengths in tokens, first and last version that sampled it, the verdict's reason."""
+
+    raw_reward: float
+    prompt_len: int
+    answer_len: int
+    version_start: int
+    version_end: int
+    stop_reason: str
+    reason: str
+
+    @property
+    def success(self) -> bool:
+        """Return whether the answer earned anything."""
+        return self.raw_reward > 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """The rows of one episode, `sample_index` 0 in each: the worker knows the member, the episode does not."""
+    """The rows of one episode, `sample_index` 0 in each: the worker knows the member, the episode does not.
+
+    `turns` may be empty: they are for dumps alone.
+    """
 
     rows: tuple[types.Trajectory, ...]
     total_reward: float
     num_turns: int = 1
+    turns: tuple[TurnRecord, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +108,15 @@ class Environment(Protocol[SeenT, TakenT]):
 class Grader(Protocol):
     """Grades one completion of the episode's task."""
 
-    async def grade(self, *, prompt: str, completion: str, truncated: bool) -> types.Verdict:
+    async def grade(
+        self,
+        *,
+        prompt: str,
+        completion: str,
+        truncated: bool,
+        prompt_ids: tuple[int, ...] = (),
+        completion_ids: tuple[int, ...] = (),
+    ) -> types.Verdict:
         """Return a verdict; one with reason infra_failure carries no reward. Raises GraderError for a bad record."""
 
 
@@ -111,6 +141,20 @@ class Tokens(Protocol):
 
     def feedback_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids between a closed answer and the next one: `text` as a user turn, the answer opened."""
+
+    def chat_ids(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        """Return the ids of a conversation, the next answer opened."""
+
+    def continuation_ids(
+        self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+    ) -> tuple[int, ...]:
+        """Return the ids that `after`, the next answer opened, adds to `before`, which ends with a closed answer.
+
+        Raises ManifestError if the chat template does not append turns.
+        """
+
+    def lone_message_ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a line break and `text` rendered as a conversation of its own, as AReaL put it."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return text without special tokens."""

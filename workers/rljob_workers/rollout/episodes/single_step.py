@@ -5,20 +5,39 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import pydantic
+import pydantic.alias_generators
 
-from rljob_api import errors, names, types
-from rljob_workers.rollout import generation, templates
-from rljob_workers.rollout.episodes import agent_loop, protocols
+from rljob_api import errors
+from rljob_workers.rollout.episodes import agent_loop, protocols, turn_rewards, turns
 
 SAMPLE_MARK = "@"
 
 
 class SingleStepConfig(pydantic.BaseModel):
-    """`workflow.config` of math_code_single_step: it has no options yet."""
+    """`workflow.config` of math_code_single_step. `shaping: signed` repeats AReaL's legacy agent."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, alias_generator=pydantic.alias_generators.to_camel, populate_by_name=True
+    )
 
-    type: Literal["math_code_single_step"] = "math_code_single_step"
+    shaping: Literal["none", "signed"] = "none"
+    reward_scale: float = pydantic.Field(default=1.0, allow_inf_nan=False)
+    reward_bias: float = pydantic.Field(default=0.0, allow_inf_nan=False)
+
+    @pydantic.model_validator(mode="after")
+    def _only_where_it_acts(self) -> "SingleStepConfig":
+        if self.shaping == "none" and (self.reward_scale, self.reward_bias) != (1.0, 0.0):
+            raise ValueError("rewardScale and rewardBias belong to shaping: signed")
+        return self
+
+    def reward_of(self, success: float) -> float:
+        """Return what a success in 0..1 earns."""
+        if self.shaping == "none":
+            return success
+        return turn_rewards.signed(success, bias=self.reward_bias, scale=self.reward_scale)
+
+
+PLAIN = SingleStepConfig()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +55,7 @@ class Answer:
     query_id: str
     text: str
     truncated: bool = False
+    output_ids: tuple[int, ...] = ()
 
 
 class SingleStepAgent:
@@ -43,7 +63,7 @@ class SingleStepAgent:
 
     def __init__(self, *, tokens: protocols.Tokens, template: str) -> None:
         """`template` decides the stop rules."""
-        self._tokens, self._template = tokens, template
+        self._asker = turns.Asker(tokens=tokens, template=template)
 
     async def areset(self) -> None:
         """There is nothing to forget."""
@@ -51,26 +71,29 @@ class SingleStepAgent:
     async def aact(self, agent_input: protocols.AgentInput[Question]) -> protocols.AgentOutput[Answer]:
         """Generate once."""
         question = agent_input.obs
-        sampling = templates.with_stop_rules(self._template, agent_input.gconfig, eos_ids=self._tokens.eos_ids)
-        request = generation.GenerationRequest(
-            rid=question.query_id, input_ids=question.prompt_ids, sampling=sampling, seed=0
+        answer = await self._asker.ask(
+            agent_input.llm_client,
+            name=question.query_id,
+            context=question.prompt_ids,
+            gconfig=agent_input.gconfig,
         )
-        result = await agent_input.llm_client.generate(request)
-        answer = Answer(
+        action = Answer(
             query_id=question.query_id,
-            text=generation.completion_text(self._tokens.decode(result.output_ids), result, sampling),
-            truncated=result.stop_reason == "length",
+            text=answer.text,
+            truncated=answer.result.truncated,
+            output_ids=answer.result.output_ids,
         )
-        return protocols.AgentOutput(action=answer, llm_req=request, llm_resp=result)
+        return protocols.AgentOutput(action=action, llm_req=answer.request, llm_resp=answer.result)
 
 
 class MathCodeEnvironment:
     """Verifies one answer by the record's task and ends."""
 
-    def __init__(self, *, grader: protocols.Grader) -> None:
+    def __init__(self, *, grader: protocols.Grader, config: SingleStepConfig = PLAIN) -> None:
         """`grader` holds the record's gold; it never reaches the agent."""
-        self._grader = grader
+        self._grader, self._config = grader, config
         self._prompt, self._task = "", "math"
+        self._prompt_ids: tuple[int, ...] = ()
 
     async def reset(
         self,
@@ -89,13 +112,20 @@ class MathCodeEnvironment:
         ids = given["input_ids"]
         if not isinstance(ids, Sequence) or isinstance(ids, str):
             raise errors.EpisodeError(f"options input_ids is {type(ids).__name__}, not a list of ids")
-        return Question(query_id=str(given["query_id"]), prompt_ids=tuple(int(token) for token in ids)), {}
+        self._prompt_ids = tuple(int(token) for token in ids)
+        return Question(query_id=str(given["query_id"]), prompt_ids=self._prompt_ids), {}
 
     async def step(self, action: Answer) -> tuple[None, float, bool, bool, Mapping[str, object]]:
         """Return (None, reward, True, False, task, query_id and verdict). Raises SandboxError without a verdict."""
-        verdict = await self._grader.grade(prompt=self._prompt, completion=action.text, truncated=action.truncated)
+        verdict = await self._grader.grade(
+            prompt=self._prompt,
+            completion=action.text,
+            truncated=action.truncated,
+            prompt_ids=self._prompt_ids,
+            completion_ids=action.output_ids,
+        )
         info = {"task": self._task, "query_id": bare_id(action.query_id), agent_loop.VERDICT: verdict}
-        return None, _reward(verdict), True, False, info
+        return None, self._config.reward_of(turns.reward_of(verdict)), True, False, info
 
     async def aclose(self) -> None:
         """There is nothing to free."""
@@ -106,18 +136,12 @@ def bare_id(query_id: str) -> str:
     return query_id.split(SAMPLE_MARK, 1)[0]
 
 
-def _reward(verdict: types.Verdict) -> float:
-    if verdict.reason is names.VerdictReason.INFRA_FAILURE or verdict.reward is None:
-        raise errors.SandboxError(f"no verdict: {verdict.detail or verdict.reason}")
-    return verdict.reward
-
-
 def make_collector(
-    *, tokens: protocols.Tokens, template: str, max_model_len: int
+    config: SingleStepConfig, *, tokens: protocols.Tokens, template: str, max_model_len: int
 ) -> agent_loop.AgentCollector[Question, Answer]:
     """Return the collector of this workflow."""
     return agent_loop.AgentCollector(
         make_agent=lambda: SingleStepAgent(tokens=tokens, template=template),
-        make_environment=lambda grader: MathCodeEnvironment(grader=grader),
+        make_environment=lambda grader: MathCodeEnvironment(grader=grader, config=config),
         max_model_len=max_model_len,
     )

@@ -7,8 +7,7 @@ as ids after what was sampled. An observation may also be a list of ids, which i
 from collections.abc import Sequence
 
 from rljob_api import errors, types
-from rljob_workers.rollout import generation, templates
-from rljob_workers.rollout.episodes import protocols
+from rljob_workers.rollout.episodes import protocols, turns
 
 Observation = str | Sequence[int]
 
@@ -18,7 +17,7 @@ class TextAgent:
 
     def __init__(self, *, tokens: protocols.Tokens, template: str) -> None:
         """`template` renders the first observation and decides the stop rules."""
-        self._tokens, self._template = tokens, template
+        self._asker = turns.Asker(tokens=tokens, template=template)
         self._context: tuple[int, ...] = ()
 
     async def areset(self) -> None:
@@ -28,12 +27,11 @@ class TextAgent:
     async def aact(self, agent_input: protocols.AgentInput[Observation]) -> protocols.AgentOutput[str]:
         """Generate once; the action is the completion's text. Raises EpisodeError for another observation."""
         context = self._context + self._ids(agent_input.obs)
-        sampling = templates.with_stop_rules(self._template, agent_input.gconfig, eos_ids=self._tokens.eos_ids)
-        request = generation.GenerationRequest(rid="agent", input_ids=context, sampling=sampling, seed=0)
-        result = await agent_input.llm_client.generate(request)
-        self._context = context + result.output_ids
-        text = generation.completion_text(self._tokens.decode(result.output_ids), result, sampling)
-        return protocols.AgentOutput(action=text, llm_req=request, llm_resp=result)
+        answer = await self._asker.ask(
+            agent_input.llm_client, name="agent", context=context, gconfig=agent_input.gconfig
+        )
+        self._context = context + answer.result.output_ids
+        return protocols.AgentOutput(action=answer.text, llm_req=answer.request, llm_resp=answer.result)
 
     def _ids(self, obs: object) -> tuple[int, ...]:
         if isinstance(obs, str):
@@ -46,9 +44,8 @@ class TextAgent:
         )
 
     def _prompt(self, text: str) -> tuple[int, ...]:
-        return self._tokens.prompt_ids(types.PromptRecord(prompt_id="obs", source="agent", columns={"prompt": text}))
+        record = types.PromptRecord(prompt_id="obs", source="agent", columns={"prompt": text})
+        return self._asker.tokens.prompt_ids(record)
 
     def _turn(self, text: str) -> tuple[int, ...]:
-        eos = self._tokens.eos_ids[0]
-        closing = () if self._context[-1] == eos else (eos,)
-        return closing + self._tokens.feedback_ids(text)
+        return self._asker.closing_ids(self._context) + self._asker.tokens.feedback_ids(text)

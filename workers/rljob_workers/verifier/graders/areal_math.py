@@ -8,7 +8,7 @@ import functools
 import pathlib
 from collections.abc import Mapping
 
-from rljob_api import errors, names, roles
+from rljob_api import errors, names, reward_options, roles
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import (
     areal_extract,
@@ -25,18 +25,12 @@ SOLUTIONS = "solutions"
 _EMPTY = "the extracted text is empty"
 
 
-class ArealMathOptions(protocol.Options):
-    """Options of `areal-math`."""
-
-    solution_path: str = ""
-
-
 class ArealMathGrader:
     """Extraction and normalisation in place, symbolic equality in a worker."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError for an unknown option or an unusable file of solutions."""
-        options = protocol.options(ArealMathOptions, config)
+        options = protocol.options(reward_options.SolutionOptions, config)
         self._compat = config.mode == "compat"
         self._solutions: Mapping[str, tuple[str, ...]] | None = None
         if options.solution_path:
@@ -51,6 +45,16 @@ class ArealMathGrader:
     def check(self, columns: Mapping[str, object]) -> None:
         """Raise DataError without a gold, for an unknown query_id, or if no rule finds an answer in a solution."""
         self._golds(columns)
+
+    def num_clocks(self, columns: Mapping[str, object]) -> int:
+        """Return the number of solutions: the limits are of one pair of answer and gold."""
+        return len(self._golds(columns))
+
+    def unread_golds(self, columns: Mapping[str, object]) -> list[str]:
+        """Return the golds that the symbolic rung may not see."""
+        golds = self._golds(columns)
+        texts = [areal_text.compat(member) if self._compat else areal_text.strict(member, "=") for member in golds]
+        return [text for text in texts if not screen.passes(text)]
 
     def warm(self) -> None:
         """Import the symbolic rung."""
@@ -128,13 +132,11 @@ def _undecided(ours: str, theirs: str) -> bool | None:
 def _screened(symbolic: areal_ladder.Symbolic) -> areal_ladder.Symbolic:
     """Return `symbolic` behind the bounds of the screen: over them, or outside its grammar, nothing is decided."""
 
+    # One answer meets several golds, and a long one takes as long to screen each time.
+    passes = functools.lru_cache(maxsize=8)(screen.passes)
+
     def screened(ours: str, theirs: str) -> bool | None:
-        try:
-            screen.check(ours)
-            screen.check(theirs)
-        except screen.RefusedError:
-            return None
-        return symbolic(ours, theirs)
+        return symbolic(ours, theirs) if passes(ours) and passes(theirs) else None
 
     return screened
 

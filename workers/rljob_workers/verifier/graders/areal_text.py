@@ -16,7 +16,7 @@ _ASSIGNMENT_AT_START = re.compile(r"^[xyz]\s{0,64}(?:=|\\(?:in|to)(?![A-Za-z]))"
 _TEXT_AT_END = re.compile(r"\\text\{[^{}]{0,4096}\}$")
 _TEXT = re.compile(r"\\text\{([^{}]{0,4096})\}")
 _MBOX = re.compile(r"\\mbox\{[^{}]{0,4096}\}")
-_TRAILING_ZEROS = re.compile(r"([0-9]{1,4096})\.0{0,4096}(?![0-9])")
+_TRAILING_ZEROS = re.compile(r"(?<=[0-9])\.0{0,4096}(?![0-9])")
 _SPACE = r"(?:\s|\\[,;: ]|~){1,64}"
 _POWER = r"(?:\s{0,8}\^\s{0,8}\{?[23]\}?)?"
 _SETTER = r"\\(?:text|mathrm|mbox)\{"
@@ -63,7 +63,8 @@ def without_units(text: str) -> str:
     """Return the text without unit words wherever they stand alone, as the original deletes them."""
     for _ in range(_PASSES):
         for unit in unit_words.UNITS:
-            if "." in unit or unit in text:
+            # A dot is any character: what stands between dots must be there before a pattern is tried.
+            if all(part in text for part in unit.split(".")):
                 text = _unit_pattern(unit).sub(r"\1\2", text) or text
     return text
 
@@ -112,7 +113,7 @@ def _padded(text: str) -> str:
 
 
 def _number_form(text: str) -> str:
-    text = _TRAILING_ZEROS.sub(r"\1", text)
+    text = _TRAILING_ZEROS.sub("", text)
     return "0" + text if text.startswith(".") else text
 
 

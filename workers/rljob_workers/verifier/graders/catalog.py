@@ -4,17 +4,30 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import errors, roles
-from rljob_workers.verifier.graders import areal_math, exact, gsm8k, gsm8k_verify, gym, maths, oat, protocol
+from rljob_workers.verifier.graders import (
+    areal_math,
+    code,
+    custom,
+    exact,
+    gsm8k,
+    gsm8k_verify,
+    gym,
+    maths,
+    oat,
+    protocol,
+)
 
 # Graders of our own reproduce nothing.
-_OWN = frozenset(("exact", "math", "reasoning_gym"))
+_OWN = frozenset(("code", "exact", "math", "reasoning_gym"))
 Factory = Callable[[roles.GraderConfig], protocol.Grader]
 
 BUILT_IN: Mapping[str, Factory] = {
     "answer_tag": oat.OatGrader,
+    "areal-code": code.CodeGrader,
     "areal-math": areal_math.ArealMathGrader,
     "boxed": oat.OatGrader,
     "clevr_count_70k": gsm8k.CountGrader,
+    "code": code.CodeGrader,
     "exact": exact.ExactGrader,
     "gsm8k": gsm8k_verify.gsm8k_grader,
     "math": maths.MathGrader,
@@ -28,6 +41,10 @@ def build(rewards: Sequence[roles.GraderConfig], catalog: Mapping[str, Factory])
 
 
 def _build_one(reward: roles.GraderConfig, catalog: Mapping[str, Factory]) -> protocol.Grader:
+    if ":" in reward.type:
+        if reward.mode != "strict":
+            raise errors.ManifestError(f"reward {reward.name!r}: {reward.type} is one's own and has no compat mode")
+        return custom.CustomGrader(reward)
     if reward.type not in catalog:
         raise errors.ManifestError(
             f"reward {reward.name!r} has type {reward.type!r}; known: {', '.join(sorted(catalog))}"

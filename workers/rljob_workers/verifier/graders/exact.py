@@ -6,24 +6,17 @@ line of the completion that is not blank, for policies that go on writing after 
 
 from collections.abc import Mapping
 
-from rljob_api import names, roles
+from rljob_api import names, reward_options, roles
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import protocol
 
 
-class ExactOptions(protocol.Options):
-    """Options of `exact`."""
-
-    ignore_case: bool = False
-    first_line: bool = False
-
-
-class ExactGrader:
+class ExactGrader(protocol.OneClock):
     """Text equality; needs no worker."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError for an unknown option."""
-        self._options = protocol.options(ExactOptions, config)
+        self._options = protocol.options(reward_options.ExactOptions, config)
 
     @property
     def needs_worker(self) -> bool:

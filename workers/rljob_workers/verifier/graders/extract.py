@@ -1,7 +1,7 @@
 """Where in a completion the answer stands. Linear time: text is capped first, and braces are counted, not matched.
 
 Order: the last readable `\\boxed{...}`; else what follows the last "answer is", "answer:" or "####"; else the last
-expression between dollar signs if it ends the text; else the last number.
+expression between dollar signs, or in LaTeX brackets, if it ends the text; else the last number.
 """
 
 import dataclasses
@@ -13,7 +13,11 @@ MAX_ANSWER_CHARS = 4096
 
 _BOX = re.compile(r"\\f?boxed\s{0,4}\{")
 _MARK = re.compile(r"answer\s{1,4}is\s{0,4}:?|answer\s{0,4}:|####", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£¥]?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?%?|(?<![\w.])[-+]?\.[0-9]+%?")
+_PERCENT = r"(?:\s?\\?%|\s(?:percent|pct)\b)?"
+_NUMBER = re.compile(
+    rf"(?<![\w.])[-+]?[$€£¥]?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?{_PERCENT}|(?<![\w.])[-+]?\.[0-9]+{_PERCENT}"
+)
+_DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"))
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3}")
 _MATH_END = re.compile(r"\$([^$\n]{1,4096})\$[\s.]{0,8}$")
 
@@ -88,5 +92,10 @@ def _last_expression(text: str) -> Found | None:
     ending = _MATH_END.search(text[-(MAX_ANSWER_CHARS + 16) :])
     if ending:
         return Found(text=ending.group(1).strip(), formatted=False)
+    closed = text[-(MAX_ANSWER_CHARS + 16) :].rstrip(" \t\r\n.")
+    for opening, closing in _DELIMITERS:
+        start = closed.rfind(opening)
+        if closed.endswith(closing) and start >= 0 and closed[start + 2 : -2].strip():
+            return Found(text=closed[start + 2 : -2].strip(), formatted=False)
     numbers = _NUMBER.findall(text)
     return Found(text=numbers[-1].rstrip(","), formatted=False) if numbers else None

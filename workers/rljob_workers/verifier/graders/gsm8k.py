@@ -8,41 +8,23 @@ hashes. Reproduces the rewards of AReaLite (mode compat); mode strict corrects G
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
-import pydantic
-
-from rljob_api import errors, names, roles
+from rljob_api import errors, names, reward_options, roles
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import counts, protocol
 
 
-class Gsm8kOptions(protocol.Options):
-    """Options of `gsm8k`."""
-
-    method: Literal["strict", "flexible", "math_verify"] = "strict"
-    format_score: float = pydantic.Field(default=0.0, ge=0.0, le=1.0)
-    precision: int = pydantic.Field(default=6, ge=1, le=15)
-
-
-class ClevrOptions(protocol.Options):
-    """Options of `clevr_count_70k`."""
-
-    answer_format: Literal["brackets", "hashes"] = "brackets"
-    method: Literal["strict", "flexible"] = "strict"
-
-
-class CountGrader:
+class CountGrader(protocol.OneClock):
     """Compares one extracted number; decides in place and needs no worker."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError for an unknown option. The type in `config` says which of the two rewards it is."""
         self._compat, self._format_score, self._rule = config.mode == "compat", 0.0, "brackets"
         if config.type == "gsm8k":
-            gsm8k = protocol.options(Gsm8kOptions, config)
+            gsm8k = protocol.options(reward_options.Gsm8kOptions, config)
             self._rule, self._format_score = gsm8k.method, gsm8k.format_score
         else:
-            clevr = protocol.options(ClevrOptions, config)
+            clevr = protocol.options(reward_options.ClevrOptions, config)
             self._rule = clevr.method if clevr.answer_format == "hashes" else "brackets"
 
     @property

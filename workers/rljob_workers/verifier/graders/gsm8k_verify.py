@@ -9,21 +9,21 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from rljob_api import names, roles
+from rljob_api import names, reward_options, roles
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import extract, gsm8k, hazards, protocol
 
 
 def gsm8k_grader(config: roles.GraderConfig) -> protocol.Grader:
     """Return the grader of the method that `config` names. Raises ManifestError for an unknown option."""
-    options = protocol.options(gsm8k.Gsm8kOptions, config)
+    options = protocol.options(reward_options.Gsm8kOptions, config)
     return Gsm8kVerifyGrader(options) if options.method == "math_verify" else gsm8k.CountGrader(config)
 
 
-class Gsm8kVerifyGrader:
+class Gsm8kVerifyGrader(protocol.OneClock):
     """Decides in a worker."""
 
-    def __init__(self, options: gsm8k.Gsm8kOptions) -> None:
+    def __init__(self, options: reward_options.Gsm8kOptions) -> None:
         """Import nothing yet."""
         self._options = options
         self._library: _Library | None = None

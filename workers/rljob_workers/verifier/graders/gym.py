@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rljob_api import errors, names, roles
+from rljob_api import errors, names, reward_options, roles
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import extract, protocol
 
@@ -23,14 +23,6 @@ _MOST_DATASETS = 32
 _TUPLES = {"arc_agi": ("output",), "rearc": ("output",)}
 
 
-class GymOptions(protocol.Options):
-    """Options of `reasoning_gym`."""
-
-    require_tags: bool = False
-    binary: bool = False
-    datasets: tuple[str, ...] = ()
-
-
 class Scorer(Protocol):
     """The part of a reasoning-gym dataset that grades."""
 
@@ -38,12 +30,12 @@ class Scorer(Protocol):
         """Return a score, 1 for a right answer."""
 
 
-class GymGrader:
+class GymGrader(protocol.OneClock):
     """Scores with the dataset that made the record."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError for an unknown option or a refused dataset."""
-        self._options = protocol.options(GymOptions, config)
+        self._options = protocol.options(reward_options.GymOptions, config)
         for name in self._options.datasets:
             self._check_name(config, name)
         self._scorers: dict[tuple[str, str], Scorer] = {}

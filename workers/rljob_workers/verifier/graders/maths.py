@@ -1,7 +1,7 @@
 """`math`: the last boxed answer, or the final number or expression, has the value of the gold.
 
-The first decisive stage wins: equal text, equal normalised text, exact rationals, then symbolic equality. All but the
-last are linear and bounded and run anywhere; the last runs in a worker, on screened text. `mode` has one meaning,
+The first decisive stage wins: equal text, equal normalised text, exact rationals, polynomials, then symbolic equality.
+All but the last are bounded and run anywhere; the last runs in a worker, on screened text. `mode` has one meaning,
 strict. Option `boxedOnly` (default false): an answer outside a box is no answer.
 """
 
@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
-from rljob_api import names, roles
+from rljob_api import names, reward_options, roles
 from rljob_workers.data import gold
-from rljob_workers.verifier.graders import extract, normalise, protocol, screen, symbolic
+from rljob_workers.verifier.graders import extract, normalise, polynomials, protocol, screen, symbolic
 
 # Below this distance math-verify's rounding to six decimals may still call two numbers equal.
 _SURELY_DIFFERENT = Fraction(1, 10_000)
@@ -19,18 +19,12 @@ _WORDS = re.compile(r"[A-Za-z][A-Za-z ,']{2,255}")
 _FORMULA = re.compile(r"[abcxyz]+")
 
 
-class MathOptions(protocol.Options):
-    """Options of `math`."""
-
-    boxed_only: bool = False
-
-
-class MathGrader:
+class MathGrader(protocol.OneClock):
     """Mathematical equality in stages."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError for an unknown option."""
-        self._options = protocol.options(MathOptions, config)
+        self._options = protocol.options(reward_options.MathOptions, config)
         self._symbolic: symbolic.MathVerify | None = None
 
     @property
@@ -41,6 +35,11 @@ class MathGrader:
     def check(self, columns: Mapping[str, object]) -> None:
         """Raise DataError without a gold."""
         gold.check_gold("math", columns)
+
+    def unread_golds(self, columns: Mapping[str, object]) -> list[str]:
+        """Return the golds that the symbolic stage may not see."""
+        golds = [extract.unbox(member) for member in gold.gold_texts(columns)]
+        return [member for member in golds if not screen.passes(normalise.without_unit(member))]
 
     def warm(self) -> None:
         """Import the symbolic engine."""
@@ -92,11 +91,28 @@ def _compare(text: str, member: str) -> bool | None:
         return ours.casefold() == theirs.casefold()
     ours_value, theirs_value = normalise.rational(ours), normalise.rational(theirs)
     if ours_value is None or theirs_value is None:
-        return None
+        return _compare_formulas(ours, theirs)
     if ours_value == theirs_value:
         return True
     percent = ours.endswith("%") or theirs.endswith("%")
     return False if not percent and abs(ours_value - theirs_value) > _SURELY_DIFFERENT else None
+
+
+def _compare_formulas(ours: str, theirs: str) -> bool | None:
+    """Return whether two polynomials are the same; None where the symbolic engine may see more in them.
+
+    It rounds decimals, so only what differs in a letter's coefficient or clearly in the constant is called different.
+    """
+    left, right = polynomials.read(ours), polynomials.read(theirs)
+    if left is None or right is None:
+        return None
+    rest = polynomials.difference(left, right)
+    if not rest:
+        return True
+    if "." in ours + theirs:
+        return None
+    constant_alone = set(rest) == {()}
+    return None if constant_alone and abs(rest[()]) <= _SURELY_DIFFERENT else False
 
 
 def _is_word(text: str) -> bool:

@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 
 from rljob_api import errors
+from rljob_workers.verifier.graders import code_tests
 
 QUERY_ID = "query_id"
 TASKS = ("math", "stem", "code")
@@ -28,7 +29,29 @@ def query_id(columns: Mapping[str, object]) -> str:
 
 def solutions(path: pathlib.Path) -> dict[str, tuple[str, ...]]:
     """Return the solutions of a file's math and stem records. Raises ManifestError with file, line and key."""
-    found: dict[str, tuple[str, ...]] = {}
+    found = {identity: _solutions(record, where) for identity, record, where, task in _tasks(path) if task != "code"}
+    if not found:
+        raise errors.ManifestError(f"solutionPath {str(path)!r} holds no record of task math or stem")
+    return found
+
+
+def tests(path: pathlib.Path) -> dict[str, code_tests.Tests]:
+    """Return the tests of a file's code records. Raises ManifestError with file, line and key."""
+    found = {}
+    for identity, record, where, task in _tasks(path):
+        if task != "code":
+            continue
+        try:
+            found[identity] = code_tests.tests_of(record)
+        except errors.DataError as error:
+            raise errors.ManifestError(f"{where}: {error}") from error
+    if not found:
+        raise errors.ManifestError(f"solutionPath {str(path)!r} holds no record of task code")
+    return found
+
+
+def _tasks(path: pathlib.Path) -> Iterator[tuple[str, Mapping[str, object], str, str]]:
+    """Yield id, record, place and task of every record. Raises ManifestError for a bad one or an id used twice."""
     lines: dict[str, int] = {}
     for number, record in _records(path):
         where = f"{path}:{number}"
@@ -36,11 +59,7 @@ def solutions(path: pathlib.Path) -> dict[str, tuple[str, ...]]:
         if identity in lines:
             raise errors.ManifestError(f"{where}: {QUERY_ID} {identity!r} was already used on line {lines[identity]}")
         lines[identity] = number
-        if _task(record, where) != "code":
-            found[identity] = _solutions(record, where)
-    if not found:
-        raise errors.ManifestError(f"solutionPath {str(path)!r} holds no record of task math or stem")
-    return found
+        yield identity, record, where, _task(record, where)
 
 
 def _records(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, object]]]:

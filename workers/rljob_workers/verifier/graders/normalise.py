@@ -6,7 +6,7 @@ Pure and linear: every pattern has bounded repetition. What is left is compared 
 import re
 from fractions import Fraction
 
-from rljob_workers.verifier.graders import extract
+from rljob_workers.verifier.graders import areal_text, extract
 
 MAX_DIGITS = 1000
 
@@ -22,7 +22,11 @@ _REPLACED = (
     ("≤", r"\le"), ("≥", r"\ge"), ("≠", r"\ne"), ("π", r"\pi"), ("√", r"\sqrt"), ("∞", r"\infty"),
 )  # fmt: skip
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|operatorname)\{([^{}]{0,256})\}")
-_UNIT_AT_END = re.compile(r"(?<=[0-9})\]])\\(?:text|mathrm|mbox)\{[^{}]{0,256}\}(?:\^\{?[23]\}?)?$")
+_UNIT_AT_END = re.compile(
+    r"(?<=[0-9})\]])\s{0,8}\\(?:text|textbf|textit|mathrm|mbox)\{[^{}]{0,256}\}(?:\^\{?[23]\}?)?$"
+)
+_LETTERS_OF_A_PRODUCT = re.compile(r" [abc]{1,8}$")
+_PERCENT_WORD = re.compile(r"(?<=[0-9}])\s{0,8}(?:\\?%|percent|pct)$")
 _ASSIGNMENT = re.compile(r"^[A-Za-z](?:_\{?[0-9A-Za-z]\}?)?=(?!=)")
 _SHORT_FRACTION = re.compile(r"\\frac([0-9])([0-9])(?![0-9])")
 _THOUSANDS = re.compile(r"(?<![0-9])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])")
@@ -40,6 +44,9 @@ _DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,1000}(?:\.[0-9]{0,1000})?|\.[0-9]{1,1000
 def normalise(text: str) -> str:
     """Return the canonical spelling of an answer of at most 4,096 characters."""
     text = text[: extract.MAX_ANSWER_CHARS].strip()
+    if _is_plain_integer(text):
+        return text
+    text = _without_bare_unit(_PERCENT_WORD.sub("%", text))
     for old in _DELETED:
         text = text.replace(old, "")
     for old, new in _REPLACED:
@@ -54,7 +61,14 @@ def normalise(text: str) -> str:
 
 def without_unit(text: str) -> str:
     """Return an answer without the unit that is set as text at its end: `5\\text{ cm}` is 5."""
-    return _UNIT_AT_END.sub("", text.strip())
+    return _without_bare_unit(_PERCENT_WORD.sub(r"\\%", _UNIT_AT_END.sub("", text.strip())))
+
+
+def _without_bare_unit(text: str) -> str:
+    """Return a text without a unit word that stands apart after its value: "5 cm" is 5, but "5 ab" is a product."""
+    if " " not in text or _LETTERS_OF_A_PRODUCT.search(text):
+        return text
+    return areal_text.without_unit_at_end(text)
 
 
 def _without_spaces(text: str) -> str:
@@ -87,9 +101,15 @@ def rational(text: str) -> Fraction | None:
     return value / 100 if value is not None and percent else value
 
 
+def _is_plain_integer(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
 def _plain(text: str) -> Fraction | None:
     if len(text) > 3 * MAX_DIGITS + 16:
         return None
+    if _is_plain_integer(text):
+        return Fraction(int(text)) if len(text) <= MAX_DIGITS else None
     match = _FRACTION.fullmatch(text) or _QUOTIENT.fullmatch(text)
     if not match:
         return Fraction(text.removesuffix(".")) if _DECIMAL.fullmatch(text) else None

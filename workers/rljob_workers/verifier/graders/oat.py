@@ -5,9 +5,8 @@ Correct = stage A (text) or B (plain text, then a simplified difference); with `
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
-from rljob_api import names, roles
+from rljob_api import names, reward_options, roles
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import (
     extract,
@@ -23,28 +22,16 @@ from rljob_workers.verifier.graders import (
 )
 
 
-class BoxedOptions(protocol.Options):
-    """Options of `boxed`."""
-
-    verifier_version: Literal["fast", "math_verify"] = "fast"
-
-
-class AnswerTagOptions(BoxedOptions):
-    """Options of `answer_tag`."""
-
-    tag_rule: Literal["exact", "loose"] = "exact"
-
-
-class OatGrader:
+class OatGrader(protocol.OneClock):
     """Both rewards; the type in `config` says which of the two this is."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError for an unknown option."""
         self._compat, self._tag_rule = config.mode == "compat", ""
         if config.type == "boxed":
-            self._version = protocol.options(BoxedOptions, config).verifier_version
+            self._version = protocol.options(reward_options.BoxedOptions, config).verifier_version
         else:
-            tagged = protocol.options(AnswerTagOptions, config)
+            tagged = protocol.options(reward_options.AnswerTagOptions, config)
             self._version, self._tag_rule = tagged.verifier_version, tagged.tag_rule
         self._symbolic: oat_symbolic.Symbolic | None = None
         self._library: symbolic.MathVerify | None = None
@@ -57,6 +44,11 @@ class OatGrader:
     def check(self, columns: Mapping[str, object]) -> None:
         """Raise DataError without a gold."""
         gold.gold_texts(columns)
+
+    def unread_golds(self, columns: Mapping[str, object]) -> list[str]:
+        """Return the golds that stage B may not simplify."""
+        golds = [oat_extract.ungold(member) for member in gold.gold_texts(columns)]
+        return [member for member in golds if not screen.passes(oat_plain.normalise(member, compat=self._compat))]
 
     def warm(self) -> None:
         """Import the symbolic stages."""

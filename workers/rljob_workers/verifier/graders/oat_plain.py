@@ -21,6 +21,7 @@ _MIXED = re.compile(r"([0-9]) {1,64}([0-9])")
 _FRACTION = re.compile(r"\\frac\{([^{}]{0,4096})\}\{([^{}]{0,4096})\}")
 _ROOT = re.compile(r"\\sqrt\{([^{}]{0,4096})\}")
 _NTH_ROOT = re.compile(r"\\sqrt\[([^\[\]{}]{0,64})\]\{([^{}]{0,4096})\}")
+_FONT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mbox|operatorname)\{([^{}]{0,4096})\}")
 _SHORT_ROOT = re.compile(r"\\sqrt\s{0,8}([0-9A-Za-z])")
 _THOUSANDS = re.compile(r"(?<![0-9])([0-9]{1,3}),([0-9]{3})(?![0-9])")
 _CLOSE_TO_INTEGER = Fraction(1, 10**7)
@@ -49,7 +50,8 @@ def normalise(text: str, *, compat: bool) -> str:
 
 def plain(text: str) -> str:
     """Return LaTeX as plain text: fractions, roots, pi, infinity, unions and products."""
-    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", latex_text.short_fractions(latex_text.spellings(text)))
+    text = _FONT.sub(r"\1", latex_text.spellings(text))
+    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", latex_text.short_fractions(text))
     # A whole number in front of a fraction is the integer part of a mixed number.
     text = text.replace(r"\frac", r" \frac")
     for _ in range(_MOST_NESTED):

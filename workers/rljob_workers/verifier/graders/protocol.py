@@ -7,31 +7,33 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
-import pydantic
-import pydantic.alias_generators
-
-from rljob_api import errors, names, roles
+from rljob_api import errors, names, reward_options, roles
 
 MAX_EXTRACTED_CHARS = 256
 MAX_DETAIL_CHARS = 512
 
-OptionsT = TypeVar("OptionsT", bound="Options")
+OptionsT = TypeVar("OptionsT", bound=reward_options.Options)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is graded: the policy's text and the record's columns."""
+    """What is graded: the policy's text and the record's columns. Few graders read the ids, which may be empty."""
 
     prompt: str
     completion: str
     columns: Mapping[str, object]
+    prompt_ids: tuple[int, ...] = ()
+    completion_ids: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """One grader's word on one completion. `score` is None exactly for reason infra_failure; texts are cut."""
+    """One grader's word on one completion. `score` is None exactly for reason infra_failure; texts are cut.
+
+    parts: named numbers behind the score. case_results, error_code: of programs, as in a Verdict.
+    """
 
     score: float | None
     reason: names.VerdictReason
@@ -41,6 +43,9 @@ class Grade:
     detail: str = ""
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    case_results: tuple[int, ...] = ()
+    error_code: int | None = None
 
     def __post_init__(self) -> None:
         """Check the score and cut the texts."""
@@ -62,6 +67,9 @@ class Grader(Protocol):
     def check(self, columns: Mapping[str, object]) -> None:
         """Raise DataError, naming the key, if this record cannot be graded."""
 
+    def num_clocks(self, columns: Mapping[str, object]) -> int:
+        """Return how many times the reward's limits one answer to this checked record may take, at least 1."""
+
     def warm(self) -> None:
         """Import what `grade` needs. Called once per worker, before its limits apply."""
 
@@ -70,6 +78,22 @@ class Grader(Protocol):
 
     def grade(self, answer: Answer) -> Grade:
         """Return the grade. May take its time: the process is killed at its limit."""
+
+
+@runtime_checkable
+class ReadsGolds(Protocol):
+    """What a grader has that reads golds as expressions: those it cannot read match as text only."""
+
+    def unread_golds(self, columns: Mapping[str, object]) -> list[str]:
+        """Return the golds of a checked record that are outside the reader's grammar or over its bounds."""
+
+
+class OneClock:
+    """What a grader inherits whose limits are of the whole answer."""
+
+    def num_clocks(self, columns: Mapping[str, object]) -> int:  # noqa: ARG002  # the Protocol's signature
+        """Return 1."""
+        return 1
 
 
 def passed(extracted: str, *, formatted: bool = True) -> Grade:
@@ -95,19 +119,13 @@ def failed(reason: names.VerdictReason, *, extracted: str = "", formatted: bool 
     )
 
 
-class Options(pydantic.BaseModel):
-    """Base of a grader's `config`: camelCase keys, unknown ones refused."""
-
-    model_config = pydantic.ConfigDict(
-        alias_generator=pydantic.alias_generators.to_camel, populate_by_name=True, extra="forbid", frozen=True
-    )
-
-
 def options(kind: type[OptionsT], config: roles.GraderConfig) -> OptionsT:
     """Return the parsed options. Raises ManifestError with one sentence per problem."""
-    try:
-        return kind.model_validate(config.config)
-    except pydantic.ValidationError as error:
-        where = f"reward {config.name!r} (type {config.type}): config"
-        problems = [(".".join(str(part) for part in problem["loc"]), problem["msg"]) for problem in error.errors()]
-        raise errors.ManifestError(*(f"{where}.{field}: {message}" for field, message in problems)) from error
+    where = f"reward {config.name!r} (type {config.type}): config"
+    wrong = [
+        f"{where}.{path} is {value!r}, but {reason}"
+        for path, value, reason in reward_options.problems(config.type, config.config)
+    ]
+    if wrong:
+        raise errors.ManifestError(*wrong)
+    return kind.model_validate(config.config)

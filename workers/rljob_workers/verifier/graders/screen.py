@@ -86,6 +86,15 @@ def check(text: str) -> None:
         raise RefusedError("brackets do not match")
 
 
+def passes(text: str) -> bool:
+    """Return whether `check` lets a text through."""
+    try:
+        check(text)
+    except RefusedError:
+        return False
+    return True
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Token:
     kind: str

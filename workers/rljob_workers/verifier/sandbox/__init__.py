@@ -1,6 +1,7 @@
-"""How grading processes are started, confined, watched and ended.
+"""How grading processes and candidate programs are started, confined, watched and ended.
 
-Covered now: a process and group of its own, killed as a whole; no_new_privs; rlimits (address space, CPU, no file
-writes, no core, few descriptors); death with its parent; closed descriptors; an environment of a fixed list.
-NOT covered yet: Landlock, the seccomp filter, and everything that a candidate *program* would need.
+Grading workers: a process and group of their own, killed as a whole; no_new_privs; rlimits (address space, CPU, no file
+content, no core, few descriptors); death with the parent; closed descriptors; an environment of a fixed list.
+Programs of the policy: the same for each run, and what `programs.py` says; that is isolation level `none`.
+NOT covered yet: Landlock and the seccomp filter, for either.
 """

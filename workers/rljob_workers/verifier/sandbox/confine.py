@@ -18,6 +18,7 @@ CPU_GRACE_S = 2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with(parent: int) -> None:
@@ -31,6 +32,11 @@ def close_fds_except(kept: int) -> None:
     """Close every descriptor above the standard three but `kept`."""
     os.closerange(3, kept)
     os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def adopt() -> None:
+    """Become the parent of every descendant that loses its own, so that none is lost sight of."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def silence() -> None:

@@ -1,4 +1,4 @@
-"""Starts, talks to and ends one grading worker. The only module of the verifier that makes processes.
+"""Starts, talks to and ends one grading worker. Beside `programs.py` the only module that makes processes.
 
 start -> exchange, exchange, ... -> teardown. A worker is a fresh interpreter started by exec in a session of its own,
 so that the whole group dies with one signal; the serving process is never forked, because gRPC's threads would not

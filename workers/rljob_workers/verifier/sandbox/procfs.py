@@ -1,12 +1,23 @@
-"""What the kernel says of a process: CPU time and mapped memory. Linux /proc."""
+"""What the kernel says of a process: CPU time, memory, threads and descendants. Linux /proc."""
 
+import contextlib
+import dataclasses
 import os
 import pathlib
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Fields of /proc/<pid>/stat after the parenthesised name, which may itself hold spaces and parentheses.
-_UTIME, _STIME, _VSIZE = 11, 12, 20
+_STATE, _UTIME, _STIME, _CUTIME, _CSTIME, _NUM_THREADS, _VSIZE, _RSS = 0, 11, 12, 13, 14, 17, 20, 21
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Usage:
+    """Of one process. CPU seconds include those of its children that were waited for."""
+
+    cpu_s: float = 0.0
+    num_threads: int = 0
+    resident_bytes: int = 0
 
 
 def cpu_s(pid: int) -> float:
@@ -27,3 +38,43 @@ def resident_bytes(pid: int) -> int:
 
 def _stat(pid: int) -> list[bytes]:
     return pathlib.Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+
+
+def usage(pid: int) -> Usage:
+    """Return what a process uses; nothing if it is gone."""
+    try:
+        fields = _stat(pid)
+    except OSError:
+        return Usage()
+    ticks = sum(int(fields[index]) for index in (_UTIME, _STIME, _CUTIME, _CSTIME))
+    return Usage(ticks / _TICKS_PER_S, int(fields[_NUM_THREADS]), int(fields[_RSS]) * _PAGE_BYTES)
+
+
+def run_delay_s(pid: int) -> float:
+    """Return how long a process's main thread was ready to run and did not; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        return int(pathlib.Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+    return 0.0
+
+
+def children(pid: int) -> frozenset[int]:
+    """Return the children of all threads of a process; none if it is gone."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for listed in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found.update(map(int, listed.read_bytes().split()))
+    return frozenset(found)
+
+
+def tree(pid: int) -> frozenset[int]:
+    """Return a process and its descendants, those that ended and were not waited for left out."""
+    found: set[int] = set()
+    left = [pid]
+    while left:
+        one = left.pop()
+        with contextlib.suppress(OSError):
+            if one not in found and _stat(one)[_STATE] != b"Z":
+                found.add(one)
+        left += [child for child in children(one) if child not in found]
+    return frozenset(found)

@@ -1,7 +1,7 @@
 """A user's own code: one Python file (or an installed module), imported once, named by `module:Name`.
 
-It is trusted as the manifest is, and runs in the rollout process. What is wrong with it is said with file and line.
-Own file: the check at `rljob plan` imports it without any engine.
+It is trusted as the manifest is, and runs in the process that its field belongs to. What is wrong with it is said with
+file and line. Own file: the check at `rljob plan` imports it without any engine.
 """
 
 import importlib

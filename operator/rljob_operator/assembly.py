@@ -1,0 +1,332 @@
+"""The operator's parts and its loops, wired; nothing here decides about a job.
+
+    watch events --> cache --> job key --> queue --> reconcile: observe, plan, act --> API server
+    lists every 5 minutes --^      ^                     |
+    coordinators' Status ----------'                     '--> answers go into the cache
+A loop that dies ends the process: Kubernetes starts it anew, and a start is safe at any time.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import pydantic
+
+from rljob_api import cluster_placement, errors, names
+from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
+from rljob_operator import events, kinds
+from rljob_operator.cache import Cache, split_key
+from rljob_operator.certifying import Certifier
+from rljob_operator.cluster import ApiError, Client
+from rljob_operator.dispatch import Dispatcher
+from rljob_operator.kinds import Kind
+from rljob_operator.listing import Lister
+from rljob_operator.live import LiveCluster, OutOfDateError
+from rljob_operator.metrics import Metrics
+from rljob_operator.model import Observed, Plan, Wanted
+from rljob_operator.progress import Channels, Poller, Target
+from rljob_operator.reconcile import Reconciler
+from rljob_operator.serving import Served, discover
+from rljob_operator.settings import Settings
+from rljob_operator.settled import Settled
+from rljob_operator.trimming import KeptJob
+from rljob_operator.wanting import wanted
+from rljob_operator.workqueue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+COMPARE_EVERY_S = 300.0
+FINISH_WITHIN_S = 10.0
+_POLL_TICK_S, _TRY_AGAIN_S = 1.0, 2.0
+_UNREACHABLE_S, _STUCK_S = 60.0, 300.0
+_OUT_OF_DATE_S = 2.0
+_PING_EVERY_S = 20.0
+# Two lists that show the same change untold.
+_FROZEN_S = 2 * COMPARE_EVERY_S
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        """Return unix seconds."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds that never jump."""
+        return time.monotonic()
+
+
+def coordinator_address(namespace: str, name: str) -> str:
+    """Return where the coordinator of a job answers, by its Service."""
+    return f"{name}-{names.Role.COORDINATOR}.{namespace}.svc:{cluster_placement.CONTROL_PORT}"
+
+
+@dataclasses.dataclass(slots=True)
+class _Change:
+    """A spec that was seen to change, and the kinds of children that were applied since."""
+
+    generation: int
+    seen_at: float
+    kinds: set[str]
+
+
+class Operator:
+    """All parts of one operator. `address_of` gives a coordinator's address by namespace and name of the job."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        *,
+        address_of: Callable[[str, str], str] = coordinator_address,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Wire; nothing runs before `start`."""
+        clock, rng = SystemClock(), random.Random()
+        self.metrics = metrics or Metrics()
+        self._teller, self._changes = events.Teller(), dict[str, _Change]()
+        self._settings, self._client, self._address_of, self._clock = settings, client, address_of, clock
+        self.cache = Cache()
+        self._lister = Lister(client=client, cache=self.cache, namespaces=settings.watch_namespaces or (None,))
+        self._queue = WorkQueue(clock=clock, rng=rng, concurrency=settings.concurrency)
+        self._certifier = Certifier(client, trust_domain=settings.jobs.trust_domain, clock=clock.now)
+        self._channels = Channels(self._certifier.credentials, now=clock.now)
+        self._poller = Poller(
+            ask=self._channels.ask,
+            enqueue=self._enqueue,
+            now=clock.now,
+            monotonic=clock.monotonic,
+            rng=rng,
+            on_poll=self.metrics.polled,
+        )
+        self._live = LiveCluster(
+            client=client,
+            cache=self.cache,
+            lister=self._lister,
+            coordinators=self._poller,
+            clock=clock.now,
+            on_status=self._status_written,
+            on_applied=self._applied,
+            certify=self._certifier.ensure,
+        )
+        self._settled = Settled(self._wanted)
+        self._reconciler = Reconciler(self._live, wanted=self._settled.wanted, clock=clock, on_planned=self._planned)
+        self._dispatcher = Dispatcher(self._queue, reconcile=self._reconcile, on_error=self._failed)
+        self._loops: list[asyncio.Task[None]] = []
+        self._filled = False
+        self._served = Served()
+        self.stopped = asyncio.Event()
+        self._declare_gauges()
+
+    def _declare_gauges(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("rljob_operator_queue_depth", "Keys that wait.", lambda: float(len(self._queue)))
+        gauge(
+            "rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits.", self._queue.oldest_s
+        )
+        gauge("rljob_operator_cache_objects", "Objects that are kept.", lambda: float(len(self.cache)))
+        gauge("rljob_operator_watch_lag_seconds", "Age of the oldest change that only a list saw.", self._lag_s)
+
+    def _lag_s(self) -> float:
+        return self._lister.lag.seconds(now=self._clock.monotonic())
+
+    async def _reconcile(self, key: str) -> float | None:
+        began = self._clock.monotonic()
+        try:
+            again_s = await self._reconciler.reconcile(key)
+        except Exception as error:
+            result = "requeue" if isinstance(error, OutOfDateError) else "error"
+            self.metrics.reconciled(result, self._clock.monotonic() - began)
+            raise
+        self.metrics.reconciled("ok", self._clock.monotonic() - began)
+        if self.cache.job(key) is None:
+            self.metrics.forget(key)
+            self._changes.pop(key, None)
+        return again_s
+
+    async def _status_written(self, seen: Observed, status: JobStatus) -> None:
+        self.metrics.wrote(seen.job, seen.status, status)
+        metadata, now = seen.job.metadata, self._clock.now()
+        for told in events.news(seen.status, status):
+            if not self._teller.lets_through(metadata.uid, told, now=self._clock.monotonic()):
+                continue
+            logger.info("%s/%s: %s", metadata.namespace, metadata.name, told.note)
+            try:
+                body = events.body(seen.job, told, instance=socket.gethostname(), now=now)
+                await self._client.post_event(metadata.namespace, body)
+            except ApiError as error:
+                logger.warning("could not post an Event: %s", error)
+
+    def _applied(self, key: str, kind: str) -> None:
+        change = self._changes.get(key)
+        if change is not None and kind not in change.kinds:
+            change.kinds.add(kind)
+            self.metrics.applied(kind, self._clock.monotonic() - change.seen_at)
+
+    def _planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
+        self.metrics.saw(f"{seen.job.metadata.namespace}/{seen.job.metadata.name}", seen)
+        self._settled.planned(seen, planned, wanted)
+
+    def _wanted(self, seen: Observed) -> Wanted:
+        return wanted(seen, self._settings.jobs, self._served.groups)
+
+    def _enqueue(self, key: str) -> None:
+        self._dispatcher.enqueue(key)
+
+    def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
+        """Take what a watch saw."""
+        self._lister.lag.told(raw["metadata"]["uid"])
+        key = self.cache.remove(kind, raw) if deleted else self.cache.put(kind, raw)
+        if key is not None:
+            self._note_change(kind, key, raw)
+            self._dispatcher.enqueue(key)
+        if deleted and kind is kinds.RLJOB:
+            self._live.forget(raw["metadata"]["uid"])
+            self._settled.forget(raw["metadata"]["uid"])
+
+    def _note_change(self, kind: Kind, key: str, raw: Mapping[str, Any]) -> None:
+        generation = int(raw["metadata"].get("generation", 0))
+        known = self._changes.get(key)
+        if kind is kinds.RLJOB and (known is None or known.generation != generation):
+            self._changes[key] = _Change(generation, self._clock.monotonic(), set())
+
+    async def start(self) -> None:
+        """List everything, then begin to reconcile; waits for an API server that does not answer."""
+        while not self._filled:
+            try:
+                await self._look_for_apis()
+                await self._lister.fill()
+                self._filled = True
+            except ApiError as error:
+                logger.warning("could not list the cluster: %s", error)
+                await asyncio.sleep(_TRY_AGAIN_S)
+        for key in self.cache.keys:
+            self._dispatcher.enqueue(key)
+        logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
+        self._spawn("reconcile", self._dispatcher.run())
+        self._spawn("poll", self._poll())
+        self._spawn("compare", self._compare())
+        self._spawn("ping", self._ping())
+
+    async def _look_for_apis(self) -> None:
+        namespace = next(iter(self._settings.watch_namespaces), None)
+        self._served = await discover(self._client, self._settings.integrations, namespace=namespace)
+        self._lister.children = (*kinds.CHILDREN, *self._served.optional)
+
+    def _spawn(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(loop, name=name)
+        task.add_done_callback(self._loop_ended)
+        self._loops.append(task)
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            logger.error("loop %s ended", task.get_name(), exc_info=task.exception())
+            self.stopped.set()
+
+    async def finish(self) -> None:
+        """Take no key any more and let what runs finish; once is enough."""
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._dispatcher.finish(within_s=FINISH_WITHIN_S)
+
+    async def stop(self) -> None:
+        """Finish, and close all connections."""
+        await self.finish()
+        await self._channels.close()
+        await self._client.close()
+
+    async def _poll(self) -> None:
+        while True:
+            await self._learn()
+            await self._poller.poll(self._targets())
+            await asyncio.sleep(_POLL_TICK_S)
+
+    async def _learn(self) -> None:
+        """See to the certificates of jobs that ran before this process did; they are not applied to while they run."""
+        with_pods = {kept.uid: kept for key in self.cache.keys if (kept := self._asked(key)) is not None}
+        self._certifier.keep_only(with_pods.keys())
+        for kept in with_pods.values():
+            if not self._certifier.knows(kept.uid):
+                await self._certified(kept)
+
+    async def _certified(self, kept: KeptJob) -> None:
+        try:
+            await self._certifier.ensure(RLJob.model_validate_json(kept.load()))
+        except pydantic.ValidationError:
+            return  # The reconcile says so in the job's status.
+        except errors.ClusterError as error:
+            logger.warning("could not see to the certificates of a job: %s", error)
+
+    def _targets(self) -> list[Target]:
+        return [
+            Target(key=key, uid=kept.uid, address=self._address_of(*split_key(key)))
+            for key in self.cache.keys
+            if (kept := self._asked(key)) is not None and self._certifier.knows(kept.uid)
+        ]
+
+    def _asked(self, key: str) -> KeptJob | None:
+        """Return a job whose coordinator has a pod."""
+        kept = self.cache.job(key)
+        return kept if kept is not None and self.cache.has_pod(key, kept.uid, names.Role.COORDINATOR) else None
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(_PING_EVERY_S)
+            await self.hear()
+
+    async def hear(self) -> None:
+        """Ask the API server for a sign of life if there was none lately: an idle operator asks for nothing else."""
+        if self._clock.monotonic() - self._client.answered_at < _PING_EVERY_S:
+            return
+        try:
+            await self._client.ping()
+        except errors.ClusterError as error:
+            logger.warning("the API server does not answer: %s", error)
+
+    async def _compare(self) -> None:
+        while True:
+            await asyncio.sleep(COMPARE_EVERY_S)
+            try:
+                await self._look_for_apis()
+                changed = await self._lister.compare()
+                for key in changed:
+                    self._dispatcher.enqueue(key)
+                await self._certifier.renew()
+            except errors.ClusterError as error:
+                logger.warning("could not compare with the cluster: %s", error)
+
+    def _failed(self, key: str, error: Exception) -> float | None:
+        if isinstance(error, OutOfDateError):
+            # The pass got as far as the change; the next one gets further.
+            logger.debug("%s: %s", key, error)
+            return _OUT_OF_DATE_S
+        self.metrics.failed(error)
+        if isinstance(error, ApiError):
+            logger.warning("%s: %s", key, error)
+        else:
+            logger.error("%s: reconcile failed", key, exc_info=error)
+        return None
+
+    def alive(self) -> str:
+        """Return why the process should be started anew; empty if it need not."""
+        if self.stopped.is_set():
+            return "a loop of the operator ended"
+        if self._lag_s() > _FROZEN_S:
+            return "a watch is frozen: lists show what it does not tell"
+        idle = self._queue.oldest_s() > _STUCK_S and self._queue.has_room
+        return "a job waits though nothing else runs" if idle else ""
+
+    def ready(self) -> str:
+        """Return what is missing for work; empty if nothing is."""
+        if not self._filled:
+            return "the first lists are not complete"
+        silent = self._clock.monotonic() - self._client.answered_at
+        return f"the API server has not answered for {silent:.0f} s" if silent > _UNREACHABLE_S else ""

@@ -1,0 +1,28 @@
+"""How many requests may be sent: a token bucket. Pure; whoever asks does the waiting."""
+
+
+class TokenBucket:
+    """Holds up to `burst` tokens and gets `per_s` new ones a second. Times are monotonic seconds."""
+
+    def __init__(self, *, per_s: float, burst: float) -> None:
+        """Start full. Raises ValueError if a bound is not positive."""
+        if per_s <= 0 or burst < 1:
+            raise ValueError(f"need {per_s=} to be above 0 and {burst=} at least 1")
+        self._per_s, self._burst = per_s, burst
+        self._tokens, self._at = burst, 0.0
+
+    def take(self, now: float) -> float:
+        """Take a token and return the seconds to wait before it may be used; takers are served in order."""
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._per_s)
+        self._at = max(now, self._at)
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self._per_s)
+
+    def try_take(self, now: float) -> bool:
+        """Take a token if one is there; return whether it was."""
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._per_s)
+        self._at = max(now, self._at)
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True

@@ -1,0 +1,166 @@
+"""What is known of the cluster: a plain dictionary by job, fed by lists, watch events and answers to our own writes.
+
+An object never goes back in time: an older resource version of the same uid is ignored, and what was seen deleted does
+not come back by a late event. Memory only: a start rebuilds it.
+"""
+
+import collections
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rljob_api import names
+from rljob_operator import trimming
+from rljob_operator.kinds import POD, RLJOB, Kind
+from rljob_operator.model import Child, Pod, Ref
+from rljob_operator.trimming import KeptChild, KeptJob, KeptPod
+
+Raw = Mapping[str, Any]
+# Key of the job, name, uid and resource version of an object.
+Known = tuple[str, str, str, int]
+# Uids of objects that are gone: as many as could still be spoken of by a late event.
+_MOST_GONE = 20_000
+
+
+def key_of(namespace: str, job: str) -> str:
+    """Return the key of a job in queue and cache."""
+    return f"{namespace}/{job}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return namespace and name."""
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
+def job_key(kind: Kind, raw: Raw) -> str | None:
+    """Return the key of the job that an object belongs to; None if it says none."""
+    metadata = raw["metadata"]
+    name = metadata["name"] if kind is RLJOB else (metadata.get("labels") or {}).get(trimming.JOB_LABEL)
+    return key_of(metadata["namespace"], name) if name else None
+
+
+class Cache:
+    """Jobs, children and pods by key."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._jobs: dict[str, KeptJob] = {}
+        self._children: dict[str, dict[Ref, KeptChild]] = {}
+        self._pods: dict[str, dict[str, KeptPod]] = {}
+        self._gone: collections.OrderedDict[str, None] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many objects are kept."""
+        num_children = sum(len(children) for children in self._children.values())
+        return len(self._jobs) + num_children + sum(len(pods) for pods in self._pods.values())
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the keys of all jobs."""
+        return list(self._jobs)
+
+    def put(self, kind: Kind, raw: Raw) -> str | None:
+        """Keep an object if it is newer than what is known; return its job's key if that changed anything."""
+        key = job_key(kind, raw)
+        if key is None or raw["metadata"]["uid"] in self._gone:
+            return None
+        if kind is RLJOB:
+            return key if self._put_job(key, trimming.keep_job(raw)) else None
+        if kind is POD:
+            pod = trimming.keep_pod(raw)
+            return key if pod is not None and self._put_pod(key, pod) else None
+        return key if self._put_child(key, trimming.keep_child(raw)) else None
+
+    def _put_job(self, key: str, new: KeptJob) -> bool:
+        old = self._jobs.get(key)
+        if old is not None and old.uid == new.uid and old.version >= new.version:
+            return False
+        self._jobs[key] = new
+        return True
+
+    def _put_child(self, key: str, new: KeptChild) -> bool:
+        old = self._children.setdefault(key, {}).get(new.ref)
+        if old is not None and old.uid == new.uid and old.version >= new.version:
+            return False
+        self._children[key][new.ref] = new
+        return True
+
+    def _put_pod(self, key: str, new: KeptPod) -> bool:
+        old = self._pods.setdefault(key, {}).get(new.pod.name)
+        if old is not None and old.pod.uid == new.pod.uid and old.version >= new.version:
+            return False
+        self._pods[key][new.pod.name] = new
+        return True
+
+    def remove(self, kind: Kind, raw: Raw) -> str | None:
+        """Forget an object that was deleted; return its job's key if it was known."""
+        key = job_key(kind, raw)
+        metadata = raw["metadata"]
+        return None if key is None else self.forget(kind, key, metadata["name"], metadata["uid"])
+
+    def forget(self, kind: Kind, key: str, name: str, uid: str) -> str | None:
+        """Forget the object of that name and uid; return the key if it was known."""
+        self._gone[uid] = None
+        while len(self._gone) > _MOST_GONE:
+            self._gone.popitem(last=False)
+        if self._uid_of(kind, key, name) != uid:
+            return None
+        if kind is RLJOB:
+            del self._jobs[key]
+        elif kind is POD:
+            del self._pods[key][name]
+        else:
+            del self._children[key][Ref(kind.kind, name)]
+        return key
+
+    def _uid_of(self, kind: Kind, key: str, name: str) -> str | None:
+        if kind is RLJOB:
+            job = self._jobs.get(key)
+            return None if job is None else job.uid
+        if kind is POD:
+            kept = self._pods.get(key, {}).get(name)
+            return None if kept is None else kept.pod.uid
+        child = self._children.get(key, {}).get(Ref(kind.kind, name))
+        return None if child is None else child.uid
+
+    def job(self, key: str) -> KeptJob | None:
+        """Return a job; None if it is not there."""
+        return self._jobs.get(key)
+
+    def children(self, key: str, uid: str) -> dict[Ref, Child]:
+        """Return the children that the job of that uid controls."""
+        found = self._children.get(key, {})
+        return {ref: child.child() for ref, child in sorted(found.items()) if child.owner == uid}
+
+    def pods(self, key: str, uid: str) -> tuple[Pod, ...]:
+        """Return the pods of the job of that uid, by name."""
+        found = self._pods.get(key, {})
+        return tuple(found[name].pod for name in sorted(found) if found[name].owner == uid)
+
+    def has_pod(self, key: str, uid: str, role: names.Role) -> bool:
+        """Return whether the job of that uid has a pod of a role."""
+        return any(kept.owner == uid and kept.pod.role is role for kept in self._pods.get(key, {}).values())
+
+    def known(self, kind: Kind, key: str | None = None) -> Iterator[Known]:
+        """Yield key, name, uid and resource version of every object of a kind, or of one job's."""
+        keys = [key] if key is not None else [*self._jobs, *self._children, *self._pods]
+        for each in dict.fromkeys(keys):
+            yield from self._known_of(kind, each)
+
+    def _known_of(self, kind: Kind, key: str) -> Iterator[Known]:
+        if kind is RLJOB and key in self._jobs:
+            job = self._jobs[key]
+            yield key, split_key(key)[1], job.uid, job.version
+        elif kind is POD:
+            for name, pod in list(self._pods.get(key, {}).items()):
+                yield key, name, pod.pod.uid, pod.version
+        else:
+            for ref, child in list(self._children.get(key, {}).items()):
+                if ref.kind == kind.kind:
+                    yield key, ref.name, child.uid, child.version
+
+    def drop_empty(self) -> None:
+        """Let go of the places of jobs that are gone with everything they had."""
+        for part in (self._children, self._pods):
+            for key in [key for key, objects in part.items() if not objects]:
+                del part[key]

@@ -1,0 +1,94 @@
+"""Lists against the cache: the whole at start, metadata every few minutes, one job before what cannot be taken back.
+
+A watch that broke reports nothing of what vanished meanwhile, so whatever a list does not show is forgotten (1.9).
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from rljob_operator import kinds, trimming
+from rljob_operator.cache import Cache, Known, job_key, split_key
+from rljob_operator.cluster import Client, Object
+from rljob_operator.kinds import Kind
+from rljob_operator.watchlag import WatchLag
+
+# None: the whole cluster.
+Namespaces = Sequence[str | None]
+
+
+@dataclasses.dataclass(slots=True)
+class Lister:
+    """Brings the cache up to date by lists."""
+
+    client: Client
+    cache: Cache
+    namespaces: Namespaces
+    children: Sequence[Kind] = kinds.CHILDREN
+    lag: WatchLag = dataclasses.field(default_factory=WatchLag)
+
+    async def fill(self) -> None:
+        """List every kind once. Raises ApiError."""
+        for kind in (kinds.RLJOB, kinds.POD, *self.children):
+            for namespace in self.namespaces:
+                for raw in await self.client.list(kind, namespace, selector=kinds.selector_of(kind)):
+                    self.cache.put(kind, raw)
+
+    async def compare(self) -> set[str]:
+        """List the metadata of every kind and return the keys of jobs of which something was out of date.
+
+        What differs is read again, what is gone is forgotten. Raises ApiError.
+        """
+        changed = set[str]()
+        for kind in (kinds.RLJOB, kinds.POD, *self.children):
+            changed |= await self._compare(kind)
+        self.cache.drop_empty()
+        return changed
+
+    async def _compare(self, kind: Kind) -> set[str]:
+        # What comes while the list is under way is not known to it and must not be forgotten.
+        before = {(key, name): (uid, version) for key, name, uid, version in self.cache.known(kind)}
+        changed, listed = set[str](), set[str]()
+        for namespace in self.namespaces:
+            for raw in await self.client.list(kind, namespace, selector=kinds.selector_of(kind), metadata_only=True):
+                listed.add(raw["metadata"]["uid"])
+                changed |= await self._look_at(kind, raw, before)
+        for (key, name), (uid, _) in before.items():
+            if uid not in listed and self.cache.forget(kind, key, name, uid):
+                self.lag.told(uid)
+                changed.add(key)
+        return changed
+
+    async def _look_at(self, kind: Kind, raw: Object, before: Mapping[tuple[str, str], tuple[str, int]]) -> set[str]:
+        metadata, key = raw["metadata"], job_key(kind, raw)
+        if key is None:
+            return set()
+        if before.get((key, metadata["name"])) == (metadata["uid"], trimming.version_of(raw)):
+            return set()
+        found = await self.client.get(kind, metadata["namespace"], metadata["name"])
+        if found is None or self.cache.put(kind, found) is None:
+            return set()
+        if kind in kinds.WATCHED:
+            self.lag.ahead(found["metadata"]["uid"], now=time.monotonic())
+        return {key}
+
+    async def refresh(self, key: str) -> None:
+        """Read one job, its workloads and its pods, as they are now. Raises ApiError."""
+        namespace, name = split_key(key)
+        before = list(self.cache.known(kinds.RLJOB, key))
+        found = await self.client.get(kinds.RLJOB, namespace, name)
+        self._take(kinds.RLJOB, [] if found is None else [found], before)
+        for kind in (*kinds.WORKLOADS, kinds.POD):
+            before = list(self.cache.known(kind, key))
+            selector = f"{kinds.MANAGED},{trimming.JOB_LABEL}={name}"
+            self._take(kind, await self.client.list(kind, namespace, selector=selector), before)
+
+    def _take(self, kind: Kind, found: Iterable[Object], before: Iterable[Known]) -> None:
+        """Keep what was found; forget what was known before the request and is not among it."""
+        listed = set[object]()
+        for raw in found:
+            listed.add(raw["metadata"]["uid"])
+            self.cache.put(kind, raw)
+        for key, name, uid, _ in before:
+            if uid not in listed:
+                self.cache.forget(kind, key, name, uid)

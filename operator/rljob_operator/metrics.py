@@ -1,0 +1,212 @@
+"""The operator's metrics: one registry, every name declared here, and a row of series for each job that is there.
+
+Series of a job are made at scrape time from what its last pass saw, so they end with the job.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import prometheus_client
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import rljob_api
+from rljob_api import names
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
+from rljob_operator import conditions
+from rljob_operator.model import Observed
+from rljob_operator.policies import isolation
+
+_JOB = ("rljob_namespace", "rljob")
+_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0, 30.0, 120.0)
+_CLASSES = frozenset({"application", "infrastructure", "requested"})
+_LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "network"})
+_SHOWN = (
+    Type.ACCEPTED, Type.QUOTA_RESERVED, Type.SUSPENDED, Type.STATE_DURABLE, Type.ISOLATION_VERIFIED, Type.RUNNING,
+    Type.DEGRADED, Type.AUTOSCALING_ACTIVE, Type.STALLED, Type.COMPLETE, Type.FAILED,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """What the series of one job are made of. pods: by role and state (desired, ready, pending, failed).
+
+    isolation: by layer whether it is required and whether it holds on every verifier pod.
+    """
+
+    labels: tuple[str, str]
+    model: str
+    queue: str
+    state: str
+    conditions: Mapping[Type, str]
+    pods: Mapping[tuple[str, str], int]
+    attempt: int | None
+    stalled: tuple[str, str] | None
+    isolation: Mapping[str, tuple[bool, bool]]
+
+
+def row_of(seen: Observed) -> Row:
+    """Return the row of a job as a pass saw it."""
+    job, status = seen.job, seen.status
+    stalled = None if status.stalled is None else (status.stalled.reason, status.stalled.role)
+    return Row(
+        labels=(job.metadata.namespace, job.metadata.name),
+        model=job.spec.model.name,
+        queue="" if job.spec.queue is None else job.spec.queue.name,
+        state=status.summary or "Pending",
+        conditions=conditions.statuses(status.conditions),
+        pods=_pods(seen, status),
+        attempt=status.attempt,
+        stalled=stalled,
+        isolation=_isolation(seen),
+    )
+
+
+def _isolation(seen: Observed) -> dict[str, tuple[bool, bool]]:
+    verdict = conditions.isolation_verdict(seen)
+    if verdict is None:
+        return {}
+    held = {layer: state == isolation.HOLDS for layer, state in verdict.layers.items() if layer in _LAYERS}
+    return {layer: (layer in verdict.required, holds) for layer, holds in held.items()}
+
+
+def _pods(seen: Observed, status: JobStatus) -> dict[tuple[str, str], int]:
+    counts = {(row.name, "desired"): row.desired for row in status.roles}
+    for role in names.Role:
+        pods = seen.pods_of(role)
+        counts[(str(role), "ready")] = sum(pod.ready for pod in pods)
+        counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods)
+        counts[(str(role), "failed")] = sum(pod.phase == "Failed" for pod in pods)
+    return counts
+
+
+class _Jobs(Collector):
+    """Series of all jobs."""
+
+    def __init__(self, rows: Mapping[str, Row]) -> None:
+        self._rows = rows
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families that have a series."""
+        info = GaugeMetricFamily("rljob_info", "One per job.", labels=(*_JOB, "queue", "model", "operator_version"))
+        state = GaugeMetricFamily("rljob_state", "The summary word that holds.", labels=(*_JOB, "state"))
+        condition = GaugeMetricFamily("rljob_condition", "1 where a condition is True.", labels=(*_JOB, "type"))
+        stalled = GaugeMetricFamily("rljob_stalled", "Present while stalled.", labels=(*_JOB, "reason", "role"))
+        pods = GaugeMetricFamily("rljob_role_pods", "Pods by role and state.", labels=(*_JOB, "role", "state"))
+        attempt = GaugeMetricFamily("rljob_trainer_attempt", "Number of the trainer's attempt.", labels=_JOB)
+        layers = GaugeMetricFamily(
+            "rljob_isolation_layer", "1 where every verifier pod has a layer.", labels=(*_JOB, "layer", "required")
+        )
+        for row in list(self._rows.values()):
+            info.add_metric((*row.labels, row.queue, row.model, rljob_api.__version__), 1)
+            state.add_metric((*row.labels, row.state), 1)
+            for kind in (kind for kind in _SHOWN if kind in row.conditions):
+                condition.add_metric((*row.labels, str(kind)), float(row.conditions[kind] == "True"))
+            for (role, what), count in row.pods.items():
+                pods.add_metric((*row.labels, role, what), count)
+            if row.attempt is not None:
+                attempt.add_metric(row.labels, row.attempt)
+            if row.stalled is not None:
+                stalled.add_metric((*row.labels, *row.stalled), 1)
+            for layer, (required, holds) in row.isolation.items():
+                layers.add_metric((*row.labels, layer, str(required).lower()), float(holds))
+        yield from (info, state, condition, stalled, pods, attempt, layers)
+
+
+class Metrics:
+    """The registry and everything that is counted in it."""
+
+    def __init__(self) -> None:
+        """Declare all metrics."""
+        self.registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        self._rows: dict[str, Row] = {}
+        self.registry.register(_Jobs(self._rows))
+        version = prometheus_client.Gauge(
+            "rljob_operator_info", "The operator's version.", ("version",), registry=self.registry
+        )
+        version.labels(rljob_api.__version__).set(1)
+        self._reconcile = prometheus_client.Histogram(
+            "rljob_operator_reconcile_seconds",
+            "Seconds of a pass.",
+            ("result",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._errors = prometheus_client.Counter(
+            "rljob_operator_reconcile_errors_total", "Passes that failed, by class.", ("class",), registry=self.registry
+        )
+        self._to_child = prometheus_client.Histogram(
+            "rljob_operator_spec_to_child_seconds",
+            "Seconds from a change seen to a child applied.",
+            ("kind",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._requests = prometheus_client.Counter(
+            "rljob_operator_api_requests_total",
+            "Requests to the API server.",
+            ("verb", "resource", "code"),
+            registry=self.registry,
+        )
+        self._polls = prometheus_client.Counter(
+            "rljob_operator_status_polls_total",
+            "Questions to coordinators by result.",
+            ("result",),
+            registry=self.registry,
+        )
+        self._restarts = prometheus_client.Counter(
+            "rljob_restarts_total",
+            "Ends of trainer attempts by class.",
+            (*_JOB, "role", "class"),
+            registry=self.registry,
+        )
+
+    def gauge(self, name: str, help_text: str, value: Callable[[], float]) -> None:
+        """Declare a gauge that is read when it is scraped."""
+        prometheus_client.Gauge(name, help_text, registry=self.registry).set_function(value)
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        """Count a pass: ok, error or requeue."""
+        self._reconcile.labels(result).observe(seconds)
+
+    def failed(self, error: Exception) -> None:
+        """Count a failure by its class, which is a closed set of ours."""
+        self._errors.labels(type(error).__name__).inc()
+
+    def applied(self, kind: str, seconds: float) -> None:
+        """Record how long a change took to reach a child."""
+        self._to_child.labels(kind).observe(seconds)
+
+    def answered(self, verb: str, resource: str, status: int) -> None:
+        """Count a request to the API server."""
+        self._requests.labels(verb, resource, str(status)).inc()
+
+    def polled(self, answered: bool) -> None:
+        """Count a question to a coordinator."""
+        self._polls.labels("ok" if answered else "no_answer").inc()
+
+    def saw(self, key: str, seen: Observed) -> None:
+        """Keep the row of a job."""
+        self._rows[key] = row_of(seen)
+
+    def wrote(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
+        """Count the trainer attempts that a status write says have ended."""
+        known = {one.number for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}
+        labels = (job.metadata.namespace, job.metadata.name, str(names.Role.TRAINER))
+        for one in after.trainer.attempts if after.trainer else ():
+            if one.end is not None and one.number not in known and one.class_ in _CLASSES:
+                self._restarts.labels(*labels, one.class_).inc()
+
+    def forget(self, key: str) -> None:
+        """End the series of a job that is gone."""
+        row = self._rows.pop(key, None)
+        if row is None:
+            return
+        self._restarts.remove_by_labels(dict(zip(_JOB, row.labels, strict=True)))
+
+    def exposition(self) -> bytes:
+        """Return the text format of all series."""
+        return prometheus_client.generate_latest(self.registry)

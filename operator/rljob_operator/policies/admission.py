@@ -1,0 +1,44 @@
+"""What this installation does not admit of a legal manifest, and what works on one machine but not in a cluster yet."""
+
+from collections.abc import Iterator, Set
+
+from rljob_api import names
+from rljob_api.job import JobSpec
+from rljob_operator.resources.pod_monitor import GROUP as MONITORING
+from rljob_operator.settings import JobSettings
+
+
+def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset()) -> Iterator[str]:
+    """Yield a sentence for each choice that is not admitted. `served`: API groups that may be used."""
+    yield from _certificates(spec, settings)
+    if settings.require_network_policy and not spec.security.network_policy:
+        yield "spec.security.networkPolicy = false is not allowed in this cluster: leave it true"
+    name = spec.verifier.pod.runtime_class_name
+    if name is not None and name not in settings.runtime_classes:
+        allowed = ", ".join(settings.runtime_classes) or "none"
+        yield f"spec.verifier.pod.runtimeClassName = {name!r} is not allowed in this cluster (allowed: {allowed})"
+    if spec.observability.pod_monitor and MONITORING not in served:
+        yield f"spec.observability.podMonitor = true, but {MONITORING} is not served here: leave it out"
+    yield from _templates(spec)
+
+
+def _certificates(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
+    mode = spec.security.tls
+    if mode == "certManager":
+        yield 'not supported yet: spec.security.tls = "certManager" (what works today: "operator", "off")'
+    elif mode == "off" and (settings.require_tls or "off" not in settings.tls_modes):
+        yield 'spec.security.tls = "off" is not allowed in this cluster: use "operator"'
+    elif mode not in settings.tls_modes:
+        yield 'spec.security.tls = "operator" is not allowed in this cluster: use "off"'
+
+
+def _templates(spec: JobSpec) -> Iterator[str]:
+    pods = {
+        names.Role.COORDINATOR: spec.coordinator.pod,
+        names.Role.ROLLOUT: spec.rollout.pod,
+        names.Role.TRAINER: spec.trainer.pod,
+    }
+    for role, pod in pods.items():
+        if pod.pod_template_ref is not None:
+            path = f"spec.{role}.pod"
+            yield f"not supported yet: {path}.podTemplateRef = {pod.pod_template_ref!r} (what works today: {path})"

@@ -1,0 +1,88 @@
+"""What the reports of verifier pods' own tests come to. Pure; a report is JSON of the pod's first container."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+
+NETWORK = "network"
+HOLDS, MISSING = "holds", "missing"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """Status, reason and message of IsolationVerified; the state of each layer over all pods; which are required."""
+
+    status: str
+    reason: str
+    message: str = ""
+    layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """One pod's layers: what was seen where one holds or does not, what is required, and what of that is missing."""
+
+    holding: Mapping[str, str]
+    failing: Mapping[str, str]
+    required: frozenset[str]
+    missing: tuple[str, ...]
+
+
+def read(text: str) -> Report | None:
+    """Return a report; None for what is none."""
+    try:
+        given = json.loads(text)
+        layers = {str(name): (bool(one["holds"]), str(one["detail"])) for name, one in given["layers"].items()}
+        required = frozenset(str(name) for name, one in given["layers"].items() if one["required"])
+        missing = tuple(str(name) for name in given["missing"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return Report(
+        holding={name: detail for name, (holds, detail) in layers.items() if holds},
+        failing={name: detail for name, (holds, detail) in layers.items() if not holds},
+        required=required,
+        missing=missing,
+    )
+
+
+def judge(texts: Mapping[str, str], *, isolation: str) -> Verdict:
+    """Return the verdict over pods by name. `texts`: each pod's report, empty while it has none."""
+    reports = {name: read(text) for name, text in sorted(texts.items()) if text}
+    for name, report in reports.items():
+        if report is None:
+            return Verdict("False", "ProbeFailed", f"{name}: the report of its test cannot be read")
+        if report.missing:
+            return _lacking(name, report)
+    waiting = [name for name, text in sorted(texts.items()) if not text]
+    if waiting or not texts:
+        return Verdict("Unknown", "ProbePending", f"{waiting[0]} has not tested its isolation yet" if waiting else "")
+    known = [report for report in reports.values() if report is not None]
+    required = frozenset[str]().union(*(report.required for report in known))
+    return Verdict("True", _proof(known, isolation), layers=_layers(known), required=required)
+
+
+def _lacking(name: str, report: Report) -> Verdict:
+    first = report.missing[0]
+    seen = report.failing.get(first, "no test knows it")
+    reason = "NetworkNotEnforced" if first == NETWORK else "LayerMissing"
+    return Verdict(
+        "False",
+        reason,
+        f"{name}: {', '.join(report.missing)} does not hold ({seen})",
+        _layers([report]),
+        report.required,
+    )
+
+
+def _proof(reports: list[Report], isolation: str) -> str:
+    if isolation.startswith("runtimeClass:"):
+        return "RuntimeClassVerified"
+    users = all("user_namespace" in report.holding for report in reports)
+    return "UserNamespaceVerified" if users else "SandboxVerified"
+
+
+def _layers(reports: list[Report]) -> dict[str, str]:
+    """Return each layer's state: it holds where it holds in every pod."""
+    names = sorted({name for report in reports for name in (*report.holding, *report.failing)})
+    return {name: HOLDS if all(name in report.holding for report in reports) else MISSING for name in names}

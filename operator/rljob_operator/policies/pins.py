@@ -1,0 +1,82 @@
+"""What stays as it was when a run segment began: images, and templates that an older operator rendered (4.4, 4.5).
+
+A chart upgrade in mid-run changes no running job: images are read back from the job's own ConfigMap, and a template is
+replaced only if its inputs changed. A template that this version rendered is compared in full, so that an edit by hand
+is undone.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import rljob_api
+from rljob_api import names
+from rljob_operator.model import Child, Manifest
+
+RENDERED_BY = "rljob.dev/rendered-by"
+TEMPLATE_HASH = "rljob.dev/template-hash"
+
+
+def images(
+    pinned: Mapping[names.Role, str], *, settings: Mapping[names.Role, str], job: Mapping[names.Role, str]
+) -> dict[names.Role, str]:
+    """Return the image of each role that has one: pinned ones, else what the manifest names, else the operator's."""
+    return {**settings, **job, **pinned}
+
+
+def template(live: Child | None, wanted: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
+    """Return the workload that is wanted: with the template that lives if another version rendered it from the same
+    inputs, else as it is, marked with this version.
+    """
+    if live is not None and _hash(live.manifest) == _hash(wanted) and _rendered_by(live.manifest) != version:
+        return _with_template(_marked(wanted, _rendered_by(live.manifest)), _template(live.manifest))
+    return _marked(wanted, version)
+
+
+def config(live: Child | None, wanted: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
+    """Return the ConfigMap that is wanted: with the configs that live if another version resolved them from the same
+    generation of the spec, else as it is, marked with this version.
+    """
+    if (
+        live is None
+        or _rendered_by(live.manifest) in ("", version)
+        or _generation(live.manifest) != _generation(wanted)
+    ):
+        return _marked(wanted, version)
+    return {**_marked(wanted, _rendered_by(live.manifest)), "data": live.manifest["data"]}
+
+
+def _generation(manifest: Manifest) -> object:
+    """Return the generation of the spec that the configs of a ConfigMap were resolved from."""
+    data = manifest.get("data")
+    text = data.get(f"{names.Role.COORDINATOR}.json", "{}") if isinstance(data, Mapping) else "{}"
+    return (json.loads(text).get("job") or {}).get("config_generation")
+
+
+def _template(manifest: Manifest) -> Any:
+    spec = manifest.get("spec")
+    return spec.get("template") if isinstance(spec, Mapping) else None
+
+
+def _hash(manifest: Manifest) -> str:
+    metadata = (_template(manifest) or {}).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(TEMPLATE_HASH, ""))
+
+
+def _rendered_by(manifest: Manifest) -> str:
+    metadata = manifest.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return str((annotations or {}).get(RENDERED_BY, ""))
+
+
+def _marked(manifest: Manifest, version: str) -> Manifest:
+    metadata = manifest["metadata"]
+    assert isinstance(metadata, Mapping), "every object has metadata"
+    annotations = {**(metadata.get("annotations") or {}), RENDERED_BY: version}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _with_template(manifest: Manifest, template: object) -> Manifest:
+    spec = manifest["spec"]
+    assert isinstance(spec, Mapping), "a workload has a spec"
+    return {**manifest, "spec": {**spec, "template": template}}

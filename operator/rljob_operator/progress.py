@@ -1,0 +1,188 @@
+"""Asks coordinators how their runs are: in turns, a bounded number at once, each answer kept with its time.
+
+A poll changes no child: it makes the job's key due if a number that status shows has changed, if the run needs to be
+looked at (finished, failed, stalled), or if the coordinator stopped answering.
+"""
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Awaitable, Callable, Iterable
+
+import grpc
+import grpc.aio
+
+from rljob_api import codec, types
+from rljob_api.wire.v1 import status_pb2_grpc
+from rljob_operator.buckets import TokenBucket
+from rljob_operator.certifying import Credentials, renewal_due
+from rljob_operator.model import Report
+
+TIMEOUT_S = 2.0
+MOST_AT_ONCE = 32
+MOST_CHANNELS = 256
+MOST_BYTES = 64 << 10
+_SHORTEST_S, _POLLS_PER_S = 5.0, 40.0
+# Status writes for the sake of numbers alone, over all jobs (7.5).
+WRITES_PER_S = 20.0
+# After this long without an answer the coordinator counts as unreachable.
+SILENT_S = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """A job whose coordinator has a pod: key in the queue, uid, and the address of its Service."""
+
+    key: str
+    uid: str
+    address: str
+
+
+Ask = Callable[[Target], Awaitable[types.RunStatus | None]]
+
+
+def interval_s(num_jobs: int) -> float:
+    """Return the seconds between two polls of one job: at least 5, and at most 40 polls a second over all."""
+    return max(_SHORTEST_S, num_jobs / _POLLS_PER_S)
+
+
+def needs_a_look(before: types.RunStatus | None, now: types.RunStatus) -> bool:
+    """Return whether a report says something that decides, not just a number."""
+    return before is None or before.phase is not now.phase or (before.step == 0) != (now.step == 0)
+
+
+def shown(run: types.RunStatus) -> tuple[object, ...]:
+    """Return what of a report a status shows."""
+    scores = tuple((one.suite, one.accuracy, one.step) for one in run.evaluations)
+    versions = (run.published_version, run.live_version, run.oldest_serving_version, run.version_lag_steps)
+    counts = tuple(sorted(run.trajectories.items()))
+    return (run.step, run.phase, versions, counts, run.reward_mean, run.checkpoint_step, run.config_generation, scores)
+
+
+class Channels:
+    """One channel per coordinator, the least used closed first. `credentials_of` is asked with the uid of a job."""
+
+    def __init__(
+        self,
+        credentials_of: Callable[[str], Credentials | None] = lambda _: None,
+        *,
+        now: Callable[[], float],
+        most: int = MOST_CHANNELS,
+    ) -> None:
+        """Hold at most `most`."""
+        self._credentials_of, self._now, self._most = credentials_of, now, most
+        self._open: dict[str, tuple[grpc.aio.Channel, Credentials | None]] = {}
+
+    async def ask(self, target: Target) -> types.RunStatus | None:
+        """Return a coordinator's status; None if it does not answer in time, or not what we understand."""
+        stub = status_pb2_grpc.RunStatusStub(await self._channel(target))
+        try:
+            return codec.status_from(await stub.Status(codec.status_request_to(), timeout=TIMEOUT_S))
+        except (grpc.RpcError, ValueError):
+            return None
+
+    async def _channel(self, target: Target) -> grpc.aio.Channel:
+        channel, shown = self._open.pop(target.address, (None, None))
+        if channel is not None and shown is not None and renewal_due(shown, self._now()):
+            await channel.close()
+            channel = None
+        if channel is None:
+            shown = self._credentials_of(target.uid)
+            channel = _opened(target.address, shown)
+        self._open[target.address] = (channel, shown)
+        while len(self._open) > self._most:
+            await self._open.pop(next(iter(self._open)))[0].close()
+        return channel
+
+    async def close(self) -> None:
+        """Close all."""
+        for channel, _ in self._open.values():
+            await channel.close()
+        self._open.clear()
+
+
+def _opened(address: str, shown: Credentials | None) -> grpc.aio.Channel:
+    if shown is None:
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(shown.bundle, shown.key, shown.certificate)
+    return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Poller:
+    """Keeps the last report of each job. Times: `now` is unix seconds, `monotonic` never jumps."""
+
+    def __init__(
+        self,
+        *,
+        ask: Ask,
+        enqueue: Callable[[str], None],
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+        rng: random.Random,
+        on_poll: Callable[[bool], object] = bool,
+    ) -> None:
+        """Start without a report. on_poll: called with whether there was an answer."""
+        self._on_poll = on_poll
+        self._ask, self._enqueue, self._now, self._monotonic, self._rng = ask, enqueue, now, monotonic, rng
+        self._reports: dict[str, Report] = {}
+        self._due: dict[str, float] = {}
+        self._told: dict[str, tuple[object, ...]] = {}
+        self._asking_since: dict[str, float] = {}
+        self._silent = set[str]()
+        self._writes = TokenBucket(per_s=WRITES_PER_S, burst=WRITES_PER_S)
+        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+
+    def report_of(self, uid: str) -> Report | None:
+        """Return the last report of a job."""
+        return self._reports.get(uid)
+
+    def asking_since(self, uid: str) -> float | None:
+        """Return since when a job's coordinator is asked without an answer, unix seconds; None while it answers."""
+        return self._asking_since.get(uid)
+
+    async def poll(self, targets: Iterable[Target]) -> int:
+        """Ask those that are due, forget those that are no target any more; return how many were asked."""
+        by_uid = {target.uid: target for target in targets}
+        for kept in (self._reports, self._due, self._told, self._asking_since):
+            for uid in [uid for uid in kept if uid not in by_uid]:
+                del kept[uid]
+        self._silent &= set(by_uid)
+        now, every = self._monotonic(), interval_s(len(by_uid))
+        due = [target for target in by_uid.values() if self._due.get(target.uid, 0.0) <= now]
+        for target in due:
+            self._due[target.uid] = now + every * (0.9 + 0.2 * self._rng.random())
+        await asyncio.gather(*(self._one(target) for target in due))
+        return len(due)
+
+    async def _one(self, target: Target) -> None:
+        async with self._slots:
+            run = await self._ask(target)
+        self._on_poll(run is not None)
+        if run is None:
+            self._no_answer(target)
+            return
+        before = self._reports.get(target.uid)
+        self._reports[target.uid] = Report(run=run, read_at=self._now())
+        self._asking_since.pop(target.uid, None)
+        was_silent = target.uid in self._silent
+        self._silent.discard(target.uid)
+        news = shown(run)
+        decides = was_silent or needs_a_look(before.run if before else None, run)
+        if decides or (news != self._told.get(target.uid) and self._writes.try_take(self._monotonic())):
+            self._told[target.uid] = news
+            self._enqueue(target.key)
+
+    def _no_answer(self, target: Target) -> None:
+        last, asking = self._reports.get(target.uid), self._asking_since.setdefault(target.uid, self._now())
+        silent_since = asking if last is None else last.read_at
+        if self._now() - silent_since > SILENT_S and target.uid not in self._silent:
+            self._silent.add(target.uid)
+            self._enqueue(target.key)

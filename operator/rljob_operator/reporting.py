@@ -1,0 +1,112 @@
+"""A coordinator's report as fields of a status. Pure; numbers of record, shown on change (operator reference 7.1)."""
+
+import math
+
+from rljob_api import types
+from rljob_api.job_status import (
+    CheckpointStatus,
+    EvaluationStatus,
+    JobStatus,
+    RewardStatus,
+    ScalingHistoryStatus,
+    ScalingStatus,
+    TrajectoriesStatus,
+    VersionStatus,
+)
+from rljob_operator import times
+from rljob_operator.model import Report
+
+_DIGITS = 4
+_MOST_SUITES = 32
+_MOST_CHANGES = 5
+_ROLLOUT = "rollout"
+
+
+def with_report(status: JobStatus, report: Report | None, *, started_at: float | None, now: float) -> JobStatus:
+    """Return the status with the coordinator's numbers.
+
+    started_at: begin of the segment, unix seconds. Its first step is the first that ends in it, not the run's: a
+    resumed run starts up anew.
+    """
+    if report is None:
+        return status
+    run = report.run
+    changes: dict[str, object] = {
+        "step": run.step,
+        "version": _version(run),
+        "trajectories": _trajectories(run),
+        "config_generation": run.config_generation or None,
+        "evaluation": _evaluations(run),
+    }
+    if status.first_step_time is None and started_at is not None and run.step > _steps_before(status):
+        changes["first_step_time"] = times.to_text(now)
+    if run.checkpoint_at:
+        uri, time = run.checkpoint_uri[:1024], times.to_text(run.checkpoint_at)
+        changes["last_checkpoint"] = CheckpointStatus(step=run.checkpoint_step, uri=uri, time=time)
+    # A diverged run may report what no decimal string can say; it must be looked after all the same.
+    if run.reward_mean is not None and math.isfinite(run.reward_mean) and run.step:
+        changes["reward"] = RewardStatus(mean=decimal(run.reward_mean), step=run.step)
+    return status.model_copy(update=changes)
+
+
+def with_scaling(status: JobStatus, before: JobStatus, *, to: int, now: float) -> JobStatus:
+    """Return the status with a change of the rollouts' number in its history; stopping and starting are none."""
+    was = next((row.desired for row in before.roles if row.name == _ROLLOUT), 0)
+    if not was or not to or was == to:
+        return status
+    known = status.scaling.history if status.scaling else ()
+    # Whoever scaled (a person, an autoscaler) did it there.
+    change = {"time": times.to_text(now), "from": was, "to": to, "signal": "spec.rollout.replicas"}
+    history = (*known, ScalingStatus.model_validate(change))[-_MOST_CHANGES:]
+    return status.model_copy(update={"scaling": ScalingHistoryStatus(history=history)})
+
+
+def on_latest(status: JobStatus, report: Report | None) -> int | None:
+    """Return how many rollouts serve the newest version; without a report, what was said last."""
+    if report is None:
+        return None if status.rollout is None else status.rollout.on_latest
+    serving = [pod.serving_version for pod in report.run.pods if pod.role == _ROLLOUT]
+    return sum(version == report.run.published_version for version in serving)
+
+
+def decimal(value: float) -> str:
+    """Return a number as a decimal string of four digits behind the point, without zeros at its end.
+
+    Raises ValueError if it is not finite.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"need a finite number, got {value}")
+    text = f"{value:.{_DIGITS}f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def _steps_before(status: JobStatus) -> int:
+    """Return the finished steps when the last attempt ended."""
+    known = status.trainer.attempts if status.trainer else ()
+    return max((one.step or 0 for one in known if one.end is not None), default=0)
+
+
+def _version(run: types.RunStatus) -> VersionStatus:
+    counts = {
+        "published": run.published_version,
+        "live": run.live_version,
+        "oldestServing": run.oldest_serving_version,
+        "lag": run.version_lag_steps,
+    }
+    return VersionStatus.model_validate({key: max(0, value) for key, value in counts.items()})
+
+
+def _trajectories(run: types.RunStatus) -> TrajectoriesStatus:
+    counts = run.trajectories
+    shown = {"accepted": "accepted", "stale": "stale", "infraFailed": "infra_failure", "filtered": "filtered"}
+    return TrajectoriesStatus.model_validate({key: counts.get(name, 0) for key, name in shown.items()})
+
+
+def _evaluations(run: types.RunStatus) -> tuple[EvaluationStatus, ...]:
+    """Return the last score of each suite."""
+    last: dict[str, types.EvaluationResult] = {}
+    for one in sorted(run.evaluations, key=lambda one: one.step):
+        if math.isfinite(one.accuracy):
+            last[one.suite] = one
+    rows = sorted(last.items())[:_MOST_SUITES]
+    return tuple(EvaluationStatus(suite=name[:63], accuracy=decimal(one.accuracy), step=one.step) for name, one in rows)

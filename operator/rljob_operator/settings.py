@@ -1,0 +1,103 @@
+"""What the operator was installed with: one frozen object, read once from the file that the chart renders.
+
+Keys of the file are camelCase like those of the chart's values. Without a file every setting has its default.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Literal
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from rljob_api import names
+
+# Where clouds hand out a node's identity.
+METADATA_ADDRESS = "169.254.169.254"
+Capability = Literal["auto", "true", "false"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Egress(_Frozen):
+    """Addresses outside the cluster that pods may reach: a block, what of it stays closed, and TCP ports."""
+
+    cidr: str
+    excluded: tuple[str, ...] = Field(default=(), alias="except")
+    ports: tuple[int, ...] = (443,)
+
+
+# Hubs and object stores; link-local stays closed.
+DEFAULT_EGRESS = (Egress(cidr="0.0.0.0/0", excluded=("169.254.0.0/16",)), Egress(cidr="::/0", excluded=("fe80::/10",)))
+
+
+class JobSettings(_Frozen):
+    """Bounds that a job cannot exceed, and what its pods are made with.
+
+    metrics_namespaces: labels of namespaces whose pods may scrape; empty matches every one. runtime_classes: names that
+    `verifier.isolation` may ask for. An empty operator_namespace admits no operator to a coordinator's status.
+    """
+
+    images: Mapping[names.Role, str] = Field(default_factory=dict)
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    egress: tuple[Egress, ...] = DEFAULT_EGRESS
+    allow_metadata_address: bool = False
+    # "off" is the manifest's own word for plain text.
+    tls_modes: tuple[Literal["operator", "off"], ...] = ("operator", "off")
+    require_tls: bool = Field(default=False, alias="requireTLS")
+    trust_domain: str = "cluster.local"
+    require_network_policy: bool = False
+    runtime_classes: tuple[str, ...] = ()
+    metrics_namespaces: Mapping[str, str] = Field(default_factory=dict)
+    pod_monitor_labels: Mapping[str, str] = Field(default_factory=dict)
+    scrape_annotations: bool = False
+    operator_namespace: str = ""
+
+
+class Integrations(_Frozen):
+    """Optional APIs: auto uses one where it is served."""
+
+    keda: Capability = "auto"
+    pod_monitor: Capability = "auto"
+
+
+class ClientLimits(_Frozen):
+    """Token bucket of requests to the API server."""
+
+    qps: float = 100.0
+    burst: int = 200
+
+
+class LogSettings(_Frozen):
+    """Least severe log line, and its form."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class Settings(_Frozen):
+    """Everything. No watch_namespaces: all of them."""
+
+    watch_namespaces: tuple[str, ...] = ()
+    concurrency: int = 8
+    health_port: int = 8080
+    metrics_port: int = 9090
+    client: ClientLimits = ClientLimits()
+    log: LogSettings = LogSettings()
+    jobs: JobSettings = JobSettings()
+    integrations: Integrations = Integrations()
+
+
+def read(path: pathlib.Path) -> Settings:
+    """Return the settings in a JSON file. Raises ValueError that names file, field and value."""
+    try:
+        return Settings.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"cannot read the settings {path}: {error.strerror}") from error
+    except pydantic.ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ValueError(f"{path}: {problems}") from error

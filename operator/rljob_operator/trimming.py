@@ -1,0 +1,214 @@
+"""From an object as the API server sends it to what is kept of it: little, because ten thousand pods are kept (1.7).
+
+A child keeps its manifest as compressed bytes, without status and managed fields: it is read only when the child is
+compared with what is wanted.
+"""
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rljob_api import names
+from rljob_operator import times
+from rljob_operator.model import Child, Pod, Ref
+from rljob_operator.resources import preflight
+
+UID_LABEL, JOB_LABEL, ROLE_LABEL = "rljob.dev/uid", "rljob.dev/job", "rljob.dev/role"
+ATTEMPT_LABEL = "rljob.dev/attempt"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+# Autoscalers, and the condition that says whether they read their metric.
+_SCALERS = {"HorizontalPodAutoscaler": "ScalingActive", "ScaledObject": "Ready"}
+_HAS_ROLE = frozenset({"StatefulSet", "Deployment", "Job"})
+# Of what a scheduler or a kubelet says; a status message has room for more.
+_MOST_MESSAGE = 400
+_DROPPED = ("managedFields", "creationTimestamp", "generation", "resourceVersion", "selfLink")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KeptJob:
+    """An RLJob: the whole object, compressed."""
+
+    uid: str
+    version: int
+    deleting: bool
+    body: bytes
+
+    def load(self) -> bytes:
+        """Return the object as JSON."""
+        return zlib.decompress(self.body)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KeptChild:
+    """A child, without its manifest's weight. owner: uid of its controller."""
+
+    ref: Ref
+    uid: str
+    version: int
+    owner: str
+    deleting: bool
+    role: names.Role | None
+    attempt: int
+    ended: str
+    blind: str
+    body: bytes
+
+    def child(self) -> Child:
+        """Return it with its manifest."""
+        return Child(
+            ref=self.ref,
+            uid=self.uid,
+            manifest=json.loads(zlib.decompress(self.body)),
+            role=self.role,
+            attempt=self.attempt,
+            ended=self.ended,
+            blind=self.blind,
+            deleting=self.deleting,
+            version=self.version,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPod:
+    """A pod of the job with uid `owner`."""
+
+    version: int
+    owner: str
+    pod: Pod
+
+
+def version_of(raw: Mapping[str, Any]) -> int:
+    """Return the resource version as a number: larger is later, for objects of one kind."""
+    text = str(raw["metadata"].get("resourceVersion", "0"))
+    return int(text) if text.isdigit() else 0
+
+
+def keep_job(raw: Mapping[str, Any]) -> KeptJob:
+    """Return what is kept of an RLJob."""
+    metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
+    return KeptJob(
+        uid=metadata["uid"],
+        version=version_of(raw),
+        deleting="deletionTimestamp" in metadata,
+        body=_packed({**raw, "metadata": metadata}),
+    )
+
+
+def keep_child(raw: Mapping[str, Any]) -> KeptChild:
+    """Return what is kept of a child."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels") or {}
+    has_role = raw["kind"] in _HAS_ROLE and labels.get(ROLE_LABEL) in set(names.Role)
+    kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
+    body = {key: value for key, value in raw.items() if key != "status"}
+    return KeptChild(
+        ref=Ref(raw["kind"], metadata["name"]),
+        uid=metadata["uid"],
+        version=version_of(raw),
+        owner=controller_of(metadata),
+        deleting="deletionTimestamp" in metadata,
+        role=names.Role(labels[ROLE_LABEL]) if has_role else None,
+        attempt=_number(labels.get(ATTEMPT_LABEL)) if has_role else 0,
+        ended=_ended(raw.get("status") or {}),
+        blind=_blind(raw.get("status") or {}) if raw["kind"] in _SCALERS else "",
+        body=_packed({**body, "metadata": kept}),
+    )
+
+
+def controller_of(metadata: Mapping[str, Any]) -> str:
+    """Return the uid of the controller that an object names, empty if none."""
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:
+    """Return what is kept of a pod; None for one that says no job or role."""
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    labels = metadata.get("labels") or {}
+    if labels.get(ROLE_LABEL) not in set(names.Role) or not labels.get(UID_LABEL) or not controller_of(metadata):
+        return None
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    ends = [state for one in containers if (state := (one.get("state") or {}).get("terminated")) is not None]
+    # The first container that failed speaks for the pod; without one, the last that ended.
+    end = next((one for one in ends if one.get("exitCode")), ends[-1] if ends else None)
+    waits = [state for one in containers if (state := (one.get("state") or {}).get("waiting"))]
+    unplaced = _unplaced(status)
+    conditions = frozenset((one["type"], one["status"]) for one in status.get("conditions") or ())
+    cost = (metadata.get("annotations") or {}).get(DELETION_COST)
+    pod = Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        role=names.Role(labels[ROLE_LABEL]),
+        attempt=_number(labels.get(ATTEMPT_LABEL)),
+        phase=status.get("phase", "Pending"),
+        ready=("Ready", "True") in conditions,
+        deleting="deletionTimestamp" in metadata,
+        exit_code=_exit_code(status, end),
+        reason=status.get("reason", ""),
+        container_reason=(end or {}).get("reason", ""),
+        waiting_reason=waits[0].get("reason", "") if waits else "",
+        conditions=conditions,
+        created_at=times.to_seconds(metadata.get("creationTimestamp")) or 0.0,
+        finished_at=times.to_seconds((end or {}).get("finishedAt")) or 0.0,
+        restarts=sum(int(one.get("restartCount", 0)) for one in containers),
+        last_exit_code=_last_exit_code(containers),
+        unscheduled=unplaced.get("reason", ""),
+        message=str((waits[0] if waits else unplaced).get("message", ""))[:_MOST_MESSAGE],
+        deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else 0,
+        node=(raw.get("spec") or {}).get("nodeName", ""),
+        preflight=_preflight(status),
+    )
+    return KeptPod(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
+
+
+def _preflight(status: Mapping[str, Any]) -> str:
+    """Return the last word of a verifier's first container, of its last try if it was started again."""
+    for one in status.get("initContainerStatuses") or ():
+        if one.get("name") == preflight.NAME:
+            ends = ((one.get(key) or {}).get("terminated") or {} for key in ("state", "lastState"))
+            return next((str(end["message"]) for end in ends if end.get("message")), "")
+    return ""
+
+
+def _exit_code(status: Mapping[str, Any], end: Mapping[str, Any] | None) -> int | None:
+    """Return the code of a pod that ended, or of a container that is dead while others run."""
+    if end is None:
+        return None
+    over = status.get("phase") in ("Succeeded", "Failed")
+    return int(end["exitCode"]) if over or end.get("exitCode") else None
+
+
+def _unplaced(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the condition that says that a pod has no node; empty if it has one."""
+    conditions = status.get("conditions") or ()
+    return next((one for one in conditions if (one["type"], one["status"]) == ("PodScheduled", "False")), {})
+
+
+def _last_exit_code(containers: Sequence[Mapping[str, Any]]) -> int | None:
+    ends = [(one.get("lastState") or {}).get("terminated") for one in containers]
+    return next((int(end["exitCode"]) for end in ends if end and end.get("exitCode")), None)
+
+
+def _ended(status: Mapping[str, Any]) -> str:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+            return str(condition["type"])
+    return ""
+
+
+def _blind(status: Mapping[str, Any]) -> str:
+    """Return why an autoscaler does not act; empty if it does or has not said."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in _SCALERS.values() and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "no reason given")
+    return ""
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+def _packed(document: Mapping[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), level=1)

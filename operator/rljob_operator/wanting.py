@@ -1,0 +1,88 @@
+"""What a job should have: its manifest, resolved for a cluster, as children. Pure; `resources` builds the objects."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+from rljob_api import cluster_placement, errors, names, resolve, roles
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job import RLJob
+from rljob_api.spec.base import num_bytes
+from rljob_operator import conditions
+from rljob_operator.model import Manifest, Observed, Ref, Wanted, ref_of
+from rljob_operator.policies import admission, pins
+from rljob_operator.resources import autoscaler, children
+from rljob_operator.resources.inputs import Inputs
+from rljob_operator.settings import JobSettings
+
+_TEMPLATED = frozenset({"StatefulSet", "Deployment"})
+
+
+def wanted(seen: Observed, settings: JobSettings, served: Set[str] = frozenset()) -> Wanted:
+    """Return the children of an active job, or why it can have none. `served`: API groups that may be used."""
+    images = _images(seen, settings)
+    problems = [*admission.problems(seen.job.spec, settings, served), *_without_image(images)]
+    try:
+        placement = cluster_placement.cluster_placement(
+            seen.job, verifier_cores=_verifier_cores(seen.job), tls=_certificates(seen.job, settings)
+        )
+        configs = resolve.resolve(seen.job, placement)
+    except errors.ManifestError as error:
+        return Wanted(problems=(*problems, *error.problems))
+    if problems:
+        return Wanted(problems=tuple(problems))
+    inputs = Inputs(job=seen.job, configs=configs, images=images, settings=settings)
+
+    def workloads(attempt: int) -> Sequence[Manifest]:
+        replicas = autoscaler.effective_replicas(seen.job.spec)
+        made = children.workloads(inputs, attempt=attempt, rollouts=replicas, served=served)
+        return [_pinned(seen, each) for each in made if _is_due(seen, each)]
+
+    return Wanted(first=tuple(children.foundation(inputs, served=served)), workloads=workloads)
+
+
+def _images(seen: Observed, settings: JobSettings) -> dict[names.Role, str]:
+    spec = seen.job.spec
+    pods = {
+        names.Role.COORDINATOR: spec.coordinator.pod,
+        names.Role.ROLLOUT: spec.rollout.pod,
+        names.Role.VERIFIER: spec.verifier.pod,
+        names.Role.TRAINER: spec.trainer.pod,
+    }
+    named = {role: pod.image for role, pod in pods.items() if pod.image}
+    return pins.images({} if _is_suspended(seen) else seen.images, settings=settings.images, job=named)
+
+
+def _without_image(images: Mapping[names.Role, str]) -> Iterable[str]:
+    for role in names.Role:
+        if role not in images:
+            remedy = f"set spec.{role}.pod.image, or jobs.images.{role} in the operator's settings"
+            yield f"no image for {role} pods: {remedy}"
+
+
+def _certificates(job: RLJob, settings: JobSettings) -> roles.TlsConfig | None:
+    return cluster_placement.tls_files(settings.trust_domain) if job.spec.security.tls == "operator" else None
+
+
+def _verifier_cores(job: RLJob) -> int:
+    """Return the processors of a verifier pod, as its limits say; one without a word."""
+    limits = {**job.spec.verifier.pod.resources.requests, **job.spec.verifier.pod.resources.limits}
+    return max(1, num_bytes(str(limits.get("cpu", "1"))))
+
+
+def _is_due(seen: Observed, manifest: Manifest) -> bool:
+    """Return whether an object may exist now: a trainer's budget protects a run, not its start or its end."""
+    ref = ref_of(manifest)
+    of_trainer = ref == Ref("PodDisruptionBudget", f"{seen.job.metadata.name}-{names.Role.TRAINER}")
+    return not of_trainer or conditions.statuses(seen.status.conditions).get(Type.RUNNING) == "True"
+
+
+def _is_suspended(seen: Observed) -> bool:
+    """Return whether no segment of the run is under way: the next one starts from what holds then."""
+    return conditions.statuses(seen.status.conditions).get(Type.SUSPENDED) == "True"
+
+
+def _pinned(seen: Observed, manifest: Manifest) -> Manifest:
+    ref = ref_of(manifest)
+    live = None if _is_suspended(seen) else seen.children.get(ref)
+    if ref.kind == "ConfigMap":
+        return pins.config(live, manifest)
+    return pins.template(live, manifest) if ref.kind in _TEMPLATED else manifest

@@ -1,0 +1,257 @@
+"""What Helm makes of the chart."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from rljob_api import crd, names
+from rljob_operator import permissions
+from rljob_operator.settings import Settings
+from rljob_testing.charts import CHART, CI_VALUES, Helm, HelmError, Manifest, only
+
+MONITORING, KEDA = "monitoring.coreos.com/v1", "keda.sh/v1alpha1"
+Rights = set[tuple[str, str, str]]
+
+
+def _rights(rules: list[dict[str, Any]]) -> Rights:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def _table(*conditions: str, scopes: tuple[str, ...] = ("jobs", "cluster")) -> Rights:
+    return {
+        (rule.group, resource, verb)
+        for rule in permissions.RULES
+        if rule.when in conditions and rule.scope in scopes
+        for resource in rule.resources
+        for verb in rule.verbs
+    }
+
+
+def _settings(manifests: list[Manifest]) -> Settings:
+    return Settings.model_validate_json(only(manifests, "ConfigMap", "rljob-operator")["data"]["settings.json"])
+
+
+@pytest.mark.parametrize("values", [None, *CI_VALUES], ids=lambda path: path.name if path else "defaults")
+def test_lint_is_clean(helm: Helm, values: pathlib.Path | None) -> None:
+    helm.run("lint", "--strict", str(CHART), *([f"--values={values}"] if values else []))
+
+
+@pytest.mark.parametrize("apis", [(), (MONITORING, KEDA)], ids=["bare", "with monitoring and KEDA"])
+@pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.name)
+def test_a_render_is_the_same_every_time(helm: Helm, values: pathlib.Path, apis: tuple[str, ...]) -> None:
+    first = helm.template(files=[values], api_versions=apis)
+    assert first == helm.template(files=[values], api_versions=apis)
+    named = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in first]
+    assert len(named) == len(set(named))
+
+
+def test_a_misspelt_value_is_refused_by_name(helm: Helm) -> None:
+    with pytest.raises(HelmError, match="concurency"):
+        helm.template({"concurency": 9})
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"integrations": {"kueue": "auto"}}, "integrations.kueue = auto"),
+        ({"integrations": {"certManager": True}}, "integrations.certManager = true"),
+        ({"leaderElection": {"enabled": True}}, "leaderElection.enabled"),
+        ({"jobs": {"gangScheduler": "volcano"}}, "jobs.gangScheduler = volcano"),
+        ({"tracing": {"endpoint": "http://c:4317"}}, "tracing.endpoint"),
+    ],
+)
+def test_what_nothing_serves_is_refused(helm: Helm, values: dict[str, Any], named: str) -> None:
+    with pytest.raises(HelmError, match=f"not supported yet: {named}"):
+        helm.template(values)
+
+
+def test_the_definition_is_the_generated_one_with_labels_and_the_keep_policy(helm: Helm) -> None:
+    made = only(helm.template(), "CustomResourceDefinition")
+    assert made["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert made["metadata"]["labels"]["app.kubernetes.io/name"] == "rljob-operator"
+    assert {**made, "metadata": {"name": made["metadata"]["name"]}} == crd.crd()
+    kinds = [each["kind"] for each in helm.template({"crds": {"enabled": False}})]
+    assert "CustomResourceDefinition" not in kinds
+    assert "annotations" not in only(helm.template({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]
+
+
+def test_rights_are_those_of_the_table_and_no_others(helm: Helm) -> None:
+    made = helm.template()
+    assert _rights(only(made, "ClusterRole", "rljob-operator")["rules"]) == _table("always", "tls")
+    more = helm.template(api_versions=[MONITORING, KEDA])
+    assert _rights(only(more, "ClusterRole", "rljob-operator")["rules"]) == _table(
+        "always", "tls", "keda", "podMonitor"
+    )
+
+
+def test_a_list_of_namespaces_renders_roles_there_and_nothing_cluster_wide(helm: Helm) -> None:
+    made = helm.template(files=[CHART / "ci" / "namespaced-values.yaml"])
+    mine = [each for each in made if each["kind"] == "Role" and each["metadata"]["name"] == "rljob-operator"]
+    roles = {each["metadata"]["namespace"]: _rights(each["rules"]) for each in mine}
+    expected = _table("always", "tls", scopes=("jobs",))
+    assert roles == {"team-a": expected, "team-b": expected}
+    assert not [each for each in made if each["kind"] in ("ClusterRole", "ClusterRoleBinding")]
+    assert _settings(made).watch_namespaces == ("team-a", "team-b")
+
+
+def test_without_the_operators_certificates_no_secret_may_be_touched(helm: Helm) -> None:
+    made = helm.template({"jobs": {"tlsModes": ["off"]}})
+    rights = _rights(only(made, "ClusterRole", "rljob-operator")["rules"])
+    assert not [right for right in rights if right[1] == "secrets"]
+
+
+def test_no_right_is_wider_than_needed() -> None:
+    for rule in permissions.RULES:
+        assert not {"*", "bind", "escalate", "impersonate"} & {*rule.verbs, *rule.resources}, rule
+        assert not {"nodes", "pods/exec"} & {*rule.resources}, rule
+        if "secrets" in rule.resources:
+            assert not {"list", "watch"} & {*rule.verbs}
+
+
+def test_viewers_and_editors_are_aggregated(helm: Helm) -> None:
+    made = helm.template()
+    viewer, editor = only(made, "ClusterRole", "rljob-viewer"), only(made, "ClusterRole", "rljob-editor")
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    assert {key.removeprefix(prefix) for key in viewer["metadata"]["labels"] if key.startswith(prefix)} == {
+        "view",
+        "edit",
+        "admin",
+    }
+    assert {key.removeprefix(prefix) for key in editor["metadata"]["labels"] if key.startswith(prefix)} == {
+        "edit",
+        "admin",
+    }
+    assert {verb for _, _, verb in _rights(viewer["rules"])} == {"get", "list", "watch"}
+    assert ("rljob.dev", "rljobs/scale", "patch") in _rights(editor["rules"])
+
+
+def test_the_operator_reads_the_settings_that_the_values_say(helm: Helm) -> None:
+    made = helm.template(files=[CHART / "ci" / "monitoring-values.yaml"])
+    found = _settings(made)
+    assert found.jobs.images[names.Role.ROLLOUT] == "mirror.example.org/rljob/rljob-worker:0.1.0"
+    assert found.jobs.image_pull_secrets == ("mirror",)
+    assert [(block.cidr, block.ports) for block in found.jobs.egress] == [("10.20.0.0/16", (443, 9000))]
+    assert found.jobs.operator_namespace == "rljob-system"
+    assert found.integrations.keda == "true"
+    assert _settings(helm.template()) == Settings.model_validate(
+        {"jobs": {"images": dict(_settings(helm.template()).jobs.images), "operatorNamespace": "rljob-system"}}
+    ), "values.yaml and settings.py have other defaults"
+
+
+def test_the_identity_address_is_reached_on_demand_only(helm: Helm) -> None:
+    default = _settings(helm.template()).jobs.egress
+    assert default[0].excluded == ("169.254.0.0/16",)
+    opened = _settings(helm.template({"jobs": {"allowMetadataAddress": True}})).jobs.egress
+    assert [block.cidr for block in opened if block not in default] == ["169.254.169.254/32"]
+
+
+def test_the_operators_pod_is_restricted_and_alone_has_a_token(helm: Helm) -> None:
+    made = helm.template()
+    deployment = only(made, "Deployment")
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    pod = deployment["spec"]["template"]["spec"]
+    (box,) = pod["containers"]
+    assert pod["terminationGracePeriodSeconds"] == 30
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (True, False)
+    assert only(made, "ServiceAccount", "rljob-operator")["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsUser"] == 65532
+    assert box["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert [(port["name"], port["containerPort"]) for port in box["ports"]] == [("health", 8080), ("metrics", 9090)]
+    assert "cpu" not in box["resources"]["limits"]
+    assert [volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume] == [{"sizeLimit": "64Mi"}]
+
+
+def test_selectors_hold_no_version(helm: Helm) -> None:
+    selector = only(helm.template(), "Deployment")["spec"]["selector"]["matchLabels"]
+    assert set(selector) == {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component")}
+
+
+def test_other_settings_roll_the_operators_pod(helm: Helm) -> None:
+    def checksum(values: dict[str, Any]) -> str:
+        template = only(helm.template(values), "Deployment")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/settings"])
+
+    assert checksum({}) == checksum({"resources": {"requests": {"cpu": "1"}}})
+    assert checksum({}) != checksum({"concurrency": 9})
+
+
+def test_a_digest_wins_over_a_tag_and_the_mirror_over_the_registry(helm: Helm) -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    (box,) = only(helm.template(files=[CHART / "ci" / "monitoring-values.yaml"]), "Deployment")["spec"]["template"][
+        "spec"
+    ]["containers"]
+    assert box["image"] == f"mirror.example.org/rljob/rljob-slim@{digest}"
+    (own,) = only(helm.template({"image": {"registry": "r.example", "tag": "2"}}), "Deployment")["spec"]["template"][
+        "spec"
+    ]["containers"]
+    assert own["image"] == "r.example/rljob/rljob-slim:2"
+
+
+@pytest.mark.parametrize(
+    ("enabled", "apis", "expected"),
+    [("auto", (), False), ("auto", (MONITORING,), True), (True, (), True), (False, (MONITORING,), False)],
+)
+def test_a_pod_monitor_is_made_where_it_is_wanted_and_served(
+    helm: Helm, enabled: object, apis: tuple[str, ...], expected: bool
+) -> None:
+    made = helm.template({"monitoring": {"podMonitor": {"enabled": enabled}}}, api_versions=apis)
+    assert ("PodMonitor" in [each["kind"] for each in made]) is expected
+
+
+def test_a_service_monitor_takes_the_place_of_the_pod_monitor(helm: Helm) -> None:
+    kinds = [each["kind"] for each in helm.template({"monitoring": {"serviceMonitor": {"enabled": True}}})]
+    assert "ServiceMonitor" in kinds
+    assert "PodMonitor" not in kinds
+
+
+def test_the_operators_policy_admits_probes_and_scrapes_alone(helm: Helm) -> None:
+    spec = only(helm.template(), "NetworkPolicy")["spec"]
+    assert [port["port"] for rule in spec["ingress"] for port in rule["ports"]] == ["health", "metrics"]
+    assert [port["port"] for rule in spec["egress"] for port in rule["ports"]] == [53, 53, 50051, 443, 6443]
+
+
+def test_a_release_fits_into_a_secret(helm: Helm, tmp_path: pathlib.Path) -> None:
+    import base64
+    import gzip
+
+    text = json.dumps(helm.template()) + "".join(
+        path.read_text() for path in sorted(CHART.rglob("*")) if path.is_file() and "ci" not in path.parts
+    )
+    assert len(base64.b64encode(gzip.compress(text.encode()))) < 700_000
+
+
+def test_nothing_is_rendered_into_namespaces_of_jobs_but_roles(helm: Helm) -> None:
+    made = helm.template(files=[CHART / "ci" / "namespaced-values.yaml"])
+    assert {each["kind"] for each in made if each["metadata"].get("namespace") in ("team-a", "team-b")} == {
+        "Role",
+        "RoleBinding",
+    }
+
+
+def test_a_key_stands_once_whatever_the_values_repeat(helm: Helm) -> None:
+    values = {
+        "podLabels": {"team": "a", "app.kubernetes.io/name": "other"},
+        "podAnnotations": {"note": "b", "checksum/settings": "mine"},
+        "extraEnv": [{"name": "HOME", "value": "/data"}, {"name": "A", "value": "1"}],
+    }
+    template = only(helm.template(values), "Deployment")["spec"]["template"]
+    assert template["metadata"]["labels"]["app.kubernetes.io/name"] == "rljob-operator"
+    assert template["metadata"]["labels"]["team"] == "a"
+    assert template["metadata"]["annotations"]["note"] == "b"
+    assert template["metadata"]["annotations"]["checksum/settings"] != "mine"
+    (box,) = template["spec"]["containers"]
+    assert box["env"] == [{"name": "HOME", "value": "/data"}, {"name": "A", "value": "1"}]
+    (plain,) = only(helm.template(), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert plain["env"] == [{"name": "HOME", "value": "/tmp"}]

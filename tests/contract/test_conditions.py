@@ -1,0 +1,44 @@
+"""The page on conditions has the types and reasons of the code, all of them and no others, in their order."""
+
+import pathlib
+import re
+
+from rljob_api.conditions import REASONS, ConditionType
+from rljob_operator import phases
+
+PAGE = (pathlib.Path(__file__).parents[2] / "docs/conditions.md").read_text()
+T = ConditionType
+
+
+def documented() -> dict[str, list[tuple[str, ...]]]:
+    """Return the reasons of each row by status: True, False, Unknown."""
+    rows = [line.strip("|").split("|") for line in PAGE.splitlines() if re.match(r"\| `[A-Z]", line)]
+    return {row[0].strip(" `"): [tuple(re.findall(r"`(\w+)`", cell)) for cell in row[2:5]] for row in rows}
+
+
+def test_every_type_is_documented_in_the_order_of_a_status() -> None:
+    assert list(documented()) == [str(kind) for kind in ConditionType]
+
+
+def test_every_reason_is_documented_under_its_status_and_no_other() -> None:
+    in_code = {
+        str(kind): [REASONS[kind].get(status, ()) for status in ("True", "False", "Unknown")] for kind in ConditionType
+    }
+    assert documented() == in_code
+
+
+def test_what_generic_tools_conclude_is_what_the_page_says() -> None:
+    current = {**dict.fromkeys(T, "False"), T.ACCEPTED: "True"}
+    states = {
+        "starting": {**current, T.RECONCILING: "True"},
+        "running": {**current, T.RUNNING: "True"},
+        "suspended": {**current, T.SUSPENDED: "True"},
+        "complete": {**current, T.COMPLETE: "True"},
+        "failed": {**current, T.FAILED: "True", T.STALLED: "True"},
+        "not accepted": {**current, T.ACCEPTED: "False", T.STALLED: "True"},
+    }
+    rows = dict(re.findall(r"^\| ([a-z, ]+) \| (InProgress|Current|Failed) \|$", PAGE, flags=re.MULTILINE))
+    for word, statuses in states.items():
+        assert phases.contradictions(statuses) == []
+        said = next(conclusion for words, conclusion in rows.items() if word in words.split(", "))
+        assert phases.kstatus(statuses, generation=1, observed_generation=1) == said, word

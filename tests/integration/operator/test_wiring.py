@@ -1,0 +1,26 @@
+"""The operator's wiring over HTTP on a fake API server: Kopf's watches, the cache, the queue, the client. No schema."""
+
+import pytest
+
+from rljob_operator import permissions
+from rljob_testing import operator_stories
+from rljob_testing.operator_scene import Scene
+from rljob_testing.operator_stage import Stage
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize("story", operator_stories.STORIES, ids=lambda story: story.__name__)
+async def test_story(stage: Stage, story: operator_stories.Story) -> None:
+    await story(stage)
+
+
+async def test_operator_asks_for_nothing_that_its_rights_do_not_grant(scene: Scene) -> None:
+    granted = {(resource, verb) for rule in permissions.RULES for resource in rule.resources for verb in rule.verbs}
+    asked = {(resource, "create" if verb == "post" else verb) for verb, resource, _ in scene.requests}
+    asked -= {("apis", "get"), ("version", "get")}  # what everybody may ask
+    # An apply creates what is not there yet.
+    made = {resource for resource, verb in asked if verb == "patch" and "/" not in resource and resource != "pods"}
+    asked |= {(resource, "create") for resource in made}
+    assert len(asked) > 20, "the stories were told before"
+    assert asked <= granted, f"permissions.RULES lacks {sorted(asked - granted)}"

@@ -1,0 +1,195 @@
+"""The full flavour: a control plane, DNS and two nodes in network namespaces, reached by a loopback port.
+
+    machine's loopback :port --relay--> [ namespace rljob-a: etcd, API server, controllers, scheduler, DNS, node-a ]
+                                                     |  veth
+                                        [ namespace rljob-b: node-b ]
+
+Nothing in there reaches the machine's network. The bridge-less pod network enforces no NetworkPolicy: policies are
+accepted and have no effect, and tests that need enforcement must say so.
+"""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+from rljob_testing.cluster import binaries, namespaces, processes
+from rljob_testing.cluster.light import LOOPBACK, LightCluster, Network
+from rljob_testing.cluster.node import Node
+
+NODES_READY_S = 120.0
+HELM_S = 300.0
+A, B = namespaces.Place("a"), namespaces.Place("b")
+PROGRAMS = (*binaries.LIGHT, *binaries.NODES, "helm", "etcd", "containerd", "ctr", "runc", "nft", "ip", "nsenter")
+
+_SERVER = "rljob-test-apiserver"
+_DNS_ROLE = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: rljob-test-dns}
+rules:
+- {apiGroups: [""], resources: [services, pods, namespaces, endpoints], verbs: [list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: rljob-test-dns}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: rljob-test-dns}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: rljob-test-dns}]
+"""
+_COREFILE = """\
+.:53 {{
+  bind {address}
+  errors
+  kubernetes cluster.local in-addr.arpa {{
+    kubeconfig {kubeconfig}
+    ttl 1
+  }}
+  template ANY ANY {{
+    rcode NXDOMAIN
+  }}
+}}
+"""
+
+
+class FullCluster:
+    """Two nodes and a control plane in a run folder, the latter in the first place; a place holds one at a time."""
+
+    def __init__(self, run_dir: pathlib.Path, places: tuple[namespaces.Place, namespaces.Place] = (A, B)) -> None:
+        self.run_dir = run_dir.resolve()
+        self.places = places
+        self.home = places[0]
+        self.nodes = (Node(places[0], self.run_dir), Node(places[1], self.run_dir))
+        self.plane = LightCluster(self.run_dir, self._network())
+        self.kubeconfig = self.plane.kubeconfig
+        self.kubectl = self.plane.kubectl
+
+    def up(self) -> None:
+        """Start it; both nodes are Ready afterwards. Raises MissingProgramError, NotReadyError, FileExistsError."""
+        authority = self.plane.prepare()
+        namespaces.create(*self.places)
+        authority.client("scheduler", "system:kube-scheduler")
+        authority.client("proxy", "system:kube-proxy")
+        authority.client("dns", "rljob-test-dns")
+        authority.client("kubelet-client", _SERVER, ("system:masters",))
+        for user in ("scheduler", "proxy", "dns"):
+            self.plane.write_kubeconfig(user, self.home.address)
+        for node in self.nodes:
+            authority.client(node.name, f"system:node:{node.name}", ("system:nodes",))
+            self.plane.write_kubeconfig(node.name, self.home.address)
+            node.start_runtime()
+        self._start_relay()
+        self.plane.launch()
+        self._start_scheduler()
+        self._start_dns()
+        for node in self.nodes:
+            node.start_kubelet(self.home.address)
+            node.start_proxy()
+        self._wait_for_nodes()
+
+    def down(self) -> None:
+        """Stop what was started here and remove its state; logs and images stay."""
+        # Without its controllers nothing new is started while nodes go.
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            processes.stop(self.run_dir, name)
+        for node in self.nodes:
+            node.down()
+        self.plane.down()
+        namespaces.delete(self.places)
+
+    def helm(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run Helm as administrator, with caches of its own; the caller looks at the return code."""
+        own = {name: str(self.run_dir / "helm") for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+        command = [str(binaries.find("helm")), "--kubeconfig", str(self.kubeconfig), *arguments]
+        return subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=HELM_S)
+
+    def _network(self) -> Network:
+        pki = self.run_dir / "pki"
+        server = {
+            "kubelet-client-certificate": str(pki / "kubelet-client.crt"),
+            "kubelet-client-key": str(pki / "kubelet-client.key"),
+            # The nodes' names are in no DNS.
+            "kubelet-preferred-address-types": "InternalIP",
+            # A lost node's pods are replaced within a minute instead of six.
+            "default-not-ready-toleration-seconds": "15",
+            "default-unreachable-toleration-seconds": "15",
+            "requestheader-client-ca-file": str(pki / "ca.crt"),
+            # The same CA signs users and this proxy, so the proxy is known by its name.
+            "requestheader-allowed-names": _SERVER,
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+            "proxy-client-cert-file": str(pki / "kubelet-client.crt"),
+            "proxy-client-key-file": str(pki / "kubelet-client.key"),
+        }
+        manager = {
+            "node-monitor-grace-period": "30s",
+            "node-monitor-period": "2s",
+            "horizontal-pod-autoscaler-sync-period": "5s",
+        }
+        flags = {"kube-apiserver": server, "kube-controller-manager": manager}
+        return Network(enter=self.home.enter, address=self.home.address, flags=flags)
+
+    def _start_relay(self) -> None:
+        listener = socket.create_server((LOOPBACK, self.plane.port))
+        script = str(pathlib.Path(__file__).with_name("relay.py"))
+        descriptor = listener.fileno()
+        command = [
+            *self.home.enter,
+            sys.executable,
+            "-I",
+            script,
+            str(descriptor),
+            self.home.address,
+            str(self.plane.port),
+        ]
+        processes.start(self.run_dir, "relay", command, pass_fds=(descriptor,))
+        listener.close()
+
+    def _start_scheduler(self) -> None:
+        flags = {"kubeconfig": str(self.run_dir / "scheduler.kubeconfig"), "leader-elect": "false"}
+        command = [
+            *self.home.enter,
+            str(binaries.find("kube-scheduler")),
+            *(f"--{key}={value}" for key, value in flags.items()),
+        ]
+        processes.start(self.run_dir, "kube-scheduler", command)
+
+    def _start_dns(self) -> None:
+        done = self.kubectl("apply", "-f", "-", stdin=_DNS_ROLE)
+        if done.returncode:
+            raise processes.NotReadyError(f"rights of the DNS server: {done.stderr}")
+        corefile = self.run_dir / "Corefile"
+        corefile.write_text(_COREFILE.format(address=self.home.address, kubeconfig=self.run_dir / "dns.kubeconfig"))
+        processes.start(
+            self.run_dir, "coredns", [*self.home.enter, str(binaries.find("coredns")), "-conf", str(corefile)]
+        )
+
+    def _wait_for_nodes(self) -> None:
+        names = [f"node/{node.name}" for node in self.nodes]
+
+        def ready() -> bool:
+            # An error means that a node has not registered yet.
+            return self.kubectl("wait", "--for=condition=Ready", "--timeout=5s", *names).returncode == 0
+
+        processes.wait_until(self.run_dir, f"{self.nodes[-1].name}-kubelet", ready, NODES_READY_S)
+
+
+def unable() -> str | None:
+    """Return why this machine can hold no nodes, whatever is installed, or None."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return "nodes need Linux and root"
+    if not pathlib.Path("/sys/fs/cgroup/memory").is_dir():
+        return "the nodes' set-up is for cgroups version 1, which this machine does not have"
+    return None
+
+
+def missing() -> str | None:
+    """Return which program of a full cluster is not there and how to get it, or None."""
+    for name in PROGRAMS:
+        try:
+            binaries.find(name)
+        except binaries.MissingProgramError as error:
+            return str(error)
+    return None

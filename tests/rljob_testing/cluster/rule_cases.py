@@ -1,0 +1,288 @@
+"""What each CEL rule of the CRD takes and what it refuses: tables of neighbours, sent to a real API server.
+
+A contract test compares them with the rules, so that none is without its pair.
+"""
+
+from collections.abc import Mapping
+
+from rljob_api.crd_rules import CelRule
+from rljob_testing.cluster.manifests import ABSENT
+
+Changes = Mapping[str, object]
+A, L, C, S = "algorithm", "algorithm.loss", "algorithm.loss.rolloutCorrection", "rollout.sampling"
+PPO = {f"{A}.advantageEstimator": "ppo", f"{A}.critic": {}}
+MASK = {"mode": "mask", "high": "2"}
+KL = {f"{L}.klCoef": "0.1", "model.reference": {"name": "builtin:smollm2-135m-instruct"}}
+OVERLONG = {"maxTokens": 512, "tailTokens": 128, "factor": "1"}
+NORM, OVER_TOKENS = f"{A}.normalizeReward", f"{A}.normalizeAdvantage"
+ALONE: Changes = {f"{A}.groupSize": 1, f"{A}.advantageEstimator": "reinforcepp"}
+SUITE = {"evaluation.suites": [{"name": "held-out", "path": "a.jsonl"}]}
+
+# Start of the rule's message, field that the refusal names, what passes, what is refused.
+CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
+    (
+        "promptsPerStep x groupSize must",
+        f"{A}.promptsPerStep",
+        {"trainer.processesPerNode": 4},
+        {"trainer.processesPerNode": 5},
+    ),
+    (
+        "maxPromptTokens + rollout",
+        "rollout.engine.maxModelLen",
+        {f"{S}.maxTokens": 64, "rollout.engine.maxModelLen": 128},
+        {f"{S}.maxTokens": 65, "rollout.engine.maxModelLen": 128},
+    ),
+    (
+        "maxTokensPerMicroBatch must",
+        "trainer.maxTokensPerMicroBatch",
+        {f"{S}.maxTokens": 64, "trainer.maxTokensPerMicroBatch": 128},
+        {f"{S}.maxTokens": 65, "trainer.maxTokensPerMicroBatch": 128},
+    ),
+    ("everySteps must be", "weightSync.everySteps", {"weightSync.everySteps": 2}, {"weightSync.everySteps": 3}),
+    (
+        "async.onStale wait",
+        "weightSync.everySteps",
+        {"async.onStale": "wait"},
+        {"async.onStale": "wait", "weightSync.everySteps": 2},
+    ),
+    (
+        "maxInflightGroups must",
+        "async.maxInflightGroups",
+        {"async.maxInflightGroups": 8},
+        {"async.maxInflightGroups": 9},
+    ),
+    (
+        "minibatches must",
+        f"{A}.minibatches",
+        {f"{A}.minibatches": 32},
+        {f"{A}.minibatches": 33},
+    ),
+    ("a critic is needed", f"{A}.critic", PPO, {f"{A}.critic": {}}),
+    ("gae.lambda and", f"{A}.gae", {**PPO, f"{A}.gae.lambda": "0.9"}, {f"{A}.gae.lambda": "0.9"}),
+    (
+        "reuse needs one",
+        f"{L}.proximal",
+        {f"{L}.proximal": "reuse"},
+        {f"{L}.proximal": "reuse", f"{A}.minibatches": 2},
+    ),
+    (
+        "tailTokens must",
+        f"{A}.rewards.overlong.tailTokens",
+        {f"{A}.rewards.overlong": OVERLONG},
+        {f"{A}.rewards.overlong": {**OVERLONG, "tailTokens": 513}},
+    ),
+    ("a reference model", "model.reference", KL, {f"{L}.klCoef": "0.1"}),
+    (
+        "k1 in the loss",
+        f"{L}.klEstimator",
+        {**KL, f"{L}.klEstimator": "k3"},
+        {**KL, f"{L}.klEstimator": "k1"},
+    ),
+    ("klEstimator and klPlacement", f"{L}.klCoef", {**KL, f"{L}.klEstimator": "k3"}, {f"{L}.klEstimator": "k3"}),
+    (
+        "constantDenominator is",
+        f"{L}.constantDenominator",
+        {f"{L}.constantDenominator": "64", f"{L}.aggregation": "constant"},
+        {f"{L}.constantDenominator": "64"},
+    ),
+    ("dualClip must", f"{L}.dualClip", {f"{L}.dualClip": "3.0"}, {f"{L}.dualClip": "1"}),
+    ("clipLow must", f"{L}.clipLow", {f"{L}.clipLow": "1"}, {f"{L}.clipLow": "1.01"}),
+    ("clipHigh must", f"{L}.clipHigh", {f"{L}.clipHigh": "0"}, {f"{L}.clipHigh": "-0.1"}),
+    ("tauPos and tauNeg", f"{L}.type", {f"{L}.type": "sapo", f"{L}.tauPos": "1"}, {f"{L}.tauPos": "1"}),
+    ("mode none has", f"{C}.mode", {C: MASK}, {C: {"mode": "none", "low": "0.5"}}),
+    ("mode mask needs", f"{C}.mode", {C: MASK}, {C: {"mode": "mask"}}),
+    ("low must be", f"{C}.low", {C: {**MASK, "low": "2"}}, {C: {**MASK, "low": "3"}}),
+    (
+        "leaveOneOut is",
+        f"{NORM}.leaveOneOut",
+        {NORM: {"mean": "group", "std": "none", "leaveOneOut": True}},
+        {NORM: {"mean": "none", "std": "none", "leaveOneOut": True}},
+    ),
+    ("set exactly one", "data.train[0]", {}, {"data.train.0.hub": "a/b"}),
+    ("set exactly one", "data.train[0]", {}, {"data.train.0.path": ABSENT}),
+    ("set exactly one", "evaluation.suites[0]", SUITE, {"evaluation.suites": [{"name": "held-out"}]}),
+    (
+        "lower must be",
+        "data.filterGroups.lower",
+        {"data.filterGroups": {"lower": "0.5", "upper": "0.5"}},
+        {"data.filterGroups": {"lower": "0.6", "upper": "0.5"}},
+    ),
+    (
+        "onStale and inFlight",
+        "async.maxOffPolicySteps",
+        {"async.maxOffPolicySteps": 0},
+        {"async.maxOffPolicySteps": 0, "async.onStale": "drop"},
+    ),
+    ("training needs", S, {f"{S}.temperature": "0.7"}, {f"{S}.topP": "0.9"}),
+    ("minTokens must", f"{S}.minTokens", {f"{S}.minTokens": 1024}, {f"{S}.minTokens": 1025}),
+    (
+        "minReplicas must",
+        "rollout.autoscaling.minReplicas",
+        {"rollout.autoscaling": {"minReplicas": 2, "maxReplicas": 2}},
+        {"rollout.autoscaling": {"minReplicas": 3, "maxReplicas": 2}},
+    ),
+    (
+        "isolation none",
+        "verifier.isolation",
+        {"verifier.isolation": "none", "verifier.allowUnsafe": True},
+        {"verifier.isolation": "none"},
+    ),
+    (
+        "learningRate must",
+        "trainer.optimizer.learningRate",
+        {"trainer.optimizer.learningRate": "1e-6"},
+        {"trainer.optimizer.learningRate": "0"},
+    ),
+    (
+        "offloadParameters needs",
+        "trainer.deepspeed.offloadParameters",
+        {"trainer.deepspeed": {"offloadParameters": True, "zeroStage": 3}},
+        {"trainer.deepspeed": {"offloadParameters": True, "zeroStage": 2}},
+    ),
+    (
+        "offloadOptimizer needs",
+        "trainer.deepspeed.offloadOptimizer",
+        {"trainer.deepspeed": {"offloadOptimizer": True, "zeroStage": 1}},
+        {"trainer.deepspeed": {"offloadOptimizer": True, "zeroStage": 0}},
+    ),
+    (
+        "certManagerIssuer is",
+        "security.certManagerIssuer",
+        {"security": {"tls": "certManager", "certManagerIssuer": "ca"}},
+        {"security": {"tls": "certManager"}},
+    ),
+    (
+        "a group of one",
+        "data.filterGroups.enabled",
+        {**ALONE, "data.filterGroups.enabled": False},
+        {**ALONE, "data.filterGroups.enabled": True},
+    ),
+    (
+        "the overlong penalty",
+        f"{S}.maxTokens",
+        {f"{A}.rewards.overlong": OVERLONG, f"{S}.maxTokens": 385},
+        {f"{A}.rewards.overlong": OVERLONG, f"{S}.maxTokens": 384},
+    ),
+    (
+        "this workflow has no turns",
+        f"{A}.gae.unit",
+        {f"{A}.advantageEstimator": "reinforcepp", f"{A}.gae.unit": "turn", "workflow.type": "multi_turn_math"},
+        {f"{A}.advantageEstimator": "reinforcepp", f"{A}.gae.unit": "turn"},
+    ),
+    ("the estimator compares", f"{A}.groupSize", ALONE, {f"{A}.groupSize": 1}),
+    (
+        "this estimator does not",
+        f"{A}.gae",
+        {f"{A}.advantageEstimator": "reinforcepp", f"{A}.gae.gamma": "0.99"},
+        {f"{A}.gae.gamma": "0.99"},
+    ),
+    (
+        "with zeroTruncated",
+        f"{A}.gae.bootstrapTruncated",
+        {**PPO, f"{A}.gae.bootstrapTruncated": True},
+        {**PPO, f"{A}.gae.bootstrapTruncated": True, f"{A}.zeroTruncated": True},
+    ),
+    (
+        "with proximal behaviour",
+        C,
+        {f"{L}.proximal": "behaviour"},
+        {f"{L}.proximal": "behaviour", C: MASK},
+    ),
+    (
+        "dualClip and m2Threshold",
+        f"{L}.type",
+        {f"{L}.m2Threshold": "0.04"},
+        {f"{L}.type": "sapo", f"{L}.m2Threshold": "0.04"},
+    ),
+    ("this loss.type has", f"{L}.type", {f"{L}.type": "sapo"}, {f"{L}.type": "sapo", f"{L}.clipLow": "0.2"}),
+    ("loss.type cispo needs", f"{L}.clipHigh", {f"{L}.type": "cispo", f"{L}.clipHigh": "4.0"}, {f"{L}.type": "cispo"}),
+    (
+        "loss.type gspo averages",
+        f"{L}.aggregation",
+        {f"{L}.type": "gspo", f"{L}.aggregation": "sequenceMean"},
+        {f"{L}.type": "gspo", f"{L}.aggregation": "tokenMean"},
+    ),
+    (
+        "loss.type reinforce has",
+        f"{L}.proximal",
+        {f"{L}.type": "reinforce"},
+        {f"{L}.type": "reinforce", f"{L}.proximal": "recompute"},
+    ),
+    (
+        "mode truncate clamps",
+        f"{C}.mode",
+        {C: {"mode": "truncate", "high": "2"}},
+        {C: {"mode": "truncate", "high": "2", "metric": "k3"}},
+    ),
+    (
+        "agg is needed",
+        f"{C}.agg",
+        {C: {**MASK, "level": "sequence", "agg": "mean"}},
+        {C: {**MASK, "level": "sequence"}},
+    ),
+    (
+        "unbiased, eps and",
+        f"{NORM}.std",
+        {NORM: {"mean": "group", "std": "group", "eps": "1e-6"}},
+        {NORM: {"mean": "group", "std": "none", "eps": "1e-6"}},
+    ),
+    (
+        "leaveOneOut is",
+        f"{OVER_TOKENS}.leaveOneOut",
+        {OVER_TOKENS: {"mean": "batch", "std": "none", "leaveOneOut": True}},
+        {OVER_TOKENS: {"mean": "none", "std": "none", "leaveOneOut": True}},
+    ),
+    (
+        "unbiased, eps and",
+        f"{OVER_TOKENS}.std",
+        {OVER_TOKENS: {"mean": "batch", "std": "batch", "unbiased": False}},
+        {OVER_TOKENS: {"mean": "batch", "std": "none", "unbiased": False}},
+    ),
+)
+
+# A frozen field, and two legal states of a job that differ in it: what is stored and what is asked for.
+FROZEN: Mapping[str, tuple[Changes, Changes]] = {
+    "queue": ({"queue": {"name": "gold"}}, {"queue": {"name": "silver"}}),
+    "gang": ({"gang": "none"}, {"gang": "volcano"}),
+    "seed": ({"seed": 1}, {"seed": 2}),
+    "startupDeadlineSeconds": ({}, {"startupDeadlineSeconds": 600}),
+    "model": ({}, {"model.name": "other"}),
+    "data": ({}, {"data.train.0.path": "data/other.jsonl"}),
+    "workflow": ({}, {"workflow.type": "multi_turn_math"}),
+    "algorithm": ({}, {"algorithm.epochs": 2}),
+    "async.onStale": ({}, {"async.onStale": "drop"}),
+    "async.inFlightWeightUpdates": ({}, {"async.inFlightWeightUpdates": False}),
+    "async.maxInflightGroups": ({"async.maxInflightGroups": 4}, {"async.maxInflightGroups": 8}),
+    "coordinator": ({}, {"coordinator.pod.image": "a/b:1"}),
+    "rollout.engine": ({}, {"rollout.engine.enforceEager": True}),
+    "rollout.sampling": ({}, {"rollout.sampling.maxTokens": 32}),
+    "rollout.drainSeconds": ({}, {"rollout.drainSeconds": 30}),
+    "rollout.pod": ({}, {"rollout.pod.image": "a/b:1"}),
+    "verifier": ({}, {"verifier.maxConcurrent": 3}),
+    "trainer": ({}, {"trainer.processesPerNode": 2}),
+    "weightSync": ({}, {"weightSync.everySteps": 2}),
+    "checkpoint": ({}, {"checkpoint.everySteps": 7}),
+    "storage": ({}, {"storage.claimName": "other"}),
+    "evaluation.beforeTraining": ({}, {"evaluation.beforeTraining": False}),
+    "evaluation.suites": ({}, SUITE),
+    "evaluation.sampling": ({}, {"evaluation.sampling.maxTokens": 32}),
+    "evaluation.samplesPerPrompt": ({}, {"evaluation.samplesPerPrompt": 2}),
+    "security": ({}, {"security.tls": "off"}),
+    "observability.podMonitor": ({}, {"observability.podMonitor": True}),
+    "observability.trajectoryDump": ({}, {"observability.trajectoryDump": "all"}),
+    "observability.trajectoryDumpAlso": ({}, {"observability.trajectoryDumpAlso": ["text"]}),
+    "observability.traces": ({}, {"observability.traces": True}),
+}
+FROZEN_WITH_CHECKPOINT: Mapping[str, Changes] = {
+    "model": {"model.name": "other"},
+    "data": {"data.train.0.path": "data/other.jsonl"},
+    "seed": {"seed": 7},
+    "algorithm.groupSize": {"algorithm.groupSize": 16},
+    "algorithm.promptsPerStep": {"algorithm.promptsPerStep": 8},
+}
+
+
+def covers(message: str, field: str, rule: CelRule) -> bool:
+    """Return whether a case is about a rule: it begins the rule's message and names the field that it speaks of."""
+    at = rule.at.removeprefix("spec").removeprefix(".").replace("[]", "[0]")
+    return rule.message.startswith(message) and field == ".".join(part for part in (at, rule.field) if part)

@@ -1,0 +1,101 @@
+"""The operator's client without a server: objects by kind and name, and answers that a test prescribes. A fake."""
+
+import copy
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rljob_operator.cluster import ApiError
+from rljob_operator.kinds import Kind
+from rljob_operator.model import Report
+
+Object = dict[str, Any]
+
+
+class FakeClient:
+    """Records each request as "verb kind name"; `fail` maps such a record to an HTTP status that it gets."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Object] = {}
+        self.requests: list[str] = []
+        self.fail: dict[str, int] = {}
+        self.answered_at = 0.0
+        self._versions = itertools.count(1)
+
+    def hold(self, raw: Object, **metadata: object) -> Object:
+        """Keep an object as its next version, as another hand would."""
+        known = self.objects.get((raw["kind"], raw["metadata"]["name"]), {"metadata": {}})
+        uid = known["metadata"].get("uid") or f"uid-{next(self._versions)}"
+        version = {"uid": uid, "namespace": "team", "generation": 1, "resourceVersion": str(next(self._versions))}
+        held = copy.deepcopy({**raw, "metadata": {**version, **known["metadata"], **raw["metadata"], **metadata}})
+        held["metadata"]["resourceVersion"] = version["resourceVersion"]
+        self.objects[(raw["kind"], raw["metadata"]["name"])] = held
+        return held
+
+    def _record(self, verb: str, kind: Kind, name: str) -> None:
+        record = f"{verb} {kind.kind} {name}".strip()
+        self.requests.append(record)
+        if record in self.fail:
+            raise ApiError(f"{verb} {kind.plural}: refused", status=self.fail[record])
+
+    async def ping(self) -> None:
+        self.requests.append("ping")
+        if "ping" in self.fail:
+            raise ApiError("no answer")
+        self.answered_at = time.monotonic()
+
+    async def groups(self) -> frozenset[str]:
+        return frozenset()
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        self._record("get", kind, name)
+        return copy.deepcopy(self.objects.get((kind.kind, name)))
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
+    ) -> list[Object]:
+        self._record("list", kind, "")
+        return [copy.deepcopy(found) for (each, _), found in sorted(self.objects.items()) if each == kind.kind]
+
+    async def apply(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
+        self._record("apply", kind, body["metadata"]["name"])
+        known = self.objects.get((kind.kind, body["metadata"]["name"]))
+        uid = body["metadata"].get("uid")
+        if uid and (known is None or known["metadata"]["uid"] != uid):
+            raise ApiError("apply: uid mismatch", status=409)
+        return copy.deepcopy(self.hold(dict(body)))
+
+    async def apply_status(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
+        name = body["metadata"]["name"]
+        self._record("status", kind, name)
+        known = self.objects.get((kind.kind, name))
+        if known is None or known["metadata"]["uid"] != body["metadata"]["uid"]:
+            raise ApiError("status: gone", status=404 if known is None else 409)
+        return copy.deepcopy(self.hold({**known, "status": body["status"]}))
+
+    async def merge(self, kind: Kind, namespace: str, name: str, body: Object, *, subresource: str = "") -> Object:
+        self._record("merge", kind, name)
+        known = self.objects.get((kind.kind, name))
+        if known is None:
+            raise ApiError("merge: gone", status=404)
+        spec = {**known.get("spec", {}), **body.get("spec", {})}
+        return copy.deepcopy(self.hold({**known, "spec": spec}))
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, grace_s: int | None) -> Object:
+        self._record("delete", kind, name)
+        known = self.objects.get((kind.kind, name))
+        if known is None or known["metadata"]["uid"] != uid:
+            raise ApiError("delete: gone", status=404 if known is None else 409)
+        del self.objects[(kind.kind, name)]
+        return {"kind": "Status"}
+
+
+class Unheard:
+    """Coordinators of which nothing was heard. A fake."""
+
+    def report_of(self, uid: str) -> Report | None:
+        return None
+
+    def asking_since(self, uid: str) -> float | None:
+        return None

@@ -1,0 +1,201 @@
+"""Whether an algorithm learns: a tiny model is rewarded for even tokens. Only vLLM is played, by plain sampling.
+
+Everything else is the product's: the manifest is resolved, the coordinator's rows and packing make the batch, the
+DeepSpeed trainer updates. Run as `python -m rljob_testing.learning MODEL_DIR CASE...` in a process of its own, since
+DeepSpeed takes one process group per process; prints one JSON line per case, its mean reward before each step.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+import warnings
+
+import torch
+import torch.distributed as dist
+import transformers
+
+from rljob_api import codec, names, resolve, resolved, types
+from rljob_api.job import load_manifest
+from rljob_testing import makers
+from rljob_testing.trainer_makers import VOCAB
+from rljob_workers.coordinator import packing, samples
+from rljob_workers.coordinator.transitions import batches
+from rljob_workers.runtime import clock
+from rljob_workers.trainer import critic, engine, learner, reference, updates
+
+STEPS = 8
+LONGEST = 4
+Changes = dict[str, object]
+_CRITIC: Changes = {"advantageEstimator": "ppo", "critic": {"learningRate": "1e-2"}}
+
+CASES: dict[str, Changes] = {
+    "grpo": {},
+    "drgrpo": {"advantageEstimator": "drgrpo", "loss": {"aggregation": "constant"}},
+    "rloo": {"advantageEstimator": "rloo"},
+    "liteppo": {"advantageEstimator": "liteppo"},
+    "reinforcepp": {"advantageEstimator": "reinforcepp"},
+    "reinforceppBaseline": {"advantageEstimator": "reinforceppBaseline", "gae": {"gamma": "0.99"}},
+    "ppo": {**_CRITIC, "gae": {"lambda": "0.95"}},
+    "ppo, minibatches and epochs": {**_CRITIC, "minibatches": 2, "epochs": 2},
+    # With one update a step these would be one algorithm: r is 1, and so is every slope.
+    "gspo": {"minibatches": 2, "loss": {"type": "gspo", "clipLow": "3e-2", "clipHigh": "4e-2"}},
+    "cispo": {"minibatches": 2, "loss": {"type": "cispo", "clipLow": "1", "clipHigh": "4"}},
+    "sapo": {"minibatches": 2, "loss": {"type": "sapo"}},
+    "reinforce": {"minibatches": 2, "loss": {"type": "reinforce"}},
+    "old samples, prox recomputed": {"minibatches": 2},
+    "old samples, prox interpolated": {"minibatches": 2, "loss": {"proximal": "loglinear"}},
+    "old samples, two policies": {"minibatches": 2, "loss": {"proximal": "behaviour"}},
+}
+# In cases of old samples the sampler takes over the weights of every so many steps only.
+REFRESH_STEPS = 3
+
+
+class Sampler:
+    """A plain copy of the policy that answers in `LONGEST` tokens, temperature 1."""
+
+    def __init__(self, model_dir: pathlib.Path, seed: int) -> None:
+        """Load the first weights."""
+        self._model = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
+        self._random = torch.Generator().manual_seed(seed)
+
+    def follow(self, policy: engine.Engine) -> None:
+        """Take over the policy's weights."""
+        own = self._model.state_dict()
+        with torch.no_grad():
+            policy.visit(list(own), lambda name, tensor: own[name].copy_(tensor))
+
+    def group(self, index: int, *, size: int, version: int) -> types.PromptGroup:
+        """Return a scored group for a random prompt."""
+        prompt = torch.randint(1, VOCAB, (1, 3), generator=self._random).expand(size, -1)
+        tokens, logprobs = prompt, torch.zeros(size, 0)
+        for _ in range(LONGEST):
+            with torch.no_grad():
+                log_probs = torch.log_softmax(self._model(input_ids=tokens).logits[:, -1], dim=-1)
+            taken = torch.multinomial(log_probs.exp(), 1, generator=self._random)
+            tokens = torch.cat([tokens, taken], dim=1)
+            logprobs = torch.cat([logprobs, log_probs.gather(1, taken)], dim=1)
+        rows = tuple(
+            makers.make_trajectory(
+                prompt=tokens[row, :3].tolist(),
+                completion=tokens[row, 3:].tolist(),
+                logprobs=logprobs[row].tolist(),
+                versions=version,
+                reward=float((tokens[row, 3:] % 2 == 0).float().mean()),
+                sample_index=row,
+            )
+            for row in range(size)
+        )
+        return dataclasses.replace(makers.make_group(group_id=f"g{index}"), trajectories=rows)
+
+
+def resolved_job(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> resolved.ResolvedJob:
+    """Return the configs of a job with the case's `spec.algorithm`."""
+    algorithm: Changes = {"groupSize": 8, "promptsPerStep": 8, **CASES[case]}
+    document = {
+        "apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "learning"},
+        "spec": {
+            "maxSteps": STEPS,
+            "model": {"name": str(model_dir)},
+            "data": {
+                "template": "no", "train": [{"name": "d", "path": "d.jsonl", "maxPromptTokens": 4}],
+                "filterGroups": {"enabled": False},
+            },
+            "algorithm": algorithm,
+            "async": {"maxOffPolicySteps": REFRESH_STEPS - 1},
+            "rollout": {"sampling": {"maxTokens": LONGEST}},
+            "verifier": {"rewards": [{"name": "even", "type": "exact"}]},
+            "trainer": {
+                "dtype": "float32", "optimizer": {"learningRate": "2e-2"}, "deepspeed": {"zeroStage": 0},
+                "gradientCheckpointing": False, "maxTokensPerMicroBatch": 512,
+            },
+        },
+    }  # fmt: skip
+    placement = resolve.local_placement(
+        load_manifest(json.dumps(document)), uid="u", run_dir=str(folder), base_dir=str(folder), cache_dir=str(folder),
+        ports=range(20), num_cores=1,
+    )  # fmt: skip
+    return resolve.resolve(load_manifest(json.dumps(document)), placement)
+
+
+def batch_of(
+    groups: list[types.PromptGroup], step: int, version: int, found: resolved.ResolvedJob
+) -> tuple[types.BatchHeader, list[types.MicroBatch], float]:
+    """Return what the coordinator would hand out for these groups of one version, and their mean reward."""
+    config = found.coordinator
+    candidates = tuple(
+        batches.Candidate(
+            group_id=group.group_id, lease_order=order, min_step=version, finished_step=version, num_failures=0,
+            generate_started_at=0.0, generate_finished_at=0.0, verify_s=0.0, payload=codec.encode_group(group),
+        )
+        for order, group in enumerate(groups)
+    )  # fmt: skip
+    choice = batches.Choice(step=step, candidates=candidates, version_steps={version: version})
+    assembled = samples.assemble(choice, config.algorithm)
+    packed = packing.pack(
+        assembled.samples,
+        step=step,
+        shape=packing.Shape(
+            seed=config.seed, minibatches=config.algorithm.minibatches, epochs=config.algorithm.epochs, world_size=1,
+            max_tokens=config.max_tokens_per_micro_batch, keep_zero_advantage=config.algorithm.train_zero_advantage,
+            keep_masked=config.algorithm.train_masked,
+        ),
+    )  # fmt: skip
+    header = types.BatchHeader(
+        kind=names.BatchKind.BATCH, step=step, trainer_version=step - 1, num_updates=len(packed.minibatches),
+        num_micro_batches=len(packed.micro_batches[0]), minibatches=packed.minibatches,
+    )  # fmt: skip
+    sent = [codec.decode_micro_batch(codec.encode_micro_batch(part)) for part in packed.micro_batches[0]]
+    return header, sent, float(str(assembled.summary["reward_mean"]))
+
+
+def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list[float]:
+    """Train `STEPS` steps; return the mean reward of each step's samples."""
+    found = resolved_job(model_dir, case, folder)
+    config, device = found.trainer, torch.device("cpu")
+    torch.manual_seed(config.seed)
+    policy, sampler = engine.Engine(config, model_dir, device), Sampler(model_dir, config.seed)
+    valued = None if config.critic is None else engine.CriticEngine(config, model_dir, device)
+    steps = learner.Learner(
+        engine=policy,
+        reference=reference.load(config, device),
+        critic=None if valued is None else critic.Critic(valued, config, updates.UpdateCount()),
+        config=config,
+        clock=clock.SystemClock(),
+    )
+    rewards: list[float] = []
+    version, refresh = 0, REFRESH_STEPS if case.startswith("old samples") else 1
+    for step in range(1, STEPS + 1):
+        if (step - 1) % refresh == 0:
+            sampler.follow(policy)
+            version = step - 1
+        groups = [
+            sampler.group(index, size=found.coordinator.algorithm.group_size, version=version)
+            for index in range(found.coordinator.algorithm.prompts_per_step)
+        ]
+        header, parts, reward = batch_of(groups, step, version, found)
+        steps.learn(header, parts)
+        rewards.append(reward)
+    return rewards
+
+
+def main() -> None:
+    """Run the named cases."""
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    os.environ.update({"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": "cpu"})
+    with tempfile.TemporaryDirectory() as folder:
+        store = dist.FileStore(f"{folder}/store", 1)  # type: ignore[attr-defined]  # exported, but not in its stubs
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        for case in sys.argv[2:]:
+            rewards = rewards_of(pathlib.Path(sys.argv[1]), case, pathlib.Path(folder))
+            print(json.dumps({"case": case, "rewards": rewards}), flush=True)
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""A fake API server with an operator on it, and what tests touch of both."""
+
+from typing import NamedTuple
+
+from rljob_operator import cluster
+from rljob_testing.fake_api import FakeApi
+from rljob_testing.operator_stage import Request, SaidStatus
+
+
+class Scene(NamedTuple):
+    """What all tests of a module share. way: of operators, with the API's faults."""
+
+    api: FakeApi
+    way: cluster.Access
+    client: cluster.Client
+    said: SaidStatus
+    coordinator: str
+    requests: list[Request]

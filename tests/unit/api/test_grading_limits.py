@@ -1,0 +1,62 @@
+"""Limits by reward type: every row of the graders reference, 3.3."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rljob_api import grading_limits, not_yet, resolve
+from rljob_api.job import RLJob
+from rljob_api.spec.verifier import RewardSpec
+
+ROWS = [
+    ("areal-math", "compat", {}, 15.0, 45.0),
+    ("areal-math", "strict", {}, 5.0, 15.0),
+    ("areal-code", "strict", {}, 6.0, 200.0),
+    ("areal-code", "compat", {}, 6.0, 200.0),
+    ("boxed", "strict", {}, 1.0, 3.0),
+    ("answer_tag", "compat", {"verifierVersion": "fast"}, 1.0, 3.0),
+    ("boxed", "compat", {"verifierVersion": "math_verify"}, 3.0, 9.0),
+    ("answer_tag", "strict", {"verifierVersion": "math_verify"}, 3.0, 9.0),
+    ("gsm8k", "strict", {"method": "math_verify"}, 5.0, 15.0),
+    ("gsm8k", "strict", {}, 1.0, 3.0),
+    ("clevr_count_70k", "compat", {}, 1.0, 3.0),
+    ("math", "strict", {}, 10.0, 30.0),
+    ("my_module:reward", "strict", {}, 10.0, 30.0),
+]
+
+
+@pytest.mark.parametrize(("type_", "mode", "config", "cpu_s", "wall_s"), ROWS)
+def test_reward_has_the_limits_of_its_type(
+    type_: str, mode: str, config: dict[str, object], cpu_s: float, wall_s: float
+) -> None:
+    reward = RewardSpec.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
+    assert (grading_limits.cpu_s(reward, None), grading_limits.wall_s(reward, None)) == (cpu_s, wall_s)
+
+
+@pytest.mark.parametrize(("type_", "wall_s"), [("boxed", 60.0), ("areal-code", 200.0)])
+def test_manifest_sets_the_cpu_limit_and_wall_time_follows_where_no_program_runs(type_: str, wall_s: float) -> None:
+    reward = RewardSpec(name="r", type=type_)
+    assert (grading_limits.cpu_s(reward, 20), grading_limits.wall_s(reward, 20)) == (20.0, wall_s)
+
+
+PROGRAMS = {"verifier.rewards": [{"name": "r", "type": "areal-code"}]}
+UNCONFINED = {"verifier.isolation": "none", "verifier.allowUnsafe": True}
+
+
+def test_program_has_512_mib_and_64_kib_unless_the_manifest_says_otherwise(make_job: Callable[..., RLJob]) -> None:
+    for changes, limits in (
+        ({}, (512 << 20, 64 << 10)),
+        ({"verifier.memoryBytes": "1Gi", "verifier.maxOutputBytes": "1Mi"}, (1 << 30, 1 << 20)),
+    ):
+        job = make_job({**PROGRAMS, **UNCONFINED, **changes})
+        placement = resolve.local_placement(
+            job, uid="u", run_dir="/r", base_dir="/manifest", cache_dir="/c", ports=range(20), num_cores=2
+        )
+        (reward,) = resolve.resolve(job, placement).verifiers[0].rewards
+        assert (reward.memory_bytes, reward.output_bytes) == limits
+
+
+def test_program_is_refused_where_isolation_is_not_given_up_by_name(make_job: Callable[..., RLJob]) -> None:
+    (sentence,) = not_yet.problems(make_job(PROGRAMS).spec)
+    assert "isolation none with allowUnsafe true" in sentence
+    assert not_yet.problems(make_job({**PROGRAMS, **UNCONFINED}).spec) == []

@@ -1,0 +1,69 @@
+import json
+
+import pytest
+
+from rljob_api.job import JobSpec, RLJob
+from rljob_operator import conditions
+from rljob_operator.model import Observed
+from rljob_operator.policies import admission
+from rljob_operator.settings import JobSettings
+from rljob_testing.cluster import manifests
+
+
+def _job(changes: dict[str, object]) -> RLJob:
+    return RLJob.model_validate_json(json.dumps(manifests.job("run", changes)))
+
+
+def _spec(changes: dict[str, object]) -> JobSpec:
+    return _job(changes).spec
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "said"),
+    [
+        ({"security.tls": "off"}, {"requireTLS": True}, 'spec.security.tls = "off" is not allowed'),
+        ({"security.tls": "off"}, {"tlsModes": ["operator"]}, 'spec.security.tls = "off" is not allowed'),
+        ({}, {"tlsModes": ["off"]}, 'spec.security.tls = "operator" is not allowed'),
+        (
+            {"security": {"tls": "certManager", "certManagerIssuer": "Issuer/ca"}},
+            {},
+            'not supported yet: spec.security.tls = "certManager"',
+        ),
+        ({"security.networkPolicy": False}, {"requireNetworkPolicy": True}, "spec.security.networkPolicy = false"),
+        (
+            {"verifier.pod.runtimeClassName": "kata"},
+            {"runtimeClasses": ["gvisor"]},
+            "spec.verifier.pod.runtimeClassName = 'kata' is not allowed in this cluster (allowed: gvisor)",
+        ),
+        ({"rollout.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.rollout.pod.podTemplateRef = 'base'"),
+        ({"trainer.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.trainer.pod.podTemplateRef"),
+    ],
+)
+def test_what_an_installation_does_not_admit_is_said_with_the_remedy(
+    changes: dict[str, object], settings: dict[str, object], said: str
+) -> None:
+    (found,) = admission.problems(_spec(changes), JobSettings.model_validate_json(json.dumps(settings)))
+    assert found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings"),
+    [
+        ({}, {}),
+        ({"security.tls": "off"}, {}),
+        ({}, {"requireTLS": True, "tlsModes": ["operator"], "requireNetworkPolicy": True}),
+        ({"security.networkPolicy": False}, {}),
+        ({"verifier.pod.runtimeClassName": "gvisor"}, {"runtimeClasses": ["gvisor"]}),
+    ],
+)
+def test_the_rest_is_admitted(changes: dict[str, object], settings: dict[str, object]) -> None:
+    assert list(admission.problems(_spec(changes), JobSettings.model_validate_json(json.dumps(settings)))) == []
+
+
+def test_a_job_in_plain_text_says_so() -> None:
+    def accepted(tls: str) -> str:
+        found = conditions.conditions(Observed(job=_job({"security.tls": tls})), conditions.Course(), now=0.0)
+        return next(one.message for one in found if one.type == "Accepted")
+
+    assert accepted("off") == 'connections between roles are not encrypted: spec.security.tls is "off"'
+    assert accepted("operator") == ""

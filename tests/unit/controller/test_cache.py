@@ -1,0 +1,157 @@
+import asyncio
+import time
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_api import names
+from rljob_operator import kinds
+from rljob_operator.cache import Cache
+from rljob_operator.cluster import Client
+from rljob_operator.listing import Lister
+from rljob_operator.model import Ref
+from rljob_testing.fake_client import FakeClient
+
+KEY, UID = "team/run", "job-uid"
+
+
+def pod(name: str = "p", *, version: int = 1, uid: str = "pod-uid", **status: Any) -> dict[str, Any]:
+    labels = {"rljob.dev/job": "run", "rljob.dev/uid": UID, "rljob.dev/role": "trainer", "rljob.dev/attempt": "2"}
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": uid,
+        "resourceVersion": str(version),
+        "labels": labels,
+        "ownerReferences": [{"uid": "owner", "controller": True}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}, "status": status}
+
+
+def workload(name: str, *, version: int = 1, uid: str = "w", owner: str = UID) -> dict[str, Any]:
+    labels = {"rljob.dev/job": "run", "rljob.dev/role": "rollout"}
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": uid,
+        "resourceVersion": str(version),
+        "labels": labels,
+        "ownerReferences": [{"uid": owner, "controller": True}],
+        "managedFields": [{"manager": "x"}],
+    }
+    spec = {"replicas": 3}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec, "status": {"x": 1}}
+
+
+def test_pod_is_kept_as_the_few_fields_that_decisions_read() -> None:
+    cache = Cache()
+    terminated = {"exitCode": 75, "reason": "Error", "finishedAt": "2026-01-01T00:00:10Z"}
+    status: dict[str, Any] = {
+        "phase": "Failed",
+        "conditions": [{"type": "DisruptionTarget", "status": "True"}],
+        "containerStatuses": [{"restartCount": 2, "state": {"terminated": terminated}}],
+    }
+    assert cache.put(kinds.POD, pod(**status)) == KEY
+    (kept,) = cache.pods(KEY, UID)
+    assert (kept.role, kept.attempt, kept.exit_code, kept.restarts) == (names.Role.TRAINER, 2, 75, 2)
+    assert kept.finished_at == 1767225610.0
+    assert ("DisruptionTarget", "True") in kept.conditions
+
+
+def test_pod_of_another_job_of_the_same_name_is_not_shown() -> None:
+    cache = Cache()
+    cache.put(kinds.POD, pod())
+    assert cache.pods(KEY, "another-uid") == ()
+
+
+def test_child_is_shown_with_its_manifest_without_status_and_only_to_its_controller() -> None:
+    cache = Cache()
+    cache.put(kinds.BY_NAME["Deployment"], workload("run-rollout"))
+    cache.put(kinds.BY_NAME["Deployment"], workload("foreign", owner="else", uid="f"))
+    shown = cache.children(KEY, UID)
+    assert list(shown) == [Ref("Deployment", "run-rollout")]
+    child = shown[Ref("Deployment", "run-rollout")]
+    assert (child.wanted_replicas, child.role, "status" in child.manifest) == (3, names.Role.ROLLOUT, False)
+
+
+def test_deleted_object_does_not_come_back_by_a_late_event() -> None:
+    cache = Cache()
+    cache.put(kinds.POD, pod(version=5))
+    assert cache.remove(kinds.POD, pod(version=6)) == KEY
+    assert cache.put(kinds.POD, pod(version=4)) is None
+    assert cache.pods(KEY, UID) == ()
+
+
+def test_successor_of_the_same_name_takes_its_place() -> None:
+    cache = Cache()
+    cache.put(kinds.POD, pod(version=9, uid="old"))
+    assert cache.put(kinds.POD, pod(version=3, uid="new")) == KEY
+    assert cache.remove(kinds.POD, pod(version=10, uid="old")) is None
+    assert [one.uid for one in cache.pods(KEY, UID)] == ["new"]
+
+
+@given(st.lists(st.integers(min_value=1, max_value=9), min_size=1, max_size=20))
+def test_events_in_any_order_leave_the_newest(versions: list[int]) -> None:
+    cache = Cache()
+    for version in versions:
+        cache.put(kinds.POD, pod(version=version, phase=f"v{version}"))
+    assert cache.pods(KEY, UID)[0].phase == f"v{max(versions)}"
+
+
+class Listed:
+    """A lister over a fake client."""
+
+    def __init__(self) -> None:
+        self.client, self.cache = FakeClient(), Cache()
+        self.lister = Lister(client=cast(Client, self.client), cache=self.cache, namespaces=(None,))
+
+    def compare(self) -> set[str]:
+        return asyncio.run(self.lister.compare())
+
+
+def test_comparison_prunes_what_a_broken_watch_never_reported_as_gone() -> None:
+    listed = Listed()
+    listed.cache.put(kinds.POD, pod())
+    assert listed.compare() == {KEY}
+    assert listed.cache.pods(KEY, UID) == ()
+
+
+def test_comparison_reads_only_what_differs() -> None:
+    listed = Listed()
+    held = listed.client.hold(workload("run-rollout"))
+    listed.cache.put(kinds.BY_NAME["Deployment"], held)
+    assert listed.compare() == set()
+    assert not [request for request in listed.client.requests if request.startswith("get")]
+    listed.client.hold({**held, "spec": {"replicas": 7}})
+    assert listed.compare() == {KEY}
+    assert listed.cache.children(KEY, UID)[Ref("Deployment", "run-rollout")].wanted_replicas == 7
+
+
+def test_fill_keeps_everything_that_is_listed() -> None:
+    listed = Listed()
+    listed.client.hold(workload("run-rollout"))
+    listed.client.hold(pod())
+    asyncio.run(listed.lister.fill())
+    assert len(listed.cache) == 2
+
+
+def test_change_that_no_watch_tells_ages_until_one_does() -> None:
+    listed = Listed()
+    held = listed.client.hold(workload("run-rollout"))
+    listed.cache.put(kinds.BY_NAME["Deployment"], held)
+    listed.client.hold({**held, "spec": {"replicas": 7}})
+    listed.compare()
+    lag = listed.lister.lag
+    assert lag.seconds(now=time.monotonic() + 100.0) >= 100.0
+    lag.told(held["metadata"]["uid"])
+    assert lag.seconds(now=time.monotonic() + 100.0) == 0.0
+
+
+def test_what_vanished_or_is_not_watched_does_not_make_a_watch_look_frozen() -> None:
+    listed = Listed()
+    listed.cache.put(kinds.POD, pod())
+    quiet = {**workload("run-config"), "apiVersion": "v1", "kind": "ConfigMap"}
+    listed.client.hold(quiet)
+    assert listed.compare() == {KEY}
+    assert listed.lister.lag.seconds(now=time.monotonic() + 100.0) == 0.0

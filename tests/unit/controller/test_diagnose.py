@@ -1,0 +1,76 @@
+"""Every stall reason has a run that provokes it."""
+
+import dataclasses
+
+import pytest
+
+from rljob_api import names, types
+from rljob_api.conditions import STALL_REASONS
+from rljob_operator.model import Pod
+from rljob_operator.policies import diagnose
+
+SINCE, NOW = 1000.0, 1612.0
+R, T, V, C = names.Role.ROLLOUT, names.Role.TRAINER, names.Role.VERIFIER, names.Role.COORDINATOR
+
+
+def waits(role: names.Role, on: names.Role | str, what: str = "") -> types.Waiting:
+    return types.Waiting(role=role, pod=f"{role}-0", what=what or f"work of {on}", on_role=on, since=SINCE)
+
+
+def process(role: names.Role, *, state: str = "SERVING", rank: int = 0, version: int = 3) -> types.PodStatus:
+    return types.PodStatus(role=role, pod=f"{role}-{rank}", state=state, rank=rank, serving_version=version)
+
+
+FOR_BATCH = waits(T, R, "batch 41")
+RUN = types.RunStatus(job="job", phase=names.Phase.RUNNING, step=40, last_progress_at=SINCE)
+REASON = names.WaitReason
+CASES: dict[str, types.RunStatus] = {
+    "TrainerWaitingForTrajectories": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)]),
+    "RolloutWaitingForWeights": dataclasses.replace(RUN, waiting=[waits(R, T, REASON.WEIGHTS)], pods=[process(T)]),
+    "RolloutWaitingForTrainer": dataclasses.replace(RUN, waiting=[waits(R, T, REASON.STALENESS)], pods=[process(T)]),
+    "VerifierSaturated": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, V)]),
+    "VerifierFailing": dataclasses.replace(
+        RUN, waiting=[FOR_BATCH, waits(R, V)], trajectories={"infra_failure": 9, "accepted": 1}
+    ),
+    "AllGroupsFiltered": dataclasses.replace(RUN, waiting=[FOR_BATCH], reason="FilterStarvation"),
+    "WeightSyncStuck": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R, state="APPLYING")]),
+    "CheckpointStuck": dataclasses.replace(RUN, waiting=[waits(R, T)], phase=names.Phase.STOPPING),
+    "CollectiveHang": dataclasses.replace(RUN, waiting=[waits(R, T)], pods=[process(T), process(T, rank=1)]),
+    "DataSourceStuck": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, C, REASON.NO_PROMPTS)]),
+    "CoordinatorUnreachable": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, C, REASON.COORDINATOR)]),
+    "LedgerStuck": dataclasses.replace(RUN, reason="LedgerStuck"),
+    "WaitCycle": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, T, REASON.STALENESS)]),
+    "Unknown": RUN,
+}
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_reason_follows_from_who_waits_for_whom(reason: str) -> None:
+    assert diagnose.diagnose(CASES[reason], (), now=NOW).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "pod"),
+    [
+        ("ImagePullFailed", Pod(name="p", uid="u", role=V, waiting_reason="ErrImagePull")),
+        ("PodsUnschedulable", Pod(name="p", uid="u", role=R, conditions=frozenset({("PodScheduled", "False")}))),
+    ],
+)
+def test_what_the_cluster_says_of_a_pod_comes_before_what_processes_wait_for(reason: str, pod: Pod) -> None:
+    found = diagnose.diagnose(CASES["VerifierSaturated"], (pod,), now=NOW)
+    assert (found.reason, found.role, found.pod) == (reason, pod.role, "p")
+
+
+def test_every_reason_of_the_closed_set_is_provoked() -> None:
+    assert {*CASES, "ImagePullFailed", "PodsUnschedulable"} == set(STALL_REASONS)
+
+
+def test_diagnosis_names_the_end_of_the_chain_and_its_message_the_whole() -> None:
+    found = diagnose.diagnose(CASES["VerifierSaturated"], (), now=NOW)
+    assert (found.role, found.since) == (V, SINCE)
+    assert found.message == "trainer-0 waits for batch 41 for 612 s; rollout-0 waits for work of verifier for 612 s"
+
+
+def test_of_many_pods_the_one_that_is_behind_is_named() -> None:
+    pods = [process(R, rank=0, version=5), process(R, rank=1, version=2, state="APPLYING")]
+    assert diagnose.diagnose(dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=pods), (), now=NOW).pod == "rollout-1"

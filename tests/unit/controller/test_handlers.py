@@ -1,0 +1,51 @@
+"""What Kopf is told to do with events, at the start and at the end; the wiring is proved by the integration tests."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+import pytest
+
+from rljob_operator import handlers, kinds
+from rljob_operator.kinds import Kind
+
+
+class Recorded:
+    """Work that records what it is handed. A fake."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.stopped = asyncio.Event()
+
+    def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
+        self.events.append(f"{kind.kind} {raw['name']}{' deleted' if deleted else ''}")
+
+    async def start(self) -> None:
+        self.events.append("start")
+
+    async def finish(self) -> None:
+        self.events.append("finish")
+
+
+def login(**_: Any) -> kopf.ConnectionInfo:
+    return kopf.ConnectionInfo(server="http://127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"), [(None, "Pod p"), ("ADDED", "Pod p"), ("MODIFIED", "Pod p"), ("DELETED", "Pod p deleted")]
+)
+async def test_every_event_is_handed_on_and_nothing_is_returned(type_: str | None, said: str) -> None:
+    work = Recorded()
+    seen = handlers.seen(kinds.POD, work)
+    returned: object = await asyncio.ensure_future(seen(event={"type": type_, "object": {"name": "p"}}))
+    assert returned is None
+    assert work.events == [said]
+
+
+def test_there_is_a_handler_for_each_watched_kind_and_none_that_changes_objects() -> None:
+    made = handlers.registry(Recorded(), login=login)
+    assert len(made._watching.get_all_handlers()) == len(kinds.WATCHED)
+    assert len(made._activities.get_all_handlers()) == 3, "log in, start, finish"
+    for other in (made._changing, made._spawning, made._indexing, made._webhooks):
+        assert not list(other.get_all_handlers())

@@ -1,0 +1,120 @@
+import json
+
+import pytest
+
+from rljob_api import names
+from rljob_api.job import RLJob
+from rljob_operator import conditions, metrics, trimming
+from rljob_operator.model import Observed, Pod
+from rljob_operator.policies import isolation
+from rljob_testing.cluster import manifests
+from rljob_workers.verifier import preflight
+from rljob_workers.verifier.layers import Layer
+
+
+def _text(*holding: str, failing: tuple[str, ...] = (), required: tuple[str, ...] = ()) -> str:
+    found = [Layer(name, True, "ok") for name in holding] + [Layer(name, False, "ENOSYS") for name in failing]
+    return preflight.report(found, required)
+
+
+def _job(**changes: object) -> RLJob:
+    return RLJob.model_validate_json(json.dumps(manifests.job("run", changes)))
+
+
+def test_pods_that_all_proved_their_layers_are_verified() -> None:
+    texts = {"v-0": _text("landlock", "seccomp"), "v-1": _text("landlock", "seccomp", failing=("network",))}
+    verdict = isolation.judge(texts, isolation="sandbox")
+    assert (verdict.status, verdict.reason) == ("True", "SandboxVerified")
+    assert verdict.layers == {"landlock": "holds", "seccomp": "holds", "network": "missing"}
+
+
+@pytest.mark.parametrize(
+    ("holding", "asked", "reason"),
+    [
+        (("landlock", "seccomp", "user_namespace"), "sandbox", "UserNamespaceVerified"),
+        (("runtime_class", "seccomp"), "runtimeClass:gvisor", "RuntimeClassVerified"),
+    ],
+)
+def test_the_strongest_proof_is_named(holding: tuple[str, ...], asked: str, reason: str) -> None:
+    assert isolation.judge({"v-0": _text(*holding)}, isolation=asked).reason == reason
+
+
+def test_one_pod_without_a_required_layer_is_named_with_what_it_saw() -> None:
+    lacking = _text("seccomp", failing=("landlock",), required=("landlock", "seccomp"))
+    verdict = isolation.judge({"v-0": _text("landlock", "seccomp"), "v-1": lacking}, isolation="sandbox")
+    assert (verdict.status, verdict.reason) == ("False", "LayerMissing")
+    assert verdict.message == "v-1: landlock does not hold (ENOSYS)"
+
+
+def test_an_open_network_has_a_reason_of_its_own() -> None:
+    lacking = _text("seccomp", failing=("network",), required=("network",))
+    assert isolation.judge({"v-0": lacking}, isolation="sandbox").reason == "NetworkNotEnforced"
+
+
+def test_a_pod_without_a_report_keeps_the_verdict_open() -> None:
+    verdict = isolation.judge({"v-0": _text("seccomp"), "v-1": ""}, isolation="sandbox")
+    assert (verdict.status, verdict.reason) == ("Unknown", "ProbePending")
+    assert verdict.message == "v-1 has not tested its isolation yet"
+    assert isolation.judge({}, isolation="sandbox").reason == "ProbePending"
+
+
+@pytest.mark.parametrize(
+    "text", ["Killed", "[]", "{}", '{"layers": [], "missing": []}', '{"layers": {"a": 1}}', "null"]
+)
+def test_what_is_no_report_proves_nothing(text: str) -> None:
+    verdict = isolation.judge({"v-0": text}, isolation="sandbox")
+    assert (verdict.status, verdict.reason) == ("False", "ProbeFailed")
+
+
+def test_a_pods_report_is_the_last_word_of_its_first_container() -> None:
+    text = _text("seccomp")
+    status = {"name": "preflight", "state": {"terminated": {"exitCode": 0, "message": text}}}
+    again = {
+        "name": "preflight",
+        "state": {"waiting": {}},
+        "lastState": {"terminated": {"exitCode": 79, "message": "x"}},
+    }
+    other = {**status, "name": "other"}
+    for given, expected in (([status], text), ([again], "x"), ([other], ""), ([], "")):
+        raw = {
+            "metadata": {
+                "name": "v-0",
+                "uid": "p",
+                "resourceVersion": "1",
+                "labels": {"rljob.dev/role": "verifier", "rljob.dev/uid": "u-1"},
+                "ownerReferences": [{"uid": "r", "controller": True}],
+            },
+            "status": {"initContainerStatuses": given},
+        }
+        kept = trimming.keep_pod(json.loads(json.dumps(raw)))
+        assert kept is not None
+        assert kept.pod.preflight == expected
+
+
+def test_a_refused_verifier_is_why_nothing_runs() -> None:
+    lacking = _text("seccomp", failing=("landlock",), required=("landlock",))
+    pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, waiting_reason="CrashLoopBackOff", preflight=lacking)
+    seen = Observed(job=_job(), pods=(pod,))
+    found = {one.type: one for one in conditions.conditions(seen, conditions.Course(), now=0.0)}
+    verified, ready = found["IsolationVerified"], found["VerifierReady"]
+    assert (verified.status, verified.reason) == ("False", "LayerMissing")
+    assert (ready.status, ready.reason, ready.message) == ("False", "IsolationUnverified", verified.message)
+
+
+def test_a_job_without_isolation_says_nothing_about_it() -> None:
+    seen = Observed(job=_job(**{"verifier.isolation": "none", "verifier.allowUnsafe": True}))
+    types = [one.type for one in conditions.conditions(seen, conditions.Course(), now=0.0)]
+    assert "IsolationVerified" not in types
+
+
+def test_a_metric_says_of_each_layer_whether_it_is_required_and_holds_everywhere() -> None:
+    text = _text("landlock", "seccomp", "no_token", failing=("network",), required=("landlock", "no_token"))
+    pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, preflight=text)
+    counted = metrics.Metrics()
+    counted.saw("team/run", Observed(job=_job(), pods=(pod,)))
+    lines = [line for line in counted.exposition().decode().splitlines() if line.startswith("rljob_isolation_layer{")]
+    assert {(line.split('layer="')[1].split('"')[0], 'required="true"' in line, line[-3:]) for line in lines} == {
+        ("landlock", True, "1.0"),
+        ("seccomp", False, "1.0"),
+        ("network", False, "0.0"),
+    }

@@ -1,0 +1,24 @@
+"""The effective settings of Kopf are those of section 2 of the operator's reference."""
+
+import kopf
+
+from rljob_operator import handlers, kinds
+
+
+def test_every_setting_is_the_one_of_the_reference() -> None:
+    found = handlers.settings(namespaced=False)
+    assert (found.networking.request_timeout, found.networking.connect_timeout) == (30, 5)
+    watching = found.watching
+    assert (watching.server_timeout, watching.client_timeout, watching.inactivity_timeout) == (300, 330, 70)
+    assert found.persistence.finalizer.startswith("operator.rljob.dev/")
+    assert isinstance(found.persistence.progress_storage, kopf.AnnotationsProgressStorage)
+    assert isinstance(found.persistence.diffbase_storage, kopf.AnnotationsDiffBaseStorage)
+    assert (found.posting.enabled, found.peering.standalone, found.queueing.worker_limit) == (False, True, None)
+    assert found.execution.default_backoff == 5
+    assert len(watching.label_selectors) == len(kinds.WATCHED) - 1
+    assert set(watching.label_selectors.values()) == {"app.kubernetes.io/managed-by=rljob-operator"}
+
+
+def test_resources_are_scanned_only_where_the_whole_cluster_is_watched() -> None:
+    assert not handlers.settings(namespaced=False).scanning.disabled
+    assert handlers.settings(namespaced=True).scanning.disabled

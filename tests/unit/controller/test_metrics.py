@@ -1,0 +1,94 @@
+import itertools
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from rljob_api import names
+from rljob_operator.metrics import Metrics
+from rljob_operator.model import Observed
+from rljob_testing.operator_runs import KEY, Run
+
+Series = dict[tuple[str, frozenset[str]], float]
+JOB = ("default", "job")
+
+
+def series(metrics: Metrics) -> Series:
+    """Return values by name and label values, without the process's own."""
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return {
+        (sample.name, frozenset(sample.labels.values())): sample.value
+        for family in families
+        for sample in family.samples
+        if not family.name.startswith("process_")
+    }
+
+
+def value(found: Series, name: str, *labels: str) -> float | None:
+    """Return a series' value; None if there is none."""
+    return found.get((name, frozenset(labels)))
+
+
+def of_job(found: Series) -> list[str]:
+    """Return the names of the job's series."""
+    return [name for name, labels in found if set(JOB) <= labels]
+
+
+def seen(run: Run) -> Observed:
+    job = run.cluster.job
+    assert job is not None
+    return Observed(job=job, children=run.cluster.children, pods=tuple(run.cluster.pods.values()))
+
+
+def test_job_has_series_while_it_is_there_and_none_afterwards() -> None:
+    run, metrics = Run(), Metrics()
+    run.settle()
+    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.settle()
+    metrics.saw(KEY, seen(run))
+    found = series(metrics)
+    assert value(found, "rljob_state", *JOB, "Running") == 1
+    assert value(found, "rljob_condition", *JOB, "Running") == 1
+    assert value(found, "rljob_condition", *JOB, "Failed") == 0
+    assert value(found, "rljob_role_pods", *JOB, "trainer", "ready") == 2
+    assert value(found, "rljob_trainer_attempt", *JOB) == 1
+    assert not [name for name, _ in found if name == "rljob_stalled"], "no placeholder"
+    metrics.forget(KEY)
+    assert of_job(series(metrics)) == []
+
+
+def test_restarts_are_counted_by_class_when_status_says_so() -> None:
+    run, metrics = Run(), Metrics()
+    run.settle()
+    run.cluster.end_trainer(75)
+    run.wait(15.0)
+    job = run.cluster.job
+    assert job is not None
+    metrics.saw(KEY, seen(run))
+    for before, after in itertools.pairwise(run.cluster.statuses):
+        metrics.wrote(job, before, after)
+    assert value(series(metrics), "rljob_restarts_total", *JOB, "trainer", "infrastructure") == 1
+    metrics.forget(KEY)
+    assert of_job(series(metrics)) == []
+
+
+def test_series_of_a_job_stay_below_their_budget() -> None:
+    run, metrics = Run(), Metrics()
+    run.settle()
+    metrics.saw(KEY, seen(run))
+    own = of_job(series(metrics))
+    assert len(own) <= 90, "8.4: 90 series a job"
+    assert len(series(metrics)) - len(own) <= 60, "8.4: 60 of the operator's own"
+
+
+def test_requests_passes_and_polls_are_counted() -> None:
+    metrics = Metrics()
+    metrics.answered("patch", "pods", 403)
+    metrics.reconciled("ok", 0.01)
+    metrics.failed(ValueError("x"))
+    metrics.polled(False)
+    metrics.applied("Deployment", 0.2)
+    found = series(metrics)
+    assert value(found, "rljob_operator_api_requests_total", "patch", "pods", "403") == 1
+    assert value(found, "rljob_operator_reconcile_seconds_count", "ok") == 1
+    assert value(found, "rljob_operator_reconcile_errors_total", "ValueError") == 1
+    assert value(found, "rljob_operator_status_polls_total", "no_answer") == 1
+    assert value(found, "rljob_operator_spec_to_child_seconds_count", "Deployment") == 1

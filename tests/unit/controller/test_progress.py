@@ -1,0 +1,125 @@
+import asyncio
+import dataclasses
+import random
+
+import pytest
+
+from rljob_api import names, types
+from rljob_operator.buckets import TokenBucket
+from rljob_operator.progress import Poller, Target, interval_s
+from rljob_testing.clock import FakeClock
+
+RUN = types.RunStatus(job="job", phase=names.Phase.RUNNING, step=1, last_progress_at=0.0)
+TARGET = Target(key="team/run", uid="uid", address="coordinator")
+
+
+class Scene:
+    """A poller whose coordinators say what a test wants. A fake of the wire."""
+
+    def __init__(self, said: types.RunStatus | None = RUN) -> None:
+        self.said, self.clock = said, FakeClock()
+        self.asked: list[str] = []
+        self.enqueued: list[str] = []
+        self.at_once, self.most_at_once = 0, 0
+        self.poller = Poller(
+            ask=self._ask,
+            enqueue=self.enqueued.append,
+            now=self.clock.now,
+            monotonic=self.clock.monotonic,
+            rng=random.Random(0),
+        )
+
+    async def _ask(self, target: Target) -> types.RunStatus | None:
+        self.asked.append(target.uid)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        return self.said
+
+    async def poll(self, *targets: Target, after_s: float = 0.0) -> int:
+        self.clock.tick(after_s)
+        return await self.poller.poll(targets or (TARGET,))
+
+
+@pytest.mark.parametrize(("num_jobs", "seconds"), [(1, 5.0), (200, 5.0), (400, 10.0), (1000, 25.0)])
+def test_each_job_is_asked_every_five_seconds_and_no_more_than_forty_a_second(num_jobs: int, seconds: float) -> None:
+    assert interval_s(num_jobs) == seconds
+
+
+async def test_job_is_not_asked_again_before_its_time() -> None:
+    scene = Scene()
+    assert [await scene.poll(), await scene.poll(after_s=4.0), await scene.poll(after_s=2.0)] == [1, 0, 1]
+
+
+async def test_at_most_thirty_two_are_asked_at_once() -> None:
+    scene = Scene()
+    assert (
+        await scene.poll(*(Target(key=f"team/{number}", uid=str(number), address="a") for number in range(100))) == 100
+    )
+    assert scene.most_at_once == 32
+
+
+async def test_answer_that_shows_nothing_new_wakes_nobody() -> None:
+    scene = Scene()
+    await scene.poll()
+    scene.said = dataclasses.replace(RUN, last_progress_at=99.0, tokens_per_s=5.0)
+    await scene.poll(after_s=6.0)
+    assert scene.enqueued == ["team/run"], "the first report only"
+    scene.said = dataclasses.replace(RUN, step=2)
+    await scene.poll(after_s=6.0)
+    assert scene.enqueued == ["team/run"] * 2
+    report = scene.poller.report_of("uid")
+    assert report is not None
+    assert (report.run.step, report.read_at) == (2, scene.clock.now())
+
+
+async def test_silence_wakes_once_after_half_a_minute_and_so_does_the_first_word_after_it() -> None:
+    scene = Scene()
+    await scene.poll()
+    scene.said = None
+    for _ in range(10):
+        await scene.poll(after_s=6.0)
+    assert scene.enqueued == ["team/run"] * 2
+    assert scene.poller.asking_since("uid") == 1_000_006.0
+    scene.said = RUN
+    await scene.poll(after_s=6.0)
+    assert scene.enqueued == ["team/run"] * 3
+    assert scene.poller.asking_since("uid") is None
+
+
+async def test_numbers_of_many_jobs_cause_at_most_twenty_writes_a_second() -> None:
+    scene = Scene()
+    targets = [Target(key=f"team/{number}", uid=str(number), address="a") for number in range(100)]
+    await scene.poll(*targets)
+    scene.enqueued.clear()
+    scene.said = dataclasses.replace(RUN, step=2)
+    await scene.poll(*targets, after_s=6.0)
+    assert len(scene.enqueued) == 20
+    for _ in range(5):
+        await scene.poll(*targets, after_s=6.0)
+    assert set(scene.enqueued) == {target.key for target in targets}, "nobody is left out for long"
+
+
+async def test_job_that_is_no_target_any_more_is_forgotten() -> None:
+    scene = Scene()
+    await scene.poll()
+    await scene.poller.poll([])
+    assert scene.poller.report_of("uid") is None
+
+
+def test_bucket_lets_a_burst_through_and_then_its_rate() -> None:
+    bucket = TokenBucket(per_s=10.0, burst=2)
+    assert [bucket.take(0.0) for _ in range(4)] == pytest.approx([0.0, 0.0, 0.1, 0.2])
+    assert bucket.take(10.0) == 0.0
+    assert [TokenBucket(per_s=1.0, burst=1).try_take(0.0), bucket.try_take(10.0), bucket.try_take(10.0)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(("per_s", "burst"), [(0.0, 1.0), (1.0, 0.0)])
+def test_bucket_that_never_gives_is_refused(per_s: float, burst: float) -> None:
+    with pytest.raises(ValueError, match="need per_s="):
+        TokenBucket(per_s=per_s, burst=burst)

@@ -1,0 +1,90 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_api import names, types
+from rljob_api.job_status import AttemptStatus, JobStatus, TrainerStatus
+from rljob_operator import reporting
+from rljob_operator.model import Report
+
+RUN = types.RunStatus(
+    job="job",
+    phase=names.Phase.RUNNING,
+    step=7,
+    published_version=9,
+    live_version=8,
+    oldest_serving_version=6,
+    version_lag_steps=2,
+    trajectories={"accepted": 40, "stale": 3, "infra_failure": 2, "filtered": 1},
+    reward_mean=0.1250000001,
+    checkpoint_step=5,
+    checkpoint_uri="/state/5",
+    checkpoint_at=100.0,
+    config_generation=3,
+    evaluations=(
+        types.EvaluationResult(suite="held-out", step=4, version=4, accuracy=0.25, n=8, score=0.3),
+        types.EvaluationResult(suite="held-out", step=6, version=6, accuracy=0.5, n=8, score=0.6),
+    ),
+)
+
+
+def told(run: types.RunStatus = RUN, status: JobStatus | None = None, *, started_at: float | None = 0.0) -> JobStatus:
+    report = Report(run=run, read_at=200.0)
+    return reporting.with_report(status or JobStatus(), report, started_at=started_at, now=200.0)
+
+
+def test_status_shows_what_the_coordinator_reports() -> None:
+    shown = told().model_dump(by_alias=True, exclude_none=True, mode="json")
+    assert shown["step"] == 7
+    assert shown["version"] == {"published": 9, "live": 8, "oldestServing": 6, "lag": 2}
+    assert shown["trajectories"] == {"accepted": 40, "stale": 3, "infraFailed": 2, "filtered": 1}
+    assert shown["reward"] == {"mean": "0.125", "step": 7}
+    assert shown["lastCheckpoint"] == {"step": 5, "uri": "/state/5", "time": "1970-01-01T00:01:40Z"}
+    assert shown["evaluation"] == [{"suite": "held-out", "accuracy": "0.5", "step": 6}], "the last score of a suite"
+    assert shown["configGeneration"] == 3
+
+
+def test_without_a_report_the_status_stays_as_it_is() -> None:
+    status = told()
+    assert reporting.with_report(status, None, started_at=0.0, now=300.0) == status
+    assert reporting.on_latest(status, None) is None
+
+
+def test_first_step_is_that_of_the_segment_and_not_of_the_run() -> None:
+    ended = AttemptStatus(number=1, end="1970-01-01T00:00:10Z", step=7)
+    resumed = JobStatus().model_copy(update={"trainer": TrainerStatus(attempts=(ended,))})
+    assert told(status=resumed).first_step_time is None
+    assert told(dataclasses.replace(RUN, step=8), resumed).first_step_time == "1970-01-01T00:03:20Z"
+    assert told(started_at=None).first_step_time is None, "a segment without a pod has no step"
+
+
+def test_rollouts_on_the_newest_version_are_counted() -> None:
+    pods = [types.PodStatus(role="rollout", pod=f"r{number}", serving_version=number) for number in (8, 9, 9)]
+    others = [types.PodStatus(role="trainer", pod="t", serving_version=9)]
+    report = Report(run=dataclasses.replace(RUN, pods=pods + others), read_at=0.0)
+    assert reporting.on_latest(JobStatus(), report) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (-0.00001, "0"), (1.0, "1"), (0.123456, "0.1235"), (-2.5, "-2.5"), (100.0, "100")]
+)
+def test_fraction_is_a_decimal_string_of_four_digits(value: float, text: str) -> None:
+    assert reporting.decimal(value) == text
+
+
+@given(st.floats(min_value=-1e6, max_value=1e6))
+def test_decimal_string_is_within_half_a_digit_of_the_number(value: float) -> None:
+    assert abs(float(reporting.decimal(value)) - value) <= 0.5e-4 + 1e-9
+
+
+def test_run_that_diverged_is_shown_without_the_numbers_that_it_has_not() -> None:
+    lost = types.EvaluationResult(suite="lost", step=6, version=6, accuracy=float("nan"), n=8, score=0.0)
+    shown = told(dataclasses.replace(RUN, reward_mean=float("nan"), evaluations=(lost,)))
+    assert (shown.step, shown.reward, shown.evaluation) == (7, None, ())
+
+
+def test_number_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        reporting.decimal(float("nan"))

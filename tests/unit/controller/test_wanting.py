@@ -1,0 +1,75 @@
+import json
+
+import pytest
+
+from rljob_api import names
+from rljob_api.conditions import ConditionType as Type
+from rljob_operator import conditions
+from rljob_operator.model import Child, Observed, Ref, ref_of
+from rljob_operator.settings import JobSettings
+from rljob_operator.wanting import wanted
+from rljob_testing.operator_runs import Run, operator_job
+
+IMAGES = {role: f"example/{role}:1" for role in names.Role}
+SETTINGS = JobSettings(images=IMAGES)
+
+
+def seen(changes: dict[str, object] | None = None, **more: object) -> Observed:
+    return Observed(**{"job": operator_job(changes), **more})  # type: ignore[arg-type]  # fields of Observed
+
+
+def kinds_of(observed: Observed) -> list[str]:
+    return [ref_of(manifest).kind for manifest in wanted(observed, SETTINGS).workloads(1)]
+
+
+def test_config_and_policies_come_before_what_makes_pods() -> None:
+    found = wanted(seen(), SETTINGS)
+    assert found.problems == ()
+    first = [ref_of(manifest).kind for manifest in found.first]
+    assert {"NetworkPolicy", "ServiceAccount", "ConfigMap", "Service"} == set(first)
+    assert kinds_of(seen())[:4] == ["StatefulSet", "Deployment", "Deployment", "Job"]
+
+
+def test_role_without_an_image_is_a_problem_that_says_where_to_name_one() -> None:
+    settings = JobSettings(images={role: IMAGES[role] for role in names.Role if role is not names.Role.VERIFIER})
+    (problem,) = wanted(seen(), settings).problems
+    assert problem == (
+        "no image for verifier pods: set spec.verifier.pod.image, or jobs.images.verifier in the operator's settings"
+    )
+    assert wanted(seen(), settings).workloads(1) == ()
+
+
+def test_manifest_that_cannot_be_resolved_gives_its_problems() -> None:
+    found = wanted(seen({"gang": "volcano"}), SETTINGS)
+    assert [problem for problem in found.problems if "spec.gang" in problem]
+
+
+def test_trainers_budget_exists_only_while_the_job_runs() -> None:
+    run = Run()
+    run.settle()
+    job = run.cluster.job
+    assert job is not None
+    assert job.status is not None
+    assert kinds_of(Observed(job=job)).count("PodDisruptionBudget") == 1, "the rollouts' alone"
+    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.settle()
+    job = run.cluster.job
+    assert job is not None
+    assert job.status is not None
+    assert conditions.statuses(job.status.conditions)[Type.RUNNING] == "True"
+    assert kinds_of(Observed(job=job)).count("PodDisruptionBudget") == 2
+
+
+@pytest.mark.parametrize(("suspended", "image"), [("False", "pinned:1"), ("True", "example/rollout:1")])
+def test_images_are_pinned_by_the_jobs_config_until_it_is_suspended(suspended: str, image: str) -> None:
+    config = {"kind": "ConfigMap", "data": {"images.json": json.dumps({str(names.Role.ROLLOUT): "pinned:1"})}}
+    ref = Ref("ConfigMap", "job-config")
+    run = Run()
+    if suspended == "True":
+        run.cluster.edit(suspend=True)
+    run.settle()
+    job = run.cluster.job
+    assert job is not None
+    observed = Observed(job=job, children={ref: Child(ref=ref, uid="u", manifest=config)})
+    rollout = next(m for m in wanted(observed, SETTINGS).workloads(1) if ref_of(m).name == "job-rollout")
+    assert f'"image": "{image}"' in json.dumps(rollout)

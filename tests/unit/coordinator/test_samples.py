@@ -1,0 +1,156 @@
+"""A chosen batch becomes rows and the numbers of its history line."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from rljob_api import codec, roles, types
+from rljob_testing import makers
+from rljob_workers.coordinator import samples
+from rljob_workers.coordinator.transitions import batches
+
+DRGRPO = roles.NormalizeConfig(mean="group", std="none")
+NONE = roles.NormalizeConfig(mean="none", std="none")
+
+
+def config(**changes: object) -> roles.AlgorithmConfig:
+    return roles.AlgorithmConfig.model_validate(
+        {"group_size": 2, "prompts_per_step": 2, "normalize_reward": DRGRPO,
+         "filter": roles.FilterConfig(max_extra_groups=9), **changes}
+    )  # fmt: skip
+
+
+def candidate(order: int, group: types.PromptGroup, *, min_step: int = 0, finished_step: int = 0) -> batches.Candidate:
+    return batches.Candidate(
+        group_id=types.GroupId(f"g{order}"), lease_order=order, min_step=min_step, finished_step=finished_step,
+        num_failures=0, generate_started_at=1.0, generate_finished_at=2.0, verify_s=0.1,
+        payload=codec.encode_group(group),
+    )  # fmt: skip
+
+
+def assemble(
+    groups: Sequence[types.PromptGroup], *, chosen: roles.AlgorithmConfig | None = None, step: int = 1
+) -> samples.Assembled:
+    candidates = tuple(candidate(order, group) for order, group in enumerate(groups))
+    choice = batches.Choice(step=step, candidates=candidates, version_steps={0: 0})
+    return samples.assemble(choice, chosen or config())
+
+
+def test_age_is_split_into_in_flight_and_in_queue() -> None:
+    """V 3: a token of step 1, finished under step 2; and one of step 2, finished under step 3."""
+    group = makers.make_group(rewards=(1.0, 0.0))
+    old, young = candidate(0, group, min_step=1, finished_step=2), candidate(1, group, min_step=2, finished_step=3)
+    choice = batches.Choice(step=4, candidates=(old, young), version_steps={0: 1})
+    summary = samples.assemble(choice, config()).summary
+    assert summary["staleness"] == {"1": 1, "2": 1}
+    assert (summary["staleness_inflight_mean"], summary["staleness_queue_mean"]) == (1.0, 0.5)
+    assert summary["staleness_token_mean"] == 2.0
+
+
+def test_rewards_are_reported_raw_shaped_and_as_success() -> None:
+    shaped = config(rewards=roles.RewardShapingConfig(bias=-0.5, scale=2))
+    summary = assemble([makers.make_group(rewards=(1.0, 0.0)), makers.make_group(rewards=(1.0, 1.0))], chosen=shaped)
+    assert summary.summary["reward_mean"] == 0.75
+    assert summary.summary["shaped_mean"] == 0.5
+    assert summary.summary["success"] == 0.75
+
+
+def test_advantages_are_reported_over_rows() -> None:
+    """[0.5, -0.5] and [0, 0]: mean 0, deviation sqrt(0.5 / 4)."""
+    summary = assemble([makers.make_group(rewards=(1.0, 0.0)), makers.make_group(rewards=(1.0, 1.0))]).summary
+    assert (summary["advantage_mean"], summary["advantage_min"], summary["advantage_max"]) == (0.0, -0.5, 0.5)
+    assert summary["advantage_std"] == pytest.approx(0.353553, abs=1e-6)
+
+
+def test_a_group_whose_advantages_are_all_zero_is_counted() -> None:
+    made = assemble([makers.make_group(rewards=(1.0, 0.0)), makers.make_group(rewards=(1.0, 1.0))])
+    assert made.zero_advantage_groups == made.summary["zero_advantage_groups"] == 1
+
+
+def test_what_the_trainer_makes_of_rewards_is_not_reported_before_it_does() -> None:
+    chosen = config(normalize_reward=NONE, trainer_returns=True)
+    made = assemble([makers.make_group(rewards=(0.0, 0.0))], chosen=chosen)
+    assert made.zero_advantage_groups == 0
+    assert not {"zero_advantage_groups", "advantage_mean"} & made.summary.keys()
+
+
+def test_lengths_are_reported_apart_for_right_and_wrong_rows() -> None:
+    rows = [
+        makers.make_trajectory(completion=range(1, 1 + length), reward=reward, sample_index=index)
+        for index, (length, reward) in enumerate([(2, 1.0), (4, 1.0), (5, 0.0)])
+    ]
+    group = dataclasses.replace(makers.make_group(rewards=(1.0,)), trajectories=tuple(rows))
+    summary = assemble([group]).summary
+    assert (summary["response_tokens_correct"], summary["response_tokens_incorrect"]) == (3.0, 5.0)
+    assert summary["response_tokens_max"] == 5
+    assert "response_tokens_correct" not in assemble([makers.make_group(rewards=(0.0, 0.0))]).summary
+
+
+def test_a_row_earns_its_reward_on_its_last_token_where_the_trainer_makes_advantages() -> None:
+    chosen = config(normalize_reward=NONE, trainer_returns=True)
+    first, second = assemble([makers.make_group(rewards=(1.0, 0.25))], chosen=chosen).samples
+    assert (list(first.rewards), list(second.rewards)) == ([0.0, 1.0], [0.0, 0.25])
+    assert list(first.advantages) == [0.0, 0.0]
+    assert list(first.turn_ids) == [0, 0]
+
+
+def test_rows_carry_no_rewards_where_advantages_come_ready() -> None:
+    (row, _) = assemble([makers.make_group(rewards=(1.0, 0.0))]).samples
+    assert (len(row.rewards), len(row.turn_ids)) == (0, 0)
+    assert list(row.advantages) == [0.5, 0.5]
+
+
+def turns_row(rewards: tuple[float, ...], *, truncated: bool = False) -> types.Trajectory:
+    """Two sampled tokens of turn 0, one inserted, one sampled of turn 1."""
+    return types.Trajectory(
+        tokens=types.ints([5, 6, 7, 8, 9]),
+        loss_mask=types.mask([0, 1, 1, 0, 1]),
+        logprobs=types.floats([0.0, -0.5, -0.5, 0.0, -0.5]),
+        versions=types.ints([-1, 0, 0, -1, 0]),
+        turn_ids=types.ints([-1, 0, 0, -1, 1]),
+        truncated=truncated, reward=sum(rewards), raw_reward=1.0, verdict=makers.make_verdict(1.0), sample_index=0,
+        num_turns=2, turn_rewards=rewards,
+    )  # fmt: skip
+
+
+def test_turn_rewards_are_shaped_each_and_stand_on_the_last_token_of_their_turn() -> None:
+    chosen = config(
+        group_size=1, normalize_reward=NONE, trainer_returns=True, rewards=roles.RewardShapingConfig(bias=-0.5, scale=2)
+    )
+    group = dataclasses.replace(makers.make_group(rewards=(1.0,)), trajectories=(turns_row((0.0, 1.0)),))
+    (row,) = assemble([group], chosen=chosen).samples
+    assert list(row.rewards) == [0.0, -1.0, 1.0]
+    assert list(row.turn_ids) == [0, 0, 1]
+    assert row.shaped_reward == 0.0
+
+
+def test_zero_truncated_takes_the_reward_of_the_cut_turn_alone() -> None:
+    shaped = roles.RewardShapingConfig(zero_truncated=True)
+    chosen = config(group_size=1, normalize_reward=NONE, trainer_returns=True, rewards=shaped)
+    group = dataclasses.replace(
+        makers.make_group(rewards=(1.0,)), trajectories=(turns_row((0.5, 1.0), truncated=True),)
+    )
+    (row,) = assemble([group], chosen=chosen).samples
+    assert list(row.rewards) == [0.0, 0.5, 0.0]
+
+
+def test_rows_of_one_group_carry_its_index_in_the_step() -> None:
+    made = assemble([makers.make_group(rewards=(1.0, 0.0)), makers.make_group(rewards=(1.0, 1.0))])
+    assert [row.group for row in made.samples] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_step_of_oats_actor_is_the_published_example(masked: bool) -> None:
+    rows = [
+        makers.make_trajectory(completion=range(1, 1 + length), reward=1.0, sample_index=index, truncated=cut)
+        for index, (length, cut) in enumerate([(3, False), (2, True)])
+    ]
+    group = dataclasses.replace(makers.make_group(rewards=(1.0,)), trajectories=tuple(rows))
+    rewards = roles.RewardShapingConfig(zero_truncated=True, mask_truncated=masked)
+    made = assemble([group], chosen=config(normalize_reward=NONE, trainer_returns=True, rewards=rewards))
+    assert [list(row.rewards) for row in made.samples] == [[0, 0, 1], [0, 0]]
+    assert [not row.masked for row in made.samples] == [True, not masked]
+    told = {key: made.summary[f"actor/{key}"] for key in ("rewards", "avg_reward", "no_eos_count", "response_tok_len")}
+    assert told == {"rewards": 1.0, "avg_reward": 0.5, "no_eos_count": 1, "response_tok_len": 2.5}
+    assert (made.summary["actor/num_data"], made.summary["actor/total_time"]) == (2, pytest.approx(1.1))

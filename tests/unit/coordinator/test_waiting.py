@@ -1,0 +1,89 @@
+"""onStale wait over a whole run: nothing is dropped, nothing is too old, and no step waits for ever.
+
+Rollouts finish groups in any order, and lose some leases. Algorithms reference 2.3: by admission and the lease rule a
+valid batch always exists, so once everything in flight has finished the next step must close.
+"""
+
+import dataclasses
+import pathlib
+import random
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rljob_api import names
+
+STEPS = 6
+
+
+def finish(bench: Any, rollout: str, open_leases: list[tuple[Any, int]], place: int) -> None:
+    lease, version = open_leases.pop(place % len(open_leases))
+    assert bench.submit(rollout, lease, versions=version).outcome == names.TrajectoryOutcome.ACCEPTED
+
+
+def take(bench: Any, rollout: str, open_leases: list[tuple[Any, int]], version: int) -> None:
+    open_leases += [(lease, version) for lease in bench.lease(rollout, 99, version)]
+
+
+def drive(bench: Any, choices: Callable[[int], int]) -> None:
+    """Train `STEPS` steps; `choices(n)` picks below n who finishes next and whether a lease is lost."""
+    rollout, trainer, version = bench.rollout(), bench.trainer(), 0
+    open_leases: list[tuple[Any, int]] = []
+    for step in range(1, STEPS + 1):
+        take(bench, rollout, open_leases, version)
+        while bench.pack() is None:
+            assert open_leases, f"step {step} waits with nothing in flight"
+            if choices(4) == 0:
+                lost, _ = open_leases.pop(choices(len(open_leases)))
+                bench.ledger.release(token=rollout, lease_id=lost.lease_id, reason="drain", now=bench.now)
+                take(bench, rollout, open_leases, version)
+            else:
+                finish(bench, rollout, open_leases, choices(len(open_leases)))
+        bench.commit(trainer, step)
+        version = bench.publish(trainer, step)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(eta=st.integers(1, 3), groups=st.integers(1, 3), seed=st.integers(0, 1 << 32))
+def test_under_wait_every_step_closes_and_nothing_is_dropped(
+    make_bench: Callable[..., Any], eta: int, groups: int, seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        bench = make_bench(
+            path=pathlib.Path(folder) / "ledger.sqlite", prompts_per_step=groups, max_off_policy_steps=eta,
+            on_stale_wait=True, max_infra_attempts=1000,
+        )  # fmt: skip
+        try:
+            drive(bench, random.Random(seed).randrange)
+            counters = bench.ledger.counters()
+            assert [name for name in counters if name.startswith("dropped:")] == []
+            ages = bench.ledger._db.all("SELECT step - 1 - min_step AS age FROM groups WHERE step IS NOT NULL")
+            assert len(ages) == STEPS * groups
+            assert max(row["age"] for row in ages) <= eta
+        finally:
+            bench.ledger.close()
+
+
+def test_a_lower_bound_drops_once_what_no_longer_fits_and_the_run_goes_on(make_bench: Callable[..., Any]) -> None:
+    """eta 3, four groups of version 0. After two steps eta is 1: the other two are too old, their prompts come next."""
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=3, on_stale_wait=True)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    leases = bench.lease(rollout, 4)
+    for lease in leases:
+        bench.submit(rollout, lease)
+    for step in (1, 2):
+        assert bench.pack() == step
+        bench.commit(trainer, step)
+        version = bench.publish(trainer, step)
+    bench.bounds = dataclasses.replace(bench.bounds, max_off_policy_steps=1)
+    bench.reopen()
+    for _ in range(2):
+        bench.ledger.drop_stale(now=bench.now)
+        assert bench.ledger.counters()["dropped:stale"] == 2
+    again = bench.lease(rollout, 2, version)
+    assert [lease.ref for lease in again] == [lease.ref for lease in leases[2:]]
+    bench.submit(rollout, again[0], versions=version)
+    assert bench.pack() == 3

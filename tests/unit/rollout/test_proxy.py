@@ -1,0 +1,240 @@
+"""Agents of the OpenAI API over a real loopback server; the model is a fake."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+
+import httpx
+import pytest
+
+from rljob_api import errors, types
+from rljob_testing import episodes
+from rljob_testing import rollout as fakes
+from rljob_workers.rollout import generation
+from rljob_workers.rollout.episodes import protocols
+from rljob_workers.rollout.episodes.proxy import collector
+
+EOS = episodes.EOS
+RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "answer": "B"})
+TASK = protocols.Task(record=RECORD, input_ids=(10, 11), prompt_text="hi")
+A, B = (65, EOS), (66, EOS)
+
+
+class Agent:
+    """Asks with what `script` says and returns its value."""
+
+    def __init__(self, script: Callable[["Agent"], Awaitable[float]]) -> None:
+        self.script = script
+        self.answers: list[httpx.Response] = []
+
+    async def run(
+        self, *, data: Mapping[str, object], base_url: str, http_client: httpx.AsyncClient, api_key: str
+    ) -> float | Mapping[str, float]:
+        self.data, self.base_url, self.http, self.key = data, base_url, http_client, api_key
+        return await self.script(self)
+
+    async def chat(self, *texts: str, key: str | None = None, **more: object) -> httpx.Response:
+        messages = [{"role": "assistant" if index % 2 else "user", "content": text} for index, text in enumerate(texts)]
+        return await self.post("chat/completions", {"messages": messages, **more}, key=key)
+
+    async def post(self, api: str, body: object, key: str | None = None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.key if key is None else key}"}
+        response = await self.http.post(f"{self.base_url}/{api}", json=body, headers=headers)
+        self.answers.append(response)
+        return response
+
+
+async def run(
+    agent: Agent, model: generation.Generator, *, max_model_len: int = 256, **proxy: object
+) -> protocols.Episode | None:
+    made = collector.ProxyCollector(
+        make_agent=lambda: agent, config=collector.ProxyConfig.model_validate(proxy), tokens=fakes.FakeTokens(),
+        template="no", max_model_len=max_model_len,
+    )  # fmt: skip
+    try:
+        return await made.arun_episode(
+            llm_client=model, gconfig=types.Sampling(max_tokens=8), task=TASK, grader=episodes.FakeGrader(), seed=7
+        )
+    finally:
+        await made.close()
+
+
+def text_of(response: httpx.Response) -> str:
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+async def test_calls_of_an_agent_become_one_row_with_exact_token_prefix() -> None:
+    async def script(agent: Agent) -> float:
+        first = text_of(await agent.chat("hi"))
+        second = text_of(await agent.chat("hi", first, "more"))
+        return 1.0 if second == agent.data["answer"] else 0.0
+
+    model = episodes.FakeModel(A, B, first_version=3)
+    episode = await run(Agent(script), model, export="concat", turnDiscount=0.5)
+    assert episode is not None
+    (row,) = episode.rows
+    first, second = (request.input_ids for request in model.requests)
+    assert second[: len(first) + 2] == first + A
+    assert tuple(row.tokens) == second + B
+    assert [version for version in row.versions if version != -1] == [3, 3, 4, 4]
+    assert (row.reward, row.raw_reward, row.num_turns, episode.total_reward) == (1.0, 1.0, 2, 1.0)
+
+
+async def test_individual_export_discounts_earlier_calls() -> None:
+    async def script(agent: Agent) -> float:
+        await agent.chat("one")
+        await agent.chat("two")
+        return 2.0
+
+    episode = await run(Agent(script), episodes.FakeModel(A, B), turnDiscount=0.5)
+    assert episode is not None
+    assert [(row.reward, row.raw_reward) for row in episode.rows] == [(1.0, 0.0), (2.0, 2.0)]
+
+
+async def test_a_chat_completion_has_the_fields_that_clients_read() -> None:
+    async def script(agent: Agent) -> float:
+        await agent.chat("hi", max_tokens=1, model="mine")
+        return 0.0
+
+    agent, model = Agent(script), episodes.FakeModel((65, 66))
+    await run(agent, model)
+    body = agent.answers[0].json()
+    assert (body["object"], body["model"], body["id"]) == ("chat.completion", "mine", "call-0")
+    assert body["choices"][0]["finish_reason"] == "length"
+    assert body["usage"] == {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8}
+    assert model.requests[0].sampling.max_tokens == 1
+
+
+async def test_a_streamed_answer_is_events_that_end_with_done() -> None:
+    async def script(agent: Agent) -> float:
+        await agent.chat("hi", stream=True)
+        return 0.0
+
+    agent = Agent(script)
+    await run(agent, episodes.FakeModel(A))
+    *events, end = agent.answers[0].text.strip().split("\n\n")
+    parsed = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
+    assert end == "data: [DONE]"
+    assert [(choice["delta"].get("content"), choice["finish_reason"]) for choice in parsed] == [
+        ("A", None), (None, "stop"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_responses_api_is_served_too(stream: bool) -> None:
+    async def script(agent: Agent) -> float:
+        await agent.post("responses", {"input": "hi", "instructions": "be good", "stream": stream})
+        return 0.0
+
+    agent, model = Agent(script), episodes.FakeModel(A)
+    await run(agent, model)
+    assert "".join(map(chr, model.requests[0].input_ids)) == "s:be good;u:hi;a:"
+    text = agent.answers[0].text
+    if stream:
+        assert [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event")] == [
+            "response.created", "response.output_text.delta", "response.completed",
+        ]  # fmt: skip
+        assert json.loads(text.strip().rsplit("data: ", 1)[1])["response"]["output"][0]["content"][0]["text"] == "A"
+    else:
+        body = json.loads(text)
+        assert (body["object"], body["status"], body["output"][0]["content"][0]["text"]) == (
+            "response",
+            "completed",
+            "A",
+        )
+
+
+async def test_a_wrong_key_and_the_address_of_an_ended_episode_open_nothing() -> None:
+    async def script(agent: Agent) -> float:
+        await agent.chat("hi", key="wrong")
+        await agent.chat("hi")
+        return 0.0
+
+    agent = Agent(script)
+    made = collector.ProxyCollector(
+        make_agent=lambda: agent, config=collector.ProxyConfig(), tokens=fakes.FakeTokens(), template="no",
+        max_model_len=64,
+    )  # fmt: skip
+    await made.arun_episode(
+        llm_client=episodes.FakeModel(A), gconfig=types.Sampling(), task=TASK, grader=episodes.FakeGrader(), seed=1
+    )
+    async with httpx.AsyncClient(trust_env=False) as http:
+        agent.http = http
+        await agent.chat("hi")
+    await made.close()
+    assert [answer.status_code for answer in agent.answers] == [401, 200, 401]
+    assert agent.answers[0].json() == agent.answers[2].json()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ([], "the body must be a JSON object"),
+        ({"messages": []}, "messages must be a list of messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0] must be an object whose role"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content must be a text"),
+        ({"messages": [{"role": "user", "content": "x"}], "tools": []}, "not supported: tools"),
+        ({"messages": [{"role": "user", "content": "x"}], "n": 2}, "n is 2, but a call has one answer"),
+        ({"messages": [{"role": "user", "content": "x"}], "temperature": 0.2}, "temperature is 0.2, but the job"),
+        ({"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, "max_tokens is 0, but must be"),
+    ],
+)
+async def test_what_is_not_served_is_refused_by_name(body: object, said: str) -> None:
+    async def script(agent: Agent) -> float:
+        await agent.post("chat/completions", body)
+        return 0.0
+
+    agent = Agent(script)
+    assert await run(agent, episodes.FakeModel()) is None
+    (answer,) = agent.answers
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+
+
+async def test_a_prompt_without_room_for_an_answer_is_the_clients_error() -> None:
+    async def script(agent: Agent) -> float:
+        await agent.chat("hi")
+        return 0.0
+
+    agent = Agent(script)
+    assert await run(agent, episodes.FakeModel(A), max_model_len=4) is None
+    assert agent.answers[0].json()["error"]["code"] == "context_length_exceeded"
+
+
+async def test_an_engine_that_failed_fails_the_attempt_even_if_the_agent_got_over_it() -> None:
+    class Failing:
+        async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+            raise errors.EngineError("lost")
+
+    async def script(agent: Agent) -> float:
+        await agent.chat("hi")
+        return 1.0
+
+    agent = Agent(script)
+    with pytest.raises(errors.EngineError, match="lost"):
+        await run(agent, Failing())
+    assert agent.answers[0].status_code == 503
+
+
+async def test_a_call_that_nobody_waits_for_is_cancelled_with_the_episode() -> None:
+    cancelled = asyncio.Event()
+
+    class Slow:
+        async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+            raise AssertionError("nothing sets the event")
+
+    async def script(agent: Agent) -> float:
+        with pytest.raises(httpx.ReadTimeout):
+            await agent.http.post(
+                f"{agent.base_url}/chat/completions", json={"messages": [{"role": "user", "content": "x"}]},
+                headers={"Authorization": f"Bearer {agent.key}"}, timeout=0.05,
+            )  # fmt: skip
+        return 0.0
+
+    assert await run(Agent(script), Slow()) is None
+    await asyncio.wait_for(cancelled.wait(), 5)

@@ -1,0 +1,57 @@
+"""A step's statistics become the series that dashboards and alerts read."""
+
+import pytest
+
+from rljob_api import names, roles
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.trainer import learner, metering
+
+Stat = names.StepStat
+JOB = {"rljob_namespace": "default", "rljob": "job"}
+TOKENS = {Stat.TOKENS_TRAINED: 12.0}
+
+
+@pytest.fixture
+def registry() -> metrics_module.Metrics:
+    return metrics_module.Metrics(
+        role=names.Role.TRAINER, job=roles.JobIdentity(name="job", namespace="default", uid="u")
+    )
+
+
+def learned(stats: dict[Stat, float], masked: dict[str, float] | None = None) -> learner.Learned:
+    return learner.Learned(stats=stats, nonfinite_values=2.0, nonfinite_norms=1, masked=masked or {})
+
+
+def value(registry: metrics_module.Metrics, name: str, **labels: str) -> float | None:
+    return registry.registry.get_sample_value(name, {**JOB, **labels})
+
+
+def test_losses_of_policy_and_critic_stand_side_by_side(registry: metrics_module.Metrics) -> None:
+    stats = {**TOKENS, Stat.LOSS: -0.5, Stat.VALUE_LOSS: 0.125}
+    metering.Meter(registry).step(1, learned(stats), stats)
+    assert value(registry, "rljob_loss", component="policy") == -0.5
+    assert value(registry, "rljob_loss", component="critic") == 0.125
+
+
+def test_a_statistic_that_a_step_lacks_leaves_its_series_alone(registry: metrics_module.Metrics) -> None:
+    metering.Meter(registry).step(1, learned(TOKENS), TOKENS)
+    assert value(registry, "rljob_loss", component="policy") is None
+    assert value(registry, "rljob_kl_reference") is None
+
+
+def test_masked_tokens_are_told_apart_by_reason(registry: metrics_module.Metrics) -> None:
+    masked = {"correction": 0.2, "reject": 0.1, "m2po": 0.0, "truncated": 0.05}
+    metering.Meter(registry).step(1, learned(TOKENS, masked), TOKENS)
+    assert {reason: value(registry, "rljob_masked_token_ratio", reason=reason) for reason in masked} == masked
+
+
+def test_distances_and_counts_reach_their_series(registry: metrics_module.Metrics) -> None:
+    stats = {**TOKENS, Stat.REF_KL: 0.03, Stat.MISMATCH_KL: 0.001, Stat.CLIP_HIGH: 0.25, Stat.GRAD_NORM: 1.5}
+    metering.Meter(registry).step(1, learned(stats), stats)
+    assert value(registry, "rljob_kl_reference") == 0.03
+    assert value(registry, "rljob_mismatch_kl") == 0.001
+    assert value(registry, "rljob_clip_fraction", bound="high") == 0.25
+    assert value(registry, "rljob_grad_norm") == 1.5
+    assert value(registry, "rljob_tokens_total", kind="trained") == 12.0
+    assert value(registry, "rljob_nonfinite_total", what="log_ratio") == 2.0
+    assert value(registry, "rljob_nonfinite_total", what="grad_norm") == 1.0

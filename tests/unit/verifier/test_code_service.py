@@ -1,0 +1,98 @@
+"""Programs through real grading workers: isolation asked for by name, whole trees ended, the next answer fine."""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from rljob_api import errors, names, roles, types
+from rljob_workers.verifier import grading, service
+
+R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
+CODE = roles.GraderConfig(name="passes", type="code")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def graded(
+    make_config: Callable[..., roles.VerifierConfig],
+    running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
+) -> AsyncIterator[grading.Grading]:
+    config = make_config(
+        CODE, isolation="none", allow_unsafe=True, cpu_limit_s=2.0, wall_limit_s=60.0, max_concurrent=1
+    )
+    async with running(config) as verifier:
+        yield verifier.grading
+
+
+def item(program: str, name: str) -> types.VerifyItem:
+    tests = json.dumps({"inputs": ["1 2"], "outputs": ["3"]})
+    columns = {"query_id": "q", "input_output": tests}
+    return types.VerifyItem(
+        sample_id=name, attempt=0, prompt="", completion=f"```python\n{program}\n```", columns=columns
+    )
+
+
+RIGHT = "print(sum(map(int, input().split())))"
+# A-40: the grandchild leaves session and parent, and stays.
+STAYS = f"""
+import os, time
+{RIGHT}
+import sys
+sys.stdout.flush()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.close(1)
+        time.sleep(600)
+    os._exit(0)
+"""
+CROWD = """
+import os, time
+for _ in range(100):
+    if os.fork() == 0:
+        time.sleep(600)
+time.sleep(600)
+"""
+
+
+async def test_right_and_wrong_programs_are_told_apart_with_case_results_on_the_wire(graded: grading.Grading) -> None:
+    right, wrong, lost = await graded.verify(
+        [item(RIGHT, "a"), item("print(4)", "b"), item("import os\nos.abort()", "c")]
+    )
+    assert (right.reward, right.case_results, right.error_code) == (1.0, (1,), None)
+    assert (wrong.reward, wrong.reason, wrong.case_results, wrong.error_code) == (0.0, R.WRONG, (0,), -2)
+    assert (lost.reward, lost.reason, lost.outcome) == (0.0, R.CRASH, O.FORCED_EXIT)
+
+
+async def test_nothing_of_a_program_outlives_its_verdict(graded: grading.Grading) -> None:
+    (verdict,) = await graded.verify([item(STAYS, "stays")])
+    assert verdict.reason is R.OK
+    assert sleepers() == []
+
+
+async def test_crowd_of_processes_is_ended_as_a_whole_and_the_next_program_runs(graded: grading.Grading) -> None:
+    crowd, after = await graded.verify([item(CROWD, "crowd"), item(RIGHT, "after")])
+    assert (crowd.reward, crowd.reason, crowd.outcome) == (0.0, R.RESOURCE_LIMIT, O.OOM)
+    assert after.reason is R.OK
+    assert sleepers() == []
+
+
+def sleepers() -> list[str]:
+    """Return the process ids that run a candidate's script."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if b"sandbox/candidate.py" in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+async def test_programs_are_refused_where_nothing_was_said_about_isolation(
+    make_config: Callable[..., roles.VerifierConfig],
+) -> None:
+    with pytest.raises(errors.SandboxError, match="rewards passes run what the policy wrote"):
+        service.make_graders(make_config(CODE))

@@ -1,0 +1,66 @@
+r"""Whatever a policy writes, the look that runs in the serving process ends at once, for every grader and mode."""
+
+import time
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from rljob_api import roles
+from rljob_workers.verifier.graders import boundary, catalog, protocol
+
+# The longest that one look may hold the event loop, CPU seconds; ordinary ones take under a thousandth.
+MOST_S = 0.25
+COLUMNS = {
+    "answer": "#### 5",
+    "solutions": [r"\boxed{5}", r"\boxed{(1,2)}", r"\boxed{x+1}"],
+    "input_output": '{"inputs": ["1"], "outputs": ["1"]}',
+    "metadata": {"source_dataset": "chain_sum"},
+    "id": "q",
+}
+CONFIGS: list[tuple[str, dict[str, object]]] = [
+    ("exact", {}), ("math", {}), ("reasoning_gym", {}), ("code", {}), ("areal-code", {}), ("areal-math", {}),
+    ("gsm8k", {}), ("gsm8k", {"method": "flexible"}), ("gsm8k", {"method": "math_verify"}), ("clevr_count_70k", {}),
+    ("clevr_count_70k", {"answerFormat": "hashes"}), ("boxed", {}), ("boxed", {"verifierVersion": "math_verify"}),
+    ("answer_tag", {}), ("answer_tag", {"tagRule": "loose", "verifierVersion": "math_verify"}),
+]  # fmt: skip
+OWN = ("exact", "math", "reasoning_gym", "code")
+GRADERS = [
+    (type_, config, mode)
+    for type_, config in CONFIGS
+    for mode in ("strict", "compat")
+    if mode == "strict" or type_ not in OWN
+]
+FRAGMENTS = [
+    *"9 ( ) [ ] { } {( ! ^ 9^ 9! (9!)! 1/ , 1, ,000 . - $ $1 & # [1 = x= x ab".split(),  # noqa: SIM905
+    *"% 1e9 __ ' e ```".split(),  # noqa: SIM905
+    *r"\ \( \frac \frac{1} \sqrt{ \text{ \text{a} \left( \begin{pmatrix} \\ \boxed{ \boxed \%".split(),  # noqa: SIM905
+    "million",
+    "- ", " ", "\n", "#### ", "1 ", "<answer>", "</answer>", "</think> <answer>", "```py\n",
+    "answer is ", "he answer is",
+    "and ", "two ", "hundred ", "cm ", "5 cm", "m east", " or ", "\u7b54\u6848\u662f", "\x00", "\ud800", "\U0001f600",
+]  # fmt: skip
+WRAPPERS = ["{}", r"\boxed{{{}}}", "</think> <answer>{}</answer>", "#### {}", "[{}]", "The answer is {}", "${}$", "{}%"]
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Draw a text of up to 70,000 characters out of few fragments, wrapped as some grader wants it."""
+    unit = "".join(draw(st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=4)))
+    size = draw(st.sampled_from([10, 300, 1_000, 4_000, 5_000, 70_000]))
+    tail = "".join(draw(st.lists(st.sampled_from(FRAGMENTS), max_size=3)))
+    body = unit * (size // len(unit) + 1) + tail
+    return draw(st.sampled_from(WRAPPERS)).format(body)
+
+
+@pytest.mark.parametrize(("type_", "config", "mode"), GRADERS, ids=lambda value: str(value))
+@hypothesis.given(text=texts())
+@hypothesis.settings(max_examples=25, deadline=None)
+def test_quick_look_ends_at_once_and_never_raises(type_: str, config: dict[str, object], mode: str, text: str) -> None:
+    reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
+    (grader,) = catalog.build([reward], catalog.BUILT_IN)
+    answer = protocol.Answer(prompt="", completion=text, columns=COLUMNS)
+    started_s = time.process_time()
+    grade = boundary.guarded(grader.quick, answer)
+    assert time.process_time() - started_s < MOST_S
+    assert grade is None or grade.reason.value != "crash", grade

@@ -1,0 +1,40 @@
+"""What Oat's actor reports of a step, under its names, in the step's history line. Pure. Source: workflow reference 9.
+
+Means are over responses, never means of means. Times are means over the step's groups, seconds: groups overlap.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One response: what it was graded, and how it ended."""
+
+    graded: float
+    formatted: bool
+    truncated: bool
+    num_tokens: int
+
+
+def metrics(
+    responses: Sequence[Response], *, zero_truncated: bool, generate_s: Sequence[float], verify_s: Sequence[float]
+) -> dict[str, float]:
+    """Return the metrics. `actor/rewards` is before truncated responses are set to 0, `actor/avg_reward` after: the
+    mean of each response's largest dense reward, which is 0 but for the last token.
+    """
+    learned = [0.0 if zero_truncated and response.truncated else response.graded for response in responses]
+    generate, verify = statistics.fmean(generate_s), statistics.fmean(verify_s)
+    return {
+        "actor/rewards": statistics.fmean(response.graded for response in responses),
+        "actor/avg_reward": statistics.fmean(max(0.0, reward) for reward in learned),
+        "actor/num_data": len(responses),
+        "actor/num_transitions": len(responses),
+        "actor/formatted": statistics.fmean(response.formatted for response in responses),
+        "actor/response_tok_len": statistics.fmean(response.num_tokens for response in responses),
+        "actor/no_eos_count": sum(response.truncated for response in responses),
+        "actor/generate_time": generate,
+        "actor/verify_time": verify,
+        "actor/total_time": generate + verify,
+    }

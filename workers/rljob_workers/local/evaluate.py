@@ -1,0 +1,143 @@
+"""`rljob eval` without its command line: one model on the manifest's suites; no trainer, nothing is learned.
+
+The same coordinator, rollouts and verifiers as in training, with no step to train: version 0 is evaluated, and that is
+the end. Source of metric names and files: workflow reference 11.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+import pydantic
+
+from rljob_api import errors, names, roles
+from rljob_api.resolve import ResolvedJob
+from rljob_workers.local import journal, launch, outcome, preflight, prepare, rundir, runner, session
+
+RESULTS = "eval_results"
+# The coordinator evaluates the model files, which are its version 0 of step 0.
+_STEP = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Which suites (empty: all), under which step the results stand, and whether they are printed as JSON."""
+
+    suites: Sequence[str] = ()
+    step: int = 0
+    as_json: bool = False
+
+
+class Found(pydantic.BaseModel):
+    """What an evaluation found: metrics by name, and items missing by suite."""
+
+    step: int
+    version: int
+    metrics: dict[str, float]
+    missing: dict[str, int] = {}
+
+
+def evaluate(
+    manifest: prepare.Manifest,
+    options: Options,
+    *,
+    path: pathlib.Path,
+    skip_check: bool,
+    stream: TextIO,
+    programs: launch.Programs = launch.own_programs,
+) -> int:
+    """Evaluate in `path`, going on where an evaluation there was stopped; return the exit code.
+
+    Raises ManifestError, with nothing started, for suites that do not exist or a directory that cannot be used.
+    """
+    name = f"{manifest.job.metadata.name}-eval"
+    suites = chosen([suite.name for suite in manifest.job.spec.evaluation.suites], options.suites)
+    directory = rundir.RunDir(path)
+    spec = {**manifest.spec, "suites": list(suites)}
+    identity = directory.admit(name=name, spec=spec, manifest_dir=manifest.folder)
+    told = sys.stderr if options.as_json else stream
+    if not identity.finished:
+        resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
+        configs = launch.process_names(without_training(resolved, suites))
+        if not skip_check:
+            preflight.check(configs, programs=programs, waiting=session.checking(told))
+        with directory.lock() as lock:
+            directory.admit(name=name, spec=spec, manifest_dir=manifest.folder)
+            directory.claim(identity, manifest.text)
+            attempt = journal.last_attempt(journal.read(directory.journal))
+            ended = session.run_segment(manifest, directory, configs, programs, attempt, lock, told)
+            if ended.ending is not runner.Ending.FINISHED:
+                return _unfinished(ended, directory)
+            directory.record(identity.model_copy(update={"finished": True}))
+    return _conclude(directory, options, suites, stream)
+
+
+def chosen(known: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
+    """Return the suites to evaluate, by exact name. Raises ManifestError if there are none of that name, or none."""
+    if not known:
+        raise errors.ManifestError("spec.evaluation.suites is empty, so there is nothing to evaluate: name a source")
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise errors.ManifestError(
+            *(f"--suite {name} is none of spec.evaluation.suites; they are {', '.join(known)}" for name in unknown)
+        )
+    return [name for name in known if name in wanted] if wanted else list(known)
+
+
+def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[roles.CommonConfig]:
+    """Return the configs of an evaluation alone: no trainer, no step, the chosen suites."""
+    evaluation = resolved.coordinator.evaluation
+    kept = tuple(suite for suite in evaluation.suites if suite.source.name in suites)
+    coordinator = resolved.coordinator.model_copy(
+        update={
+            "max_steps": 0,
+            "evaluation": evaluation.model_copy(update={"suites": kept, "before_training": True}),
+        }
+    )
+    return (coordinator, *resolved.verifiers, *resolved.rollouts)
+
+
+def _unfinished(ended: runner.Outcome, directory: rundir.RunDir) -> int:
+    again = "the same command with the same --run-dir"
+    if ended.ending is runner.Ending.STOPPED:
+        print(f"stopped; {again} goes on ({directory.path})", file=sys.stderr)
+        return int(names.ExitCode.INTERRUPTED)
+    print(outcome.failed_text(ended, logs=str(directory.logs), command=again), file=sys.stderr)
+    return int(names.ExitCode.FAILED)
+
+
+def _conclude(directory: rundir.RunDir, options: Options, suites: Sequence[str], stream: TextIO) -> int:
+    """Put the results under the wanted step, print them, and fail if a suite has none: never a zero."""
+    made, folder = directory.state / RESULTS, directory.path / RESULTS
+    found = Found.model_validate_json((made / f"{_STEP}.json").read_bytes()).model_copy(update={"step": options.step})
+    folder.mkdir(exist_ok=True)
+    for suite in suites:
+        shutil.copyfile(made / f"{_STEP}_{suite}.json", folder / f"{options.step}_{suite}.json")
+    rundir.write_atomically(folder / f"{options.step}.json", found.model_dump_json(indent=1))
+    if options.as_json:
+        print(json.dumps(found.model_dump(), indent=1), file=stream)
+    else:
+        print(f"{table(found.metrics, suites)}\n\nresponses: {folder}", file=stream)
+    for suite, count in found.missing.items():
+        print(f"error: suite {suite} has no result: {count} of its prompts could not be graded", file=sys.stderr)
+    return int(names.ExitCode.FAILED if found.missing else names.ExitCode.OK)
+
+
+_COLUMNS = ("accuracy", "score", "eval_count", "response_tok_len", "truncated", "formatted")
+
+
+def table(metrics: Mapping[str, float], suites: Sequence[str]) -> str:
+    """Return the metrics as a table, one row a suite and their unweighted average; "-" where there is none."""
+    lines: list[tuple[str, ...]] = [("suite", *_COLUMNS)]
+    for suite in [*suites, "average"]:
+        values = [metrics.get(f"eval/{suite}/{column}") for column in _COLUMNS]
+        lines.append((suite, *("-" if value is None else f"{value:.4g}" for value in values)))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS) + 1)]
+    padded = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *cells[1:]]) for line, cells in zip(lines, padded, strict=True)
+    )

@@ -1,0 +1,126 @@
+"""One turn: ask the model with the template's stop rules, have the answer graded. Every workflow is made of turns."""
+
+import dataclasses
+import uuid
+
+from rljob_api import errors, names, types
+from rljob_workers.rollout import generation, templates
+from rljob_workers.rollout.episodes import protocols
+
+
+@dataclasses.dataclass(slots=True)
+class EpisodeClient:
+    """The generator as one episode sees it: own request ids, a seed per call, budgets within the context."""
+
+    inner: generation.Generator
+    seed: int
+    max_model_len: int
+    num_calls: int = 0
+
+    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+        """Generate. Raises EngineError, or EpisodeError if no context is left."""
+        index, self.num_calls = self.num_calls, self.num_calls + 1
+        sampling = generation.within_context(
+            request.sampling, prompt_len=len(request.input_ids), max_model_len=self.max_model_len
+        )
+        return await self.inner.generate(
+            dataclasses.replace(
+                request,
+                # Two leases may hold the same prompt and seed at once: an evaluation repeated, a lease offered again.
+                rid=f"{request.rid}-{index}-{uuid.uuid4().hex}",
+                sampling=sampling,
+                seed=generation.derived_seed(self.seed, index),
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A generation, what was asked, and the text that a grader reads."""
+
+    request: generation.GenerationRequest
+    result: generation.GenerationResult
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Asks with one tokenizer and one template's stop rules."""
+
+    tokens: protocols.Tokens
+    template: str
+
+    async def ask(
+        self,
+        client: generation.Generator,
+        *,
+        name: str,
+        context: tuple[int, ...],
+        gconfig: types.Sampling,
+        max_new_tokens: int | None = None,
+    ) -> Answer:
+        """Generate once after `context`; the client gives the call its seed and keeps its budget in the context."""
+        sampling = templates.with_stop_rules(self.template, gconfig, eos_ids=self.tokens.eos_ids)
+        if max_new_tokens is not None:
+            sampling = dataclasses.replace(sampling, max_tokens=max_new_tokens)
+        request = generation.GenerationRequest(rid=name, input_ids=context, sampling=sampling, seed=0)
+        result = await client.generate(request)
+        text = generation.completion_text(self.tokens.decode(result.output_ids), result, sampling)
+        return Answer(request=request, result=result, text=text)
+
+    def closing_ids(self, context: tuple[int, ...]) -> tuple[int, ...]:
+        """Return what ends an answer that a length limit or a stop string cut: EOS, where it is not there."""
+        eos = self.tokens.eos_ids[0]
+        return () if context[-1] == eos else (eos,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GradedTurn:
+    """An answer and what the grader said of it."""
+
+    answer: Answer
+    verdict: types.Verdict
+    raw_reward: float
+
+    @property
+    def record(self) -> protocols.TurnRecord:
+        """Return what dumps tell of the turn."""
+        return record_of(self.answer.request, self.answer.result, self.verdict, raw_reward=self.raw_reward)
+
+
+def record_of(
+    request: generation.GenerationRequest,
+    result: generation.GenerationResult,
+    verdict: types.Verdict,
+    *,
+    raw_reward: float,
+) -> protocols.TurnRecord:
+    """Return what dumps tell of a generation and its verdict."""
+    return protocols.TurnRecord(
+        raw_reward=raw_reward,
+        prompt_len=len(request.input_ids),
+        answer_len=len(result.output_ids),
+        version_start=result.versions[0],
+        version_end=result.versions[-1],
+        stop_reason=result.stop_reason,
+        reason=str(verdict.reason),
+    )
+
+
+async def graded(answer: Answer, grader: protocols.Grader, *, prompt: str, turn: int = 0) -> GradedTurn:
+    """Have an answer graded. Raises SandboxError without a verdict: the attempt fails, it does not score 0."""
+    verdict = await grader.grade(
+        prompt=prompt,
+        completion=answer.text,
+        truncated=answer.result.truncated,
+        prompt_ids=answer.request.input_ids,
+        completion_ids=answer.result.output_ids,
+    )
+    return GradedTurn(answer=answer, verdict=verdict, raw_reward=reward_of(verdict, turn=turn))
+
+
+def reward_of(verdict: types.Verdict, *, turn: int = 0) -> float:
+    """Return the reward of a verdict. Raises SandboxError if it carries none."""
+    if verdict.reason is names.VerdictReason.INFRA_FAILURE or verdict.reward is None:
+        raise errors.SandboxError(f"no verdict for turn {turn}: {verdict.detail or verdict.reason}")
+    return verdict.reward

@@ -1,0 +1,166 @@
+"""`areal-code`: the verdicts of AReaL's local code verifier (mode compat), or those with corrections C1 to C6; and
+`code`, which is the same in mode strict. The tests are the record's `input_output`, from the file that option
+`solutionPath` names, else from the record itself.
+
+The program runs elsewhere, once per case; here, where it never runs, its data is compared. Isolation of the runs: see
+`sandbox/programs.py`.
+"""
+
+import functools
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from rljob_api import errors, reward_options, roles
+from rljob_workers.verifier.graders import code_blocks, code_compare, code_tests, code_verdict, metadata, protocol
+from rljob_workers.verifier.sandbox import programs
+
+Case = code_verdict.Case
+_STOPPED = {
+    "cpu": Case.CPU_LIMIT,
+    "wall": Case.WALL_LIMIT,
+    "starved": Case.UNJUDGED,
+    "memory": Case.MEMORY,
+    "output": Case.FLOOD,
+}
+_STATUSES = {"not_compiled": Case.NOT_COMPILED, "no_function": Case.NO_FUNCTION, "raised": Case.RAISED}
+_WALL_FACTOR = 3
+
+
+class RunFn(Protocol):
+    """Runs a program once."""
+
+    def __call__(self, program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
+        """Return how it ended. Raises CannotRunError."""
+
+
+class CodeGrader(protocol.OneClock):
+    """Runs the last block on every case until one fails."""
+
+    def __init__(self, config: roles.GraderConfig, *, run: RunFn = programs.run) -> None:
+        """Raises ManifestError for an unknown option or an unusable file of tests."""
+        options = protocol.options(reward_options.SolutionOptions, config)
+        self._compat, self._run = config.mode == "compat", run
+        self._cpu_s, self._wall_s = config.cpu_limit_s, config.wall_limit_s
+        self._memory_bytes, self._output_bytes = config.memory_bytes, config.output_bytes
+        self._tests: Mapping[str, code_tests.Tests] | None = None
+        if options.solution_path:
+            self._tests = metadata.tests(pathlib.Path(options.solution_path))
+
+    @property
+    def needs_worker(self) -> bool:
+        """Programs are started by a process that may be killed."""
+        return True
+
+    def check(self, columns: Mapping[str, object]) -> None:
+        """Raise DataError for an unknown query_id or tests that cannot be run."""
+        self._tests_of(columns)
+
+    def warm(self) -> None:
+        """Nothing to import: programs start their own interpreters."""
+
+    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+        """Decide only that there is no program."""
+        if code_blocks.program_of(answer.completion, compat=self._compat) is not None:
+            return None
+        unsupported = not self._compat and code_blocks.has_unsupported(answer.completion)
+        num_cases = len(self._tests_of(answer.columns).inputs)
+        return code_verdict.no_program(num_cases=num_cases, detail="unsupported language" if unsupported else "")
+
+    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+        """Run case after case until one fails."""
+        decided = self.quick(answer)
+        if decided is not None:
+            return decided
+        source = code_blocks.program_of(answer.completion, compat=self._compat)
+        assert source is not None, "quick passed"
+        tests = self._tests_of(answer.columns)
+        ends_s = time.monotonic() + self._wall_s
+        cases: list[code_verdict.Case] = []
+        for index in range(len(tests.inputs)):
+            cases.append(self._case(source, tests, index, left_s=ends_s - time.monotonic()))
+            if cases[-1] is not Case.PASSED:
+                break
+        return code_verdict.grade_of(cases, num_cases=len(tests.inputs))
+
+    def _case(self, source: str, tests: code_tests.Tests, index: int, *, left_s: float) -> code_verdict.Case:
+        if left_s <= 0:
+            return Case.WALL_LIMIT
+        limits = programs.Limits(
+            cpu_s=self._cpu_s,
+            wall_s=min(left_s, _WALL_FACTOR * self._cpu_s),
+            memory_bytes=self._memory_bytes,
+            output_bytes=max(self._output_bytes, 2 * len(tests.outputs[index].encode())),
+        )
+        make = functools.partial(programs.Program, source=source, compat=self._compat)
+        try:
+            if not tests.fn_name:
+                done = self._run(make(), stdin=tests.inputs[index].encode(), limits=limits)
+                return _program_case(done, tests.outputs[index])
+            arguments = [_argument(value) for value in tests.arguments(index)]
+            done = self._run(make(fn_name=tests.fn_name, arguments=arguments), stdin=b"", limits=limits)
+            return self._call_case(done, tests.expected(index))
+        except programs.CannotRunError:
+            return Case.UNJUDGED
+
+    def _call_case(self, run: programs.Run, expected: object) -> code_verdict.Case:
+        failure = _failure(run)
+        if failure is not None:
+            return failure
+        # Whatever the exit code says: a call that ends without its one record has failed.
+        if len(run.records) != 1 or run.records[0][0] != "returned":
+            return Case.LEFT
+        try:
+            returned = decoded(run.records[0][1])
+            same = code_compare.same_result(returned, expected, compat=self._compat)
+        except (ValueError, TypeError, RecursionError):
+            return Case.RAISED
+        return Case.PASSED if same else Case.WRONG
+
+    def _tests_of(self, columns: Mapping[str, object]) -> code_tests.Tests:
+        if self._tests is None:
+            return code_tests.tests_of(columns)
+        query_id = metadata.query_id(columns)
+        if query_id not in self._tests:
+            raise errors.DataError(f"{metadata.QUERY_ID!r} {query_id!r} is not in the file of tests")
+        return self._tests[query_id]
+
+
+def _program_case(run: programs.Run, expected: str) -> code_verdict.Case:
+    failure = _failure(run)
+    if failure is not None:
+        return failure
+    if run.exit_code:
+        return Case.LEFT if run.exit_code < 0 else Case.RAISED
+    printed = run.output.decode("utf-8", errors="replace")
+    return Case.PASSED if code_compare.same_output(printed, expected) else Case.WRONG
+
+
+def _failure(run: programs.Run) -> code_verdict.Case | None:
+    if run.stopped:
+        return _STOPPED[run.stopped]
+    # The program's own word can explain a failure, never make one a success.
+    for status, _ in run.records:
+        if status in _STATUSES:
+            return _STATUSES[status]
+    return None
+
+
+def _argument(value: object) -> object:
+    """Return an argument as the candidate's script reads it: the keys of an object may be integers."""
+    return {"dict": [[key, member] for key, member in value.items()]} if isinstance(value, dict) else value
+
+
+def decoded(value: object) -> object:
+    """Return what a call returned. Raises ValueError or TypeError for what the script cannot have written."""
+    if isinstance(value, list):
+        return [decoded(member) for member in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, members),) = value.items()
+    if kind == "tuple":
+        return tuple(decoded(member) for member in members)
+    if kind != "dict":
+        raise ValueError(f"unknown kind {kind!r}")
+    return {decoded(key): decoded(member) for key, member in members}

@@ -1,0 +1,127 @@
+"""The layers of a verifier pod's isolation as this pod really has them: one probe each, no layer is believed unseen."""
+
+import ctypes
+import dataclasses
+import os
+import pathlib
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+_PROC = pathlib.Path("/proc")
+_TOKEN = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_RESOLVER = pathlib.Path("/etc/resolv.conf")
+# x86_64, aarch64 and riscv64 share the number (include/uapi/asm-generic/unistd.h).
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_VERSION = 444, 1
+_METADATA = ("169.254.169.254", 80)
+_HOST_MAP = "0 0 4294967295"
+_CONNECT_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: whether it holds, and what was seen."""
+
+    name: str
+    holds: bool
+    detail: str
+
+
+def landlock() -> Layer:
+    """Whether the kernel takes Landlock rules; the detail is the version of its interface."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION))
+    return Layer("landlock", version > 0, f"ABI {version}" if version > 0 else os.strerror(ctypes.get_errno()))
+
+
+def process_layers(proc: pathlib.Path = _PROC) -> list[Layer]:
+    """Return what the kernel says of this process: filter, privileges, capabilities, user namespace, runtime."""
+    status = _fields(proc / "self" / "status")
+    seccomp, no_new = status.get("Seccomp", "?"), status.get("NoNewPrivs", "?")
+    capabilities = status.get("CapEff", "?")
+    uid_map = " ".join(_text(proc / "self" / "uid_map").split())
+    version = _text(proc / "version")
+    return [
+        Layer("seccomp", seccomp == "2", f"mode {seccomp}"),
+        Layer("no_new_privileges", no_new == "1", no_new),
+        Layer("capabilities", capabilities != "?" and not capabilities.strip("0"), capabilities),
+        Layer("user_namespace", bool(uid_map) and uid_map != _HOST_MAP, uid_map),
+        Layer("runtime_class", "gVisor" in version, "gvisor" if "gVisor" in version else "runc"),
+    ]
+
+
+def read_only_root() -> Layer:
+    """Whether nothing can be written to the image."""
+    flags = os.statvfs("/").f_flag
+    return Layer("read_only_root", bool(flags & os.ST_RDONLY), "ro" if flags & os.ST_RDONLY else "rw")
+
+
+def no_token(path: pathlib.Path = _TOKEN) -> Layer:
+    """Whether there is no ServiceAccount token."""
+    return Layer("no_token", not path.exists(), str(path) if path.exists() else "none")
+
+
+def network(
+    environment: Mapping[str, str], *, outside: str, connect: Callable[[tuple[str, int]], bool] | None = None,
+    resolvers: Sequence[str] | None = None, ask: Callable[[str], bool] | None = None,
+) -> Layer:  # fmt: skip
+    """Whether API server, metadata address, DNS and an outside address (host:port, empty for none) are out of reach."""
+    reached = [name for name, address in _targets(environment, outside) if (connect or connects)(address)]
+    servers = nameservers(_RESOLVER) if resolvers is None else resolvers
+    if any((ask or answers_dns)(server) for server in servers):
+        reached.append("dns")
+    return Layer("network", not reached, f"reached {', '.join(reached)}" if reached else "nothing reached")
+
+
+def _targets(environment: Mapping[str, str], outside: str) -> list[tuple[str, tuple[str, int]]]:
+    found = [("metadata", _METADATA)]
+    if environment.get("KUBERNETES_SERVICE_HOST"):
+        port = int(environment.get("KUBERNETES_SERVICE_PORT", "443"))
+        found.append(("api_server", (environment["KUBERNETES_SERVICE_HOST"], port)))
+    if outside:
+        host, _, number = outside.rpartition(":")
+        found.append(("outside", (host, int(number))))
+    return found
+
+
+def connects(address: tuple[str, int]) -> bool:
+    """Return whether a TCP connection opens; nothing is sent."""
+    try:
+        socket.create_connection(address, timeout=_CONNECT_S).close()
+    except ConnectionRefusedError:
+        # Something answered: packets get there.
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def answers_dns(server: str, port: int = 53) -> bool:
+    """Return whether a name server answers a question for the root."""
+    question = struct.pack(">HHHHHH", 0x524C, 0x0100, 1, 0, 0, 0) + b"\x00" + struct.pack(">HH", 2, 1)
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asked:
+        asked.settimeout(_CONNECT_S)
+        try:
+            asked.sendto(question, (server, port))
+            return bool(asked.recv(512))
+        except OSError:
+            return False
+
+
+def nameservers(path: pathlib.Path) -> list[str]:
+    """Return the name servers of a resolver's configuration."""
+    lines = (line.split() for line in _text(path).splitlines())
+    return [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"]
+
+
+def _fields(path: pathlib.Path) -> dict[str, str]:
+    pairs = (line.partition(":") for line in _text(path).splitlines())
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,74 @@
+"""A grading worker's answer as it crosses the socket: a Grade, or the grader's own error, as a JSON object and back."""
+
+from collections.abc import Mapping
+
+from rljob_api import errors, names
+from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.sandbox import launcher
+
+
+def grade_to(grade: protocol.Grade) -> dict[str, object]:
+    """Return the frame of a grade."""
+    return {
+        "score": grade.score,
+        "reason": grade.reason.value,
+        "outcome": grade.outcome.value,
+        "formatted": grade.formatted,
+        "extracted": grade.extracted,
+        "detail": grade.detail,
+        "cpu_s": grade.cpu_s,
+        "parts": dict(grade.parts),
+        "case_results": list(grade.case_results),
+        "error_code": grade.error_code,
+    }
+
+
+def error_to(error: errors.GraderError) -> dict[str, object]:
+    """Return the reply for a grader that is wrong whatever the answer is."""
+    return {"error": str(error)[: protocol.MAX_DETAIL_CHARS]}
+
+
+def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
+    """Return the grade of a reply.
+
+    Raises GraderError if the grader is at fault, and WorkerLostError if the reply is malformed: that worker is not
+    trusted again.
+    """
+    if "error" in reply:
+        raise errors.GraderError(str(reply["error"]))
+    try:
+        score, cpu_s = reply["score"], reply["cpu_s"]
+        if isinstance(score, bool) or not isinstance(score, int | float | None) or not isinstance(cpu_s, int | float):
+            raise ValueError(f"score {score!r} or cpu_s {cpu_s!r} is no number")
+        return protocol.Grade(
+            score=None if score is None else float(score),
+            reason=names.VerdictReason(str(reply["reason"])),
+            outcome=names.VerifyOutcome(str(reply["outcome"])),
+            formatted=reply["formatted"] is True,
+            extracted=str(reply["extracted"]),
+            detail=str(reply["detail"]),
+            cpu_s=float(cpu_s),
+            parts=_parts(reply["parts"]),
+            case_results=_case_results(reply["case_results"]),
+            error_code=_error_code(reply["error_code"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise launcher.WorkerLostError(f"malformed reply: {error}") from error
+
+
+def _parts(value: object) -> dict[str, float]:
+    if not isinstance(value, dict) or not all(isinstance(part, int | float) for part in value.values()):
+        raise ValueError(f"parts are {value!r}")
+    return {str(name): float(part) for name, part in value.items()}
+
+
+def _case_results(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(isinstance(result, int) for result in value):
+        raise ValueError(f"case_results are {value!r}")
+    return tuple(value)
+
+
+def _error_code(value: object) -> int | None:
+    if value is not None and not isinstance(value, int):
+        raise ValueError(f"error_code is {value!r}")
+    return value

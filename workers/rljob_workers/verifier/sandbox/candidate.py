@@ -1,0 +1,194 @@
+"""What runs inside a candidate's process: a script of the standard library alone, started by `programs.py`.
+
+`python -I -S -B candidate.py REQUEST_FD REPLY_FD`. Reads one request (JSON: source, mode, fn_name, arguments, nonce,
+limits), limits itself, and becomes the program. It holds one input and no expected output. Records of the reply carry
+the nonce; they can explain a failure, and what is right is decided elsewhere by comparing data.
+"""
+
+import ast
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_NAMES = (
+    "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
+    " builtins typing"
+)
+# What programs of this lineage expect to find; graders reference, 6.2.
+PREAMBLE = "".join(f"from {name} import *\n" for name in _NAMES.split())
+PREAMBLE += "".join(f"import {name}\n" for name in _NAMES.split()) + "sys.setrecursionlimit(600000)\n"
+
+
+def main() -> None:
+    """Run the request; exit code 0 means that nothing was raised."""
+    request_fd, reply_fd = int(sys.argv[1]), int(sys.argv[2])
+    with open(request_fd, encoding="utf-8") as stream:
+        request = json.load(stream)
+    limit(request)
+    reply = Reply(reply_fd, request["nonce"])
+    source, compat = request["source"], request["compat"]
+    sys.argv = [""]
+    try:
+        tree = ast.parse(source)
+        if not request["fn_name"]:
+            program = compile_program(tree, compat=compat)
+        else:
+            program = compile(tree, "<answer>", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        reply.send("not_compiled")
+        return
+    space = {"__name__": "__main__", "__builtins__": __builtins__}
+    exec(compile(PREAMBLE, "<preamble>", "exec"), space)  # noqa: S102  # our own text
+    if not request["fn_name"]:
+        # A program's verdict is its output and its exit code: it has no channel.
+        reply.close()
+        run_program(program, space, compat=compat)
+        return
+    space["__name__"] = "answer"
+    if not compat and not is_bound(tree, request["fn_name"]):
+        reply.send("no_function")
+        return
+    call(program, space, request, reply)
+
+
+def limit(request: "dict[str, object]") -> None:
+    """Take the limits of this run. The session and the end with the parent were set before, or hold from here."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    cpu_s, memory_bytes = int(request["cpu_s"]), int(request["memory_bytes"])  # type: ignore[call-overload]
+    for kind, soft, hard in (
+        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
+        (resource.RLIMIT_AS, memory_bytes, memory_bytes),
+        (resource.RLIMIT_FSIZE, 0, 0),
+        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_NOFILE, 64, 64),
+    ):
+        most = resource.getrlimit(kind)[1]
+        bounded = hard if most == resource.RLIM_INFINITY else min(hard, most)
+        resource.setrlimit(kind, (min(soft, bounded), bounded))
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+
+
+class Reply:
+    """The framed channel back: one JSON record a line, each with the nonce of this run."""
+
+    def __init__(self, descriptor: int, nonce: str) -> None:
+        """Take over the descriptor."""
+        self._descriptor, self._nonce = descriptor, nonce
+
+    def send(self, status: str, value: object = None) -> None:
+        """Write one record."""
+        record = json.dumps({"nonce": self._nonce, "status": status, "value": value}, allow_nan=False)
+        data = memoryview(record.encode() + b"\n")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def close(self) -> None:
+        """Leave nothing for the program to write to."""
+        os.close(self._descriptor)
+
+
+def compile_program(tree: ast.Module, *, compat: bool) -> object:
+    """Return the code of a program. compat: its body runs inside a function, imports outside, a main guard opened."""
+    if not compat:
+        return compile(tree, "<answer>", "exec")
+    body = list(tree.body)
+    if body and is_main_guard(body[-1]):
+        body[-1:] = body[-1].body  # type: ignore[attr-defined]  # is_main_guard looked
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    rest = [node for node in body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    wrapped = ast.parse("def wrapped_function():\n    pass\nwrapped_function()")
+    wrapped.body[0].body = rest or wrapped.body[0].body  # type: ignore[attr-defined]  # a function definition
+    tree = ast.Module(body=[*imports, *wrapped.body], type_ignores=[])
+    return compile(ast.fix_missing_locations(tree), "<answer>", "exec")
+
+
+def is_main_guard(node: ast.stmt) -> bool:
+    """Return whether a statement is `if __name__ == "__main__":`."""
+    test = node.test if isinstance(node, ast.If) else None
+    return isinstance(test, ast.Compare) and ast.unparse(test) in (
+        "__name__ == '__main__'",
+        "'__main__' == __name__",
+    )
+
+
+def run_program(program: object, space: "dict[str, object]", *, compat: bool) -> None:
+    """Run it between stdin and stdout. compat: any SystemExit is a good end."""
+    try:
+        exec(program, space)  # type: ignore[arg-type]  # noqa: S102  # a code object; this process is the program's
+    except SystemExit:
+        if not compat:
+            raise
+    sys.stdout.flush()
+
+
+def call(program: object, space: "dict[str, object]", request: "dict[str, object]", reply: Reply) -> None:
+    """Define, look up and call the function; its value is the last record."""
+    name = str(request["fn_name"])
+    try:
+        exec(program, space)  # type: ignore[arg-type]  # noqa: S102  # a code object; this process is the program's
+        solution = space.get("Solution")
+        function = getattr(solution(), name, None) if isinstance(solution, type) else space.get(name)
+        if not callable(function):
+            reply.send("no_function")
+            return
+        value = function(*decoded(request["arguments"]))
+        sys.stdout.flush()
+        reply.send("returned", encoded(value))
+    except Exception:  # noqa: BLE001  # the boundary of the program; what is no Exception ends the process
+        reply.send("raised")
+
+
+def is_bound(tree: ast.Module, name: str) -> bool:
+    """Return whether the answer's own source binds the name: in class Solution if there is one, else in the module."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Solution":
+            return binds(node.body, name)
+    return binds(tree.body, name)
+
+
+def binds(body: "list[ast.stmt]", name: str) -> bool:
+    """Return whether statements bind a name, in their branches too but not inside functions and classes."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if node.name == name:
+                return True
+            continue
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store) and inner.id == name:
+                return True
+            if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and inner.name == name:
+                return True
+            if isinstance(inner, ast.alias) and (inner.asname or inner.name.split(".")[0]) == name:
+                return True
+    return False
+
+
+def encoded(value: object) -> object:
+    """Return a value as JSON that keeps tuples and keys apart. Raises TypeError for what JSON has no form for."""
+    # Exact types: a subclass may lie about its members and its equality.
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) in (list, tuple):
+        members = [encoded(member) for member in value]  # type: ignore[attr-defined]  # a list or a tuple
+        return members if type(value) is list else {"tuple": members}
+    if isinstance(value, dict):
+        return {"dict": [[encoded(key), encoded(member)] for key, member in value.items()]}
+    if isinstance(value, list | tuple):
+        return encoded(list(value) if isinstance(value, list) else tuple(value))
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def decoded(value: object) -> "tuple[object, ...]":
+    """Return the arguments of a request; an object arrives as its pairs."""
+    assert isinstance(value, list)
+    return tuple(dict(item["dict"]) if isinstance(item, dict) and set(item) == {"dict"} else item for item in value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Runs one program of the policy's on one input and says how it ended; called in a grading worker, never elsewhere.
+
+start -> feed and drain -> kill and reap, in one call. Isolation of a run: a fresh interpreter (-I -S -B) in a session
+of its own, no new privileges, rlimits (CPU, address space, no file content, no core, 64 descriptors), a fixed
+environment, no descriptor but stdin, stdout and the reply, its own and its descendants' CPU, memory and processes
+polled, the whole tree killed and reaped, orphans included. NOT covered: the network, reading files, signals to other
+processes of this user. So this is isolation level `none`, and the job must ask for it by name.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import resource
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from rljob_workers.verifier.sandbox import procfs
+
+SCRIPT = pathlib.Path(__file__).with_name("candidate.py")
+MAX_PROCESSES = 64
+_POLL_S = 0.02
+_CHUNK = 1 << 16
+_REAP_S = 5.0
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one run: CPU seconds of the tree, wall seconds, memory of the tree, bytes of stdout."""
+
+    cpu_s: float
+    wall_s: float
+    memory_bytes: int
+    output_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What runs: source, and for a call the function and its encoded arguments."""
+
+    source: str
+    compat: bool
+    fn_name: str = ""
+    arguments: Sequence[object] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How it ended. `stopped`: cpu, wall, starved, memory or output if we killed it. records: statuses and values of
+    this run's nonce.
+    """
+
+    output: bytes
+    exit_code: int
+    stopped: str = ""
+    records: tuple[tuple[str, object], ...] = ()
+
+
+class CannotRunError(Exception):
+    """The run could not be started, or something of it would not die: nobody's answer is to blame."""
+
+
+def run(program: Program, *, stdin: bytes, limits: Limits) -> Run:
+    """Return how the program ended on this input. Raises CannotRunError."""
+    nonce = secrets.token_hex(16)
+    request, reply = _Pipe(), _Pipe()
+    with request, reply:
+        before, cpu_before_s = procfs.children(os.getpid()), _reaped_cpu_s()
+        process = _start(request.reader.fileno(), reply.writer.fileno())
+        request.reader.close()
+        reply.writer.close()
+        watch = _Watch(process, limits)
+        try:
+            stopped = watch.follow(
+                feeds={request.writer: _request(program, nonce, limits), _stdin(process): stdin}, reply=reply.reader
+            )
+        finally:
+            _end(process, before)
+    return Run(
+        output=bytes(watch.output),
+        exit_code=process.returncode,
+        stopped=stopped or ("cpu" if _ended_by_kernel(process, limits, _reaped_cpu_s() - cpu_before_s) else ""),
+        records=_records(bytes(watch.reply), nonce),
+    )
+
+
+def _ended_by_kernel(process: "subprocess.Popen[bytes]", limits: Limits, cpu_s: float) -> bool:
+    """Return whether the kernel's CPU limit came before ours."""
+    code = process.returncode
+    return code == -signal.SIGXCPU or (code == -signal.SIGKILL and cpu_s >= limits.cpu_s)
+
+
+def _reaped_cpu_s() -> float:
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
+class _Pipe:
+    """Both ends as objects, so that closing one twice cannot close another's descriptor."""
+
+    def __init__(self) -> None:
+        reader, writer = os.pipe()
+        self.reader: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
+        self.writer: IO[bytes] = os.fdopen(writer, "wb", buffering=0)
+
+    def __enter__(self) -> "_Pipe":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.close()
+        self.writer.close()
+
+
+def _start(request_fd: int, reply_fd: int) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-I", "-S", "-B", str(SCRIPT), str(request_fd), str(reply_fd)]
+    try:
+        return subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(request_fd, reply_fd),
+            start_new_session=True,
+            env=_ENVIRONMENT,
+            cwd="/",
+        )
+    except OSError as error:
+        raise CannotRunError(f"cannot start a program: {error}") from error
+
+
+def _stdin(process: "subprocess.Popen[bytes]") -> IO[bytes]:
+    assert process.stdin is not None, "it is a pipe"
+    return process.stdin
+
+
+def _request(program: Program, nonce: str, limits: Limits) -> bytes:
+    return json.dumps(
+        {
+            "source": program.source,
+            "compat": program.compat,
+            "fn_name": program.fn_name,
+            "arguments": list(program.arguments),
+            "nonce": nonce,
+            "cpu_s": math.ceil(limits.cpu_s),
+            "memory_bytes": limits.memory_bytes,
+        }
+    ).encode()
+
+
+class _Watch:
+    """Feeds and drains one process until it ends or a limit is met."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", limits: Limits) -> None:
+        self._process, self._limits = process, limits
+        self._started_s = time.monotonic()
+        self._cpu_s = 0.0
+        self.output, self.reply = bytearray(), bytearray()
+
+    def follow(self, *, feeds: dict[IO[bytes], bytes], reply: IO[bytes]) -> str:
+        """Return what was exceeded, an empty text if the program ended by itself."""
+        stdout = self._process.stdout
+        assert stdout is not None, "it is a pipe"
+        sinks = {stdout: self.output, reply: self.reply}
+        left = {feed: memoryview(data) for feed, data in feeds.items()}
+        with selectors.DefaultSelector() as selector:
+            for feed in feeds:
+                os.set_blocking(feed.fileno(), False)
+                selector.register(feed, selectors.EVENT_WRITE, data=feed)
+            for sink in sinks:
+                selector.register(sink, selectors.EVENT_READ, data=sink)
+            while True:
+                for key, _ in selector.select(_POLL_S):
+                    stream: IO[bytes] = key.data
+                    done = _fed(stream, left) if stream in left else _drained(stream, sinks[stream])
+                    if done:
+                        selector.unregister(stream)
+                        stream.close()
+                exceeded = self._exceeded()
+                # What was written before the end is still in the pipes: the end is believed once they are empty.
+                if exceeded or (self._process.poll() is not None and not self._readable(selector)):
+                    return exceeded
+
+    @staticmethod
+    def _readable(selector: selectors.DefaultSelector) -> bool:
+        return any(events & selectors.EVENT_READ for _, events in selector.select(0))
+
+    def _exceeded(self) -> str:
+        if max(len(self.output), len(self.reply)) > self._limits.output_bytes:
+            return "output"
+        if time.monotonic() - self._started_s > self._limits.wall_s:
+            # A machine that gave it no time is to blame: its own tree's time is summed and would have come first.
+            starved = procfs.run_delay_s(self._process.pid) > self._limits.wall_s / 4
+            return "starved" if starved else "wall"
+        tree = procfs.tree(self._process.pid)
+        usage = [procfs.usage(pid) for pid in tree]
+        self._cpu_s = max(self._cpu_s, sum(one.cpu_s for one in usage))
+        if self._cpu_s >= self._limits.cpu_s:
+            return "cpu"
+        if sum(one.num_threads for one in usage) > MAX_PROCESSES:
+            return "memory"
+        return "memory" if sum(one.resident_bytes for one in usage) > self._limits.memory_bytes else ""
+
+
+def _fed(stream: IO[bytes], left: dict[IO[bytes], memoryview]) -> bool:
+    """Write what fits; return whether nothing is left, or nobody reads."""
+    try:
+        written = os.write(stream.fileno(), left[stream][:_CHUNK]) if left[stream] else 0
+    except BlockingIOError:
+        return False
+    except BrokenPipeError:
+        return True
+    left[stream] = left[stream][written:]
+    return not left[stream]
+
+
+def _drained(stream: IO[bytes], sink: bytearray) -> bool:
+    """Read what is there; return whether it was the end."""
+    data = os.read(stream.fileno(), _CHUNK)
+    sink += data
+    return not data
+
+
+def _end(process: "subprocess.Popen[bytes]", before: frozenset[int]) -> None:
+    """Kill and reap the whole tree. Orphans are ours to reap where this process adopts them (`confine.adopt`)."""
+    deadline_s = time.monotonic() + _REAP_S
+    while True:
+        orphans = procfs.children(os.getpid()) - before - {process.pid}
+        members = {pid for child in (process.pid, *orphans) for pid in procfs.tree(child)}
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in orphans:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_S)
+        if process.returncode is not None and not members and not orphans:
+            break
+        if time.monotonic() > deadline_s:
+            raise CannotRunError(f"processes {sorted(members | orphans)} of a program would not end")
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+
+
+def _records(data: bytes, nonce: str) -> tuple[tuple[str, object], ...]:
+    """Return the records of the reply; none at all if a single one is not of this run or not whole."""
+    found = []
+    for line in data.split(b"\n")[:-1]:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            return ()
+        if not isinstance(record, dict) or record.get("nonce") != nonce or not isinstance(record.get("status"), str):
+            return ()
+        found.append((record["status"], record.get("value")))
+    return tuple(found) if data.endswith(b"\n") else ()
