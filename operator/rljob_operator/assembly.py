@@ -127,12 +127,10 @@ class Operator:
 
     def _declare_gauges(self) -> None:
         gauge = self.metrics.gauge
-        gauge("rljob_operator_queue_depth", "Keys that wait.", lambda: float(len(self._queue)))
-        gauge(
-            "rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits.", self._queue.oldest_s
-        )
-        gauge("rljob_operator_cache_objects", "Objects that are kept.", lambda: float(len(self.cache)))
-        gauge("rljob_operator_watch_lag_seconds", "Age of the oldest change that only a list saw.", self._lag_s)
+        gauge("rljob_operator_queue_depth", lambda: float(len(self._queue)))
+        gauge("rljob_operator_queue_oldest_seconds", self._queue.oldest_s)
+        gauge("rljob_operator_cache_objects", lambda: float(len(self.cache)))
+        gauge("rljob_operator_watch_lag_seconds", self._lag_s)
 
     def _lag_s(self) -> float:
         return self._lister.lag.seconds(now=self._clock.monotonic())

@@ -1,4 +1,4 @@
-"""The operator's metrics: one registry, every name declared here, and a row of series for each job that is there.
+"""The operator's metrics: one registry of what `metric_names.py` declares, and series for each job that is there.
 
 Series of a job are made at scrape time from what its last pass saw, so they end with the job.
 """
@@ -15,12 +15,11 @@ from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
-from rljob_operator import conditions
+from rljob_operator import conditions, metric_names
 from rljob_operator.model import Observed
 from rljob_operator.policies import isolation
 
-_JOB = ("rljob_namespace", "rljob")
-_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0, 30.0, 120.0)
+_DECLARED = {metric.name: metric for metric in metric_names.METRICS}
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
 _LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "network"})
 _SHOWN = (
@@ -90,15 +89,10 @@ class _Jobs(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families that have a series."""
-        info = GaugeMetricFamily("rljob_info", "One per job.", labels=(*_JOB, "queue", "model", "operator_version"))
-        state = GaugeMetricFamily("rljob_state", "The summary word that holds.", labels=(*_JOB, "state"))
-        condition = GaugeMetricFamily("rljob_condition", "1 where a condition is True.", labels=(*_JOB, "type"))
-        stalled = GaugeMetricFamily("rljob_stalled", "Present while stalled.", labels=(*_JOB, "reason", "role"))
-        pods = GaugeMetricFamily("rljob_role_pods", "Pods by role and state.", labels=(*_JOB, "role", "state"))
-        attempt = GaugeMetricFamily("rljob_trainer_attempt", "Number of the trainer's attempt.", labels=_JOB)
-        layers = GaugeMetricFamily(
-            "rljob_isolation_layer", "1 where every verifier pod has a layer.", labels=(*_JOB, "layer", "required")
+        info, state, condition, stalled = map(
+            _family, ("rljob_info", "rljob_state", "rljob_condition", "rljob_stalled")
         )
+        pods, attempt, layers = map(_family, ("rljob_role_pods", "rljob_trainer_attempt", "rljob_isolation_layer"))
         for row in list(self._rows.values()):
             info.add_metric((*row.labels, row.queue, row.model, rljob_api.__version__), 1)
             state.add_metric((*row.labels, row.state), 1)
@@ -115,58 +109,48 @@ class _Jobs(Collector):
         yield from (info, state, condition, stalled, pods, attempt, layers)
 
 
+def _family(name: str) -> GaugeMetricFamily:
+    declared = _DECLARED[name]
+    return GaugeMetricFamily(name, declared.help, labels=declared.labels)
+
+
+def _gauge(name: str, registry: prometheus_client.CollectorRegistry) -> prometheus_client.Gauge:
+    declared = _DECLARED[name]
+    return prometheus_client.Gauge(name, declared.help, declared.labels, registry=registry)
+
+
+def _counter(name: str, registry: prometheus_client.CollectorRegistry) -> prometheus_client.Counter:
+    declared = _DECLARED[name]
+    return prometheus_client.Counter(name, declared.help, declared.labels, registry=registry)
+
+
+def _histogram(name: str, registry: prometheus_client.CollectorRegistry) -> prometheus_client.Histogram:
+    declared = _DECLARED[name]
+    return prometheus_client.Histogram(
+        name, declared.help, declared.labels, buckets=declared.buckets, registry=registry
+    )
+
+
 class Metrics:
     """The registry and everything that is counted in it."""
 
     def __init__(self) -> None:
-        """Declare all metrics."""
+        """Make what is counted; gauges that others hold come by `gauge`."""
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
         self._rows: dict[str, Row] = {}
         self.registry.register(_Jobs(self._rows))
-        version = prometheus_client.Gauge(
-            "rljob_operator_info", "The operator's version.", ("version",), registry=self.registry
-        )
-        version.labels(rljob_api.__version__).set(1)
-        self._reconcile = prometheus_client.Histogram(
-            "rljob_operator_reconcile_seconds",
-            "Seconds of a pass.",
-            ("result",),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._errors = prometheus_client.Counter(
-            "rljob_operator_reconcile_errors_total", "Passes that failed, by class.", ("class",), registry=self.registry
-        )
-        self._to_child = prometheus_client.Histogram(
-            "rljob_operator_spec_to_child_seconds",
-            "Seconds from a change seen to a child applied.",
-            ("kind",),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._requests = prometheus_client.Counter(
-            "rljob_operator_api_requests_total",
-            "Requests to the API server.",
-            ("verb", "resource", "code"),
-            registry=self.registry,
-        )
-        self._polls = prometheus_client.Counter(
-            "rljob_operator_status_polls_total",
-            "Questions to coordinators by result.",
-            ("result",),
-            registry=self.registry,
-        )
-        self._restarts = prometheus_client.Counter(
-            "rljob_restarts_total",
-            "Ends of trainer attempts by class.",
-            (*_JOB, "role", "class"),
-            registry=self.registry,
-        )
+        _gauge("rljob_operator_info", self.registry).labels(rljob_api.__version__).set(1)
+        self._reconcile = _histogram("rljob_operator_reconcile_seconds", self.registry)
+        self._errors = _counter("rljob_operator_reconcile_errors_total", self.registry)
+        self._to_child = _histogram("rljob_operator_spec_to_child_seconds", self.registry)
+        self._requests = _counter("rljob_operator_api_requests_total", self.registry)
+        self._polls = _counter("rljob_operator_status_polls_total", self.registry)
+        self._restarts = _counter("rljob_restarts_total", self.registry)
 
-    def gauge(self, name: str, help_text: str, value: Callable[[], float]) -> None:
-        """Declare a gauge that is read when it is scraped."""
-        prometheus_client.Gauge(name, help_text, registry=self.registry).set_function(value)
+    def gauge(self, name: str, value: Callable[[], float]) -> None:
+        """Read a declared gauge without labels when it is scraped. Raises KeyError for a name that is not declared."""
+        _gauge(name, self.registry).set_function(value)
 
     def reconciled(self, result: str, seconds: float) -> None:
         """Count a pass: ok, error or requeue."""
@@ -205,7 +189,7 @@ class Metrics:
         row = self._rows.pop(key, None)
         if row is None:
             return
-        self._restarts.remove_by_labels(dict(zip(_JOB, row.labels, strict=True)))
+        self._restarts.remove_by_labels(dict(zip(metric_names.JOB, row.labels, strict=True)))
 
     def exposition(self) -> bytes:
         """Return the text format of all series."""

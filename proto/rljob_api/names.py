@@ -222,13 +222,16 @@ CHUNK_BYTES = 2 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric: Prometheus type c, g or h, labels besides the job's, help with the unit, histogram buckets."""
+    """One metric: Prometheus type c, g or h, labels besides the job's, help with the unit, histogram buckets.
+
+    role: None for the operator's, whose labels name the job where there is one.
+    """
 
     name: str
     kind: str
     help: str
     labels: tuple[str, ...] = ()
-    role: Role
+    role: Role | None = None
     buckets: tuple[float, ...] = ()
 
 

@@ -71,6 +71,9 @@ class Metrics:
         labels = (*identity, *metric.labels)
         if metric.kind == "c":
             counter = prometheus_client.Counter(metric.name, metric.help, labels, registry=self.registry)
+            if not metric.labels:
+                # Shown from 0: Prometheus sees no increase in a series that begins with its first event.
+                counter.labels(**identity)
             self._counters[metric.name] = Counter(counter, identity)
         elif metric.kind == "g":
             gauge = prometheus_client.Gauge(metric.name, metric.help, labels, registry=self.registry)

@@ -1,0 +1,43 @@
+"""Every metric of the operator: name, type, help, labels, buckets. `metrics.py` makes these and no others.
+
+Metrics of a job name the job in their labels; the four programs of a job declare theirs in `rljob_api.names`.
+"""
+
+from rljob_api.names import Metric
+
+JOB = ("rljob_namespace", "rljob")
+_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0, 30.0, 120.0)
+
+
+def _g(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="g", help=text, labels=labels)
+
+
+def _c(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="c", help=text, labels=labels)
+
+
+def _h(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="h", help=text, labels=labels, buckets=_SECONDS)
+
+
+METRICS: tuple[Metric, ...] = (
+    _g("rljob_info", "One per job.", *JOB, "queue", "model", "operator_version"),
+    _g("rljob_state", "The summary word that holds.", *JOB, "state"),
+    _g("rljob_condition", "1 where a condition is True.", *JOB, "type"),
+    _g("rljob_stalled", "Present while stalled.", *JOB, "reason", "role"),
+    _g("rljob_role_pods", "Pods by role and state.", *JOB, "role", "state"),
+    _g("rljob_trainer_attempt", "Number of the trainer's attempt.", *JOB),
+    _g("rljob_isolation_layer", "1 where every verifier pod has a layer.", *JOB, "layer", "required"),
+    _c("rljob_restarts_total", "Ends of trainer attempts by class.", *JOB, "role", "class"),
+    _g("rljob_operator_info", "The operator's version.", "version"),
+    _h("rljob_operator_reconcile_seconds", "Seconds of a pass.", "result"),
+    _c("rljob_operator_reconcile_errors_total", "Passes that failed, by class.", "class"),
+    _h("rljob_operator_spec_to_child_seconds", "Seconds from a change seen to a child applied.", "kind"),
+    _c("rljob_operator_api_requests_total", "Requests to the API server.", "verb", "resource", "code"),
+    _c("rljob_operator_status_polls_total", "Questions to coordinators by result.", "result"),
+    _g("rljob_operator_queue_depth", "Keys that wait."),
+    _g("rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits."),
+    _g("rljob_operator_cache_objects", "Objects that are kept."),
+    _g("rljob_operator_watch_lag_seconds", "Age of the oldest change that only a list saw."),
+)
