@@ -22,7 +22,7 @@ from rljob_operator.policies import isolation
 _DECLARED = {metric.name: metric for metric in metric_names.METRICS}
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
 _LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "network"})
-_SHOWN = (
+SHOWN = (
     Type.ACCEPTED, Type.QUOTA_RESERVED, Type.SUSPENDED, Type.STATE_DURABLE, Type.ISOLATION_VERIFIED, Type.RUNNING,
     Type.DEGRADED, Type.AUTOSCALING_ACTIVE, Type.STALLED, Type.COMPLETE, Type.FAILED,
 )  # fmt: skip
@@ -96,7 +96,7 @@ class _Jobs(Collector):
         for row in list(self._rows.values()):
             info.add_metric((*row.labels, row.queue, row.model, rljob_api.__version__), 1)
             state.add_metric((*row.labels, row.state), 1)
-            for kind in (kind for kind in _SHOWN if kind in row.conditions):
+            for kind in (kind for kind in SHOWN if kind in row.conditions):
                 condition.add_metric((*row.labels, str(kind)), float(row.conditions[kind] == "True"))
             for (role, what), count in row.pods.items():
                 pods.add_metric((*row.labels, role, what), count)
@@ -136,6 +136,8 @@ class Metrics:
 
     def __init__(self) -> None:
         """Make what is counted; gauges that others hold come by `gauge`."""
+        # A series of its own for the birth of each series is asked for by nothing that reads the text format.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
         self._rows: dict[str, Row] = {}

@@ -237,6 +237,9 @@ class Metric:
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+# Fewer, because each phase has them all.
+_SYNC = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_DRAIN = (1, 5, 15, 30, 60, 120, 300, 600)
 _STEPS = (0, 1, 2, 3, 4, 6, 8, 12, 16)
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -275,7 +278,6 @@ METRICS: tuple[Metric, ...] = (
     ),
     _c(_C, "rljob_zero_advantage_groups_total", "Groups whose advantages are all exactly 0."),
     _c(_C, "rljob_leases_expired_total", "Leases that ran past their deadline."),
-    _c(_C, "rljob_fenced_calls_total", "Calls refused because their session or attempt was replaced."),
     _h(_C, "rljob_group_seconds", "Seconds that a group spends in a phase.", "phase"),
     _g(_C, "rljob_wait_share_ratio", "Share of time lost waiting, sliding window.", "waiter"),
     _g(_C, "rljob_rollout_pressure_ratio", "Rollout capacity needed over capacity present; target 1."),
@@ -292,14 +294,14 @@ METRICS: tuple[Metric, ...] = (
     _c(_R, "rljob_rollout_wait_seconds_total", "Slot-seconds without generation divided by slots.", "reason"),
     _g(_R, "rljob_rollout_serving_version", "Weight version id that the engine serves."),
     _g(_R, "rljob_rollout_version_lag", "Steps behind the newest published version."),
-    _h(_R, "rljob_weight_sync_seconds", "Seconds of a weight update by phase.", "phase"),
+    _h(_R, "rljob_weight_sync_seconds", "Seconds of a weight update by phase.", "phase", buckets=_SYNC),
     _c(_R, "rljob_weight_sync_bytes_total", "Bytes fetched by kind of artifact.", "kind"),
     _g(_R, "rljob_weight_changed_ratio", "Changed elements of the newest version."),
     _c(_R, "rljob_weight_sync_failures_total", "Failed weight updates.", "reason"),
     _c(_R, "rljob_generation_paused_seconds_total", "Seconds during which generation was paused."),
     _h(_R, "rljob_episode_seconds", "Seconds per episode."),
     _c(_R, "rljob_trajectory_dump_failures_total", "Trajectory dumps that could not be written."),
-    _h(_R, "rljob_drain_seconds", "Seconds of a drain by result.", "result"),
+    _h(_R, "rljob_drain_seconds", "Seconds of a drain by result.", "result", buckets=_DRAIN),
     _h(_V, "rljob_verify_seconds", "Seconds per grading.", "reward", buckets=_FAST),
     _h(_V, "rljob_verify_cpu_seconds", "CPU seconds per grading.", "reward", buckets=_FAST),
     _c(_V, "rljob_verify_total", "Gradings that ended.", "reward", "type", "mode", "outcome", "reason"),
@@ -324,6 +326,5 @@ METRICS: tuple[Metric, ...] = (
     _g(_T, "rljob_mfu_ratio", "Model FLOPs utilisation against the dense bf16 peak."),
     _g(_T, "rljob_gpu_memory_bytes", "Accelerator memory.", "kind"),
     _h(_T, "rljob_checkpoint_seconds", "Seconds per checkpoint."),
-    _c(_T, "rljob_checkpoint_failures_total", "Checkpoints that failed."),
     _g(_T, "rljob_checkpoint_last_success_timestamp_seconds", "Unix time of the last checkpoint."),
 )

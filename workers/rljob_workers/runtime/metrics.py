@@ -57,6 +57,8 @@ class Metrics:
 
     def __init__(self, *, role: names.Role, job: roles.JobIdentity) -> None:
         """Declare the metrics of `role`, and the trained tokens of the trainer, in a registry of their own."""
+        # A series of its own for the birth of each series is asked for by nothing that reads the text format.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
         identity = {"rljob_namespace": job.namespace, "rljob": job.name}

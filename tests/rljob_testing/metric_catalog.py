@@ -1,0 +1,144 @@
+"""Every metric as the page, the rules and the dashboards may use it: declarations, values of labels, what is open.
+
+Values are those that the code can write; where it has an enum, that enum. `ANY` marks the names of a user and of
+Kubernetes, which are bounded elsewhere.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from rljob_api import names
+from rljob_api.conditions import STALL_REASONS
+from rljob_operator import metric_names
+from rljob_operator import metrics as operator_metrics
+
+ROOT = pathlib.Path(__file__).parents[2]
+JOB_LABELS = metric_names.JOB
+ANY: tuple[str, ...] = ()
+OPERATOR = names.OPERATOR
+
+_SECONDS_OF_PULL = ("fetch", "verify", "pause", "apply", "total")
+_ROLES = tuple(map(str, names.Role))
+_INFRA = ("timeout", "oom", "sandbox_lost", "image_pull", "transport", "engine", "other")
+
+VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "rljob_info": {"queue": ANY, "model": ANY, "operator_version": ANY},
+    "rljob_state": {
+        "state": (
+            "Pending", "Invalid", "Queued", "Starting", "Running", "Degraded", "Restarting", "Stalled", "Suspending",
+            "Suspended", "Succeeded", "Failed", "Terminating",
+        )
+    },
+    "rljob_condition": {"type": tuple(map(str, operator_metrics.SHOWN))},
+    "rljob_stalled": {"reason": STALL_REASONS, "role": _ROLES},
+    "rljob_role_pods": {"role": _ROLES, "state": ("desired", "ready", "pending", "failed")},
+    "rljob_isolation_layer": {
+        "layer": ("runtime_class", "user_namespace", "landlock", "seccomp", "network"),
+        "required": ("true", "false"),
+    },
+    "rljob_restarts_total": {"role": ("trainer",), "class": ("application", "infrastructure", "requested")},
+    "rljob_operator_info": {"version": ANY},
+    "rljob_operator_reconcile_seconds": {"result": ("ok", "error", "requeue")},
+    "rljob_operator_reconcile_errors_total": {"class": ANY},
+    "rljob_operator_spec_to_child_seconds": {"kind": ANY},
+    "rljob_operator_api_requests_total": {"verb": ANY, "resource": ANY, "code": ANY},
+    "rljob_operator_status_polls_total": {"result": ("ok", "no_answer")},
+    "rljob_setting": {"name": ("stall_timeout_seconds", "max_off_policy_steps", "checkpoint_every_steps")},
+    "rljob_policy_version": {"state": ("published", "live", "oldest_serving")},
+    "rljob_queue_depth": {"queue": ("queued", "leased", "submitted", "packed")},
+    "rljob_trajectories_total": {
+        "outcome": tuple(map(str, names.TrajectoryOutcome))[:-1],
+    },
+    "rljob_groups_dropped_total": {"reason": tuple(map(str, names.DropReason))},
+    "rljob_prompt_retries_total": {"class": ("infra", "data")},
+    "rljob_infra_failures_total": {"role": (*_ROLES, "other"), "reason": _INFRA},
+    "rljob_group_seconds": {"phase": ("generate", "verify", "packed")},
+    "rljob_wait_share_ratio": {"waiter": ("rollout", "trainer")},
+    "rljob_reward_component_mean": {"reward": ANY},
+    "rljob_eval_score": {"suite": ANY, "metric": ("accuracy", "score")},
+    "rljob_tokens_total": {"kind": ("prompt", "generated", "trained")},
+    "rljob_rollout_wait_seconds_total": {"reason": tuple(map(str, names.WaitReason))},
+    "rljob_weight_sync_seconds": {"phase": _SECONDS_OF_PULL},
+    "rljob_weight_sync_bytes_total": {"kind": ("anchor",)},
+    "rljob_weight_sync_failures_total": {"reason": ANY},
+    "rljob_drain_seconds": {"result": ("clean", "released")},
+    "rljob_verify_seconds": {"reward": ANY},
+    "rljob_verify_cpu_seconds": {"reward": ANY},
+    "rljob_verify_total": {
+        "reward": ANY,
+        "type": ANY,
+        "mode": ANY,
+        "outcome": tuple(map(str, names.VerifyOutcome)),
+        "reason": tuple(map(str, names.VerdictReason)),
+    },
+    "rljob_verifier_workers_ended_total": {"reason": ("killed", "lost", "retired")},
+    "rljob_step_seconds": {
+        "phase": ("wait", "proximal", "forward_backward", "optimizer", "publish", "checkpoint"),
+    },
+    "rljob_trainer_wait_seconds_total": {"reason": ("batch", "publish")},
+    "rljob_loss": {"component": ("policy", "critic")},
+    "rljob_clip_fraction": {"bound": ("low", "high", "dual")},
+    "rljob_masked_token_ratio": {"reason": ("correction", "reject", "truncated", "m2po")},
+    "rljob_nonfinite_total": {"what": ("log_ratio", "grad_norm")},
+    "rljob_gpu_memory_bytes": {"kind": ("allocated", "reserved")},
+}  # fmt: skip
+
+# Metrics that the observability reference asks for and that no process has: what would have to measure them.
+OPEN: Mapping[str, str] = {
+    "rljob_pod_replacements_total": "the operator does not tell yet why it made a pod again",
+    "rljob_startup_seconds": "no phase of a start is timed yet",
+    "rljob_recovery_seconds": "the time from a failure to progress is not measured yet",
+    "rljob_run_seconds": "a run's length is in its status only",
+    "rljob_rollout_scale_total": "who scaled the rollouts is not told apart yet",
+    "rljob_certificate_expiry_timestamp_seconds": "the end of a certificate is in its Secret only",
+    "rljob_fenced_calls_total": "calls of replaced sessions are refused, but not counted",
+    "rljob_checkpoint_failures_total": "a checkpoint that fails ends its process, and rljob_restarts_total counts that",
+    "rljob_verifier_canary_failures_total": "verifiers grade no known answers yet",
+    "rljob_hack_ratio": "visible and hidden tests are not told apart yet",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """A metric of a process, and whether any line of that process writes it."""
+
+    metric: names.Metric
+    process: str
+    written: bool
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return all labels, the job's first."""
+        own = self.metric.labels
+        return own if self.process == OPERATOR else (*JOB_LABELS, *own)
+
+
+def entries() -> list[Entry]:
+    """Return all declared metrics, the operator's first, in the order of their declaration."""
+    declared = [(metric, OPERATOR) for metric in metric_names.METRICS]
+    declared += [(metric, str(metric.role)) for metric in names.METRICS]
+    sources = _sources()
+    return [
+        Entry(metric=metric, process=process, written=f'"{metric.name}"' in sources) for metric, process in declared
+    ]
+
+
+def exported() -> dict[str, Entry]:
+    """Return what Prometheus can find, by name."""
+    return {entry.metric.name: entry for entry in entries() if entry.written}
+
+
+def series(entry: Entry) -> Iterator[str]:
+    """Yield the names under which samples of a metric are stored."""
+    if entry.metric.kind == "h":
+        yield from (f"{entry.metric.name}_{part}" for part in ("bucket", "sum", "count"))
+    else:
+        yield entry.metric.name
+
+
+def _sources() -> str:
+    declarations = {pathlib.Path(str(module.__file__)) for module in (names, metric_names)}
+    folders = (ROOT / "operator", ROOT / "workers")
+    paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths if path not in declarations)

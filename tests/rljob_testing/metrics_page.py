@@ -1,0 +1,67 @@
+"""`docs/metrics.md` from the declarations in the code: `python -m rljob_testing.metrics_page`."""
+
+from collections.abc import Sequence
+
+from rljob_api import names
+from rljob_testing import metric_catalog
+
+PAGE = metric_catalog.ROOT / "docs" / "metrics.md"
+_KINDS = {"c": "counter", "g": "gauge", "h": "histogram"}
+_WHERE = {
+    metric_catalog.OPERATOR: "Operator",
+    names.Role.COORDINATOR: "Coordinator",
+    names.Role.ROLLOUT: "Rollout",
+    names.Role.VERIFIER: "Verifier",
+    names.Role.TRAINER: "Trainer, rank 0",
+}
+_HEAD = """# Metrics
+Every process answers `GET /metrics`: the four programs of a job on their health port, the operator on its metrics
+port. This page is made from the declarations in the code (`PYTHONPATH=tests python -m rljob_testing.metrics_page`).
+Rules (`charts/rljob-operator/files/rules`) and dashboards (`charts/rljob-operator/files/dashboards`) use these names
+and no others, which tests hold. What to do when an alert fires: `docs/runbooks/README.md`.
+
+- Series of a job carry `rljob_namespace` and `rljob`; the tables of its four programs leave the two out. `namespace`,
+  `pod` and `instance` belong to the scraper.
+- A gauge is absent until its first value. Counters begin at 0 with their process: totals of record are in the job's
+  status.
+- One process tells one fact: what a training step came to is told by rank 0 of the trainer. `rljob_tokens_total` with
+  `kind="trained"` comes from there, the other kinds from rollouts.
+- Versions and steps are plain numbers; all other units are in the name. A histogram has `_bucket`, `_sum` and
+  `_count`.
+- Rollouts pass on what vLLM counts as `vllm:*`, without the two labels of the job.
+"""
+_OPEN = """## Not there yet
+Declared, but no code writes it yet, so no series exists:
+"""
+
+
+def text() -> str:
+    """Return the page."""
+    entries = metric_catalog.entries()
+    parts = [_HEAD]
+    for process, title in _WHERE.items():
+        rows = [_row(entry) for entry in entries if entry.process == process and entry.written]
+        parts.append(
+            "\n".join([f"## {title}", "| name | type | labels | meaning |", "|---|---|---|---|", *rows]) + "\n"
+        )
+    unwritten = [
+        f"- `{entry.metric.name}` ({entry.process}): {entry.metric.help}" for entry in entries if not entry.written
+    ]
+    missing = [f"- `{name}`: {why}." for name, why in metric_catalog.OPEN.items()]
+    parts.append("\n".join([_OPEN.rstrip(), *unwritten, "", "Asked for, but not declared:", *missing]) + "\n")
+    return "\n".join(parts)
+
+
+def _row(entry: metric_catalog.Entry) -> str:
+    metric = entry.metric
+    known = metric_catalog.VALUES.get(metric.name, {})
+    labels = [_label(label, known.get(label, metric_catalog.ANY)) for label in metric.labels]
+    return f"| `{metric.name}` | {_KINDS[metric.kind]} | {', '.join(labels) or '-'} | {metric.help} |"
+
+
+def _label(label: str, values: Sequence[str]) -> str:
+    return f"`{label}` ({', '.join(values)})" if values else f"`{label}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), encoding="utf-8")
