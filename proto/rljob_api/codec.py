@@ -392,6 +392,7 @@ def item_to(item: types.VerifyItem) -> verify_pb2.VerifyItem:
         truncated=item.truncated,
         prompt_ids=item.prompt_ids,
         completion_ids=item.completion_ids,
+        suite=item.suite,
     )
 
 
@@ -406,6 +407,7 @@ def item_from(message: verify_pb2.VerifyItem) -> types.VerifyItem:
         truncated=message.truncated,
         prompt_ids=tuple(message.prompt_ids),
         completion_ids=tuple(message.completion_ids),
+        suite=message.suite,
     )
 
 

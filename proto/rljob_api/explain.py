@@ -82,7 +82,7 @@ def _derived(job: RLJob, resolved: ResolvedJob) -> Iterator[tuple[str, object, s
     yield "spec.async.maxInflightGroups", staleness.max_inflight_groups, "(maxOffPolicySteps + 1) x promptsPerStep"
     yield "spec.rollout.engine.maxModelLen", engine.max_model_len, "longest prompt + longest answer"
     yield "spec.rollout.engine.dtype", engine.dtype, "model.dtype"
-    limits = {reward.name: reward.cpu_limit_s for reward in resolved.verifiers[0].rewards}
+    limits = {reward.name: reward.cpu_limit_s for reward in resolved.verifiers[0].rewards if not reward.suite}
     yield "spec.verifier.timeoutSeconds", limits, "by grader"
     yield "spec.verifier.maxConcurrent", resolved.verifiers[0].max_concurrent, "processor cores"
     yield from _derived_evaluation(resolved)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from rljob_api import fields, sentences
+from rljob_api import fields, sentences, suites
 from rljob_api.job import JobSpec
 from rljob_api.spec.verifier import PROGRAM_REWARDS
 
@@ -49,12 +49,12 @@ def problems(spec: JobSpec) -> list[str]:
 
 def _programs(spec: JobSpec) -> Iterator[str]:
     """What the policy wrote runs only where the manifest says that nothing confines it."""
-    verifier = spec.verifier
-    for index, reward in enumerate(verifier.rewards):
-        if reward.type in PROGRAM_REWARDS and verifier.isolation != "none":
+    isolation = spec.verifier.isolation
+    for path, _, reward in suites.rewards(spec):
+        if reward.type in PROGRAM_REWARDS and isolation != "none":
             yield (
-                f"not supported yet: spec.verifier.rewards[{index}].type = {sentences.show(reward.type)} (what works"
-                f" today: isolation none with allowUnsafe true; isolation {verifier.isolation} does not confine the"
+                f"not supported yet: spec.{path}.type = {sentences.show(reward.type)} (what works"
+                f" today: isolation none with allowUnsafe true; isolation {isolation} does not confine the"
                 " programs that it runs)"
             )
 

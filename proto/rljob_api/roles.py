@@ -257,13 +257,21 @@ class EvaluationSuite(_Frozen):
 
 
 class EvaluationConfig(_Frozen):
-    """When and how to evaluate. every_steps 0: not during training; the last step is evaluated if suites exist."""
+    """When and how to evaluate. every_steps 0: not during training; the last step is evaluated if suites exist.
+
+    sampling_by_suite: of the suites whose own template stops otherwise than training's.
+    """
 
     every_steps: int
     before_training: bool
     suites: tuple[EvaluationSuite, ...]
     sampling: SamplingConfig
+    sampling_by_suite: dict[str, SamplingConfig] = Field(default_factory=dict)
     max_inflight: int = 64
+
+    def sampling_of(self, suite: str) -> SamplingConfig:
+        """Return how the answers of a suite are sampled."""
+        return self.sampling_by_suite.get(suite, self.sampling)
 
 
 class FailureConfig(_Frozen):
@@ -340,7 +348,7 @@ class RewardSummary(_Frozen):
 
 
 class RolloutConfig(CommonConfig):
-    """Everything that `rljob-rollout` reads."""
+    """Everything that `rljob-rollout` reads. template_by_suite: of the suites that have one of their own."""
 
     kind: Literal["rollout"] = "rollout"
     coordinator_address: str
@@ -348,6 +356,7 @@ class RolloutConfig(CommonConfig):
     model: ModelConfig
     engine: EngineConfig
     template: str
+    template_by_suite: dict[str, str] = Field(default_factory=dict)
     workflow: str
     workflow_config: dict[str, object] = Field(default_factory=dict)
     user_code: str = ""
@@ -369,7 +378,9 @@ class RolloutConfig(CommonConfig):
 
 
 class GraderConfig(_Frozen):
-    """One entry of verifier.rewards[]. Limits are of one clock, `grading_limits` says of what.
+    """One entry of verifier.rewards[], or of the rewards of an evaluation suite, which then alone it grades: `suite`.
+
+    Limits are of one clock, `grading_limits` says of what.
 
     memory_bytes, output_bytes: of one run of a program. user_code: the user's file, where a type module:function may
     stand in it.
@@ -377,6 +388,7 @@ class GraderConfig(_Frozen):
 
     name: str
     type: str
+    suite: str = ""
     weight: float = 1.0
     mode: Literal["strict", "compat"] = "strict"
     config: dict[str, object] = Field(default_factory=dict)

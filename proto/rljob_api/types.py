@@ -125,7 +125,10 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyItem:
-    """One completion to grade. Idempotent on (sample_id, attempt). The ids are what the texts were made from."""
+    """One completion to grade. Idempotent on (sample_id, attempt). The ids are what the texts were made from.
+
+    suite: the evaluation suite that it is of, whose own rewards grade it; "" in training.
+    """
 
     sample_id: str
     attempt: int
@@ -135,6 +138,7 @@ class VerifyItem:
     truncated: bool = False
     prompt_ids: tuple[int, ...] = ()
     completion_ids: tuple[int, ...] = ()
+    suite: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,18 +40,20 @@ def _source(source: DataSourceSpec, base_dir: str) -> roles.DataSourceConfig:
 
 def sampling_config(spec: JobSpec) -> roles.SamplingConfig:
     """Return how training answers are sampled. Template r1 stops at its closing tag and keeps it (workflows, 8.2)."""
-    sampling, is_r1 = spec.rollout.sampling, spec.data.template == "r1"
-    return roles.SamplingConfig(
-        temperature=number(sampling.temperature),
-        top_p=number(sampling.top_p),
-        top_k=effective.top_k(sampling.top_k),
-        min_p=number(sampling.min_p),
-        max_tokens=sampling.max_tokens,
-        min_tokens=sampling.min_tokens,
-        stop=("</answer>",) if is_r1 else sampling.stop,
-        stop_token_ids=sampling.stop_token_ids,
-        ignore_eos=sampling.ignore_eos,
-        include_stop=is_r1,
+    sampling = spec.rollout.sampling
+    return _stopping(
+        spec.data.template,
+        roles.SamplingConfig(
+            temperature=number(sampling.temperature),
+            top_p=number(sampling.top_p),
+            top_k=effective.top_k(sampling.top_k),
+            min_p=number(sampling.min_p),
+            max_tokens=sampling.max_tokens,
+            min_tokens=sampling.min_tokens,
+            stop=sampling.stop,
+            stop_token_ids=sampling.stop_token_ids,
+            ignore_eos=sampling.ignore_eos,
+        ),
     )
 
 
@@ -65,23 +67,34 @@ def evaluation_config(spec: JobSpec, base_dir: str) -> roles.EvaluationConfig:
             roles.EvaluationSuite(source=_source(suite, base_dir), samples_per_prompt=evaluation.samples_per_prompt)
             for suite in evaluation.suites
         ),
-        sampling=_evaluation_sampling(spec),
+        sampling=_evaluation_sampling(spec, spec.data.template),
+        sampling_by_suite={
+            suite.name: _evaluation_sampling(spec, suite.template) for suite in evaluation.suites if suite.template
+        },
     )
 
 
-def _evaluation_sampling(spec: JobSpec) -> roles.SamplingConfig:
-    own, training = spec.evaluation.sampling, sampling_config(spec)
+def _evaluation_sampling(spec: JobSpec, template: str) -> roles.SamplingConfig:
+    own, training = spec.evaluation.sampling, spec.rollout.sampling
     temperature = number(own.temperature)
-    return roles.SamplingConfig(
-        temperature=temperature,
-        top_p=number(own.top_p),
-        top_k=effective.top_k(own.top_k),
-        min_p=number(own.min_p),
-        max_tokens=effective.evaluation_max_tokens(spec),
-        min_tokens=training.min_tokens if own.min_tokens is None else own.min_tokens,
-        stop=training.stop if own.stop is None or training.include_stop else own.stop,
-        stop_token_ids=training.stop_token_ids if own.stop_token_ids is None else own.stop_token_ids,
-        ignore_eos=training.ignore_eos if own.ignore_eos is None else own.ignore_eos,
-        greedy=temperature == 0.0,
-        include_stop=training.include_stop,
+    return _stopping(
+        template,
+        roles.SamplingConfig(
+            temperature=temperature,
+            top_p=number(own.top_p),
+            top_k=effective.top_k(own.top_k),
+            min_p=number(own.min_p),
+            max_tokens=effective.evaluation_max_tokens(spec),
+            min_tokens=training.min_tokens if own.min_tokens is None else own.min_tokens,
+            stop=training.stop if own.stop is None else own.stop,
+            stop_token_ids=training.stop_token_ids if own.stop_token_ids is None else own.stop_token_ids,
+            ignore_eos=training.ignore_eos if own.ignore_eos is None else own.ignore_eos,
+            greedy=temperature == 0.0,
+        ),
     )
+
+
+def _stopping(template: str, sampling: roles.SamplingConfig) -> roles.SamplingConfig:
+    if template != "r1":
+        return sampling
+    return sampling.model_copy(update={"stop": ("</answer>",), "include_stop": True})

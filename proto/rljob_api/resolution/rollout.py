@@ -1,6 +1,6 @@
 """One rollout's config."""
 
-from rljob_api import effective, grading_limits, names, roles
+from rljob_api import effective, grading_limits, names, roles, suites
 from rljob_api.job import JobSpec, RLJob
 from rljob_api.placement import Placement, ProcessPlacement
 from rljob_api.resolution.common import identity, model_config, user_code
@@ -34,6 +34,7 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         model=model_config(spec, placement),
         engine=_engine(spec, placement),
         template=spec.data.template,
+        template_by_suite={suite.name: suite.template for suite in spec.evaluation.suites if suite.template},
         workflow=spec.workflow.type,
         workflow_config=dict(spec.workflow.config),
         user_code=user_code(spec, placement),
@@ -54,7 +55,7 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
 
 
 def _longest_grading_s(spec: JobSpec) -> float:
-    return max(grading_limits.wall_s(reward, spec.verifier.timeout_seconds) for reward in spec.verifier.rewards)
+    return max(grading_limits.wall_s(reward, spec.verifier.timeout_seconds) for _, _, reward in suites.rewards(spec))
 
 
 def _groups_per_replica(spec: JobSpec, *, num_replicas: int) -> int:

@@ -1,6 +1,6 @@
 """One verifier's config."""
 
-from rljob_api import grading_limits, names, roles
+from rljob_api import grading_limits, names, roles, suites
 from rljob_api.job import RLJob
 from rljob_api.placement import Placement, VerifierPlacement
 from rljob_api.resolution.common import identity, user_code
@@ -24,7 +24,7 @@ def verifier_config(job: RLJob, placement: Placement, verifier: VerifierPlacemen
         cpu_affinity=process.cpu_affinity,
         bind_host=placement.bind_host,
         port=verifier.port,
-        rewards=tuple(_grader(reward, job, placement) for reward in spec.rewards),
+        rewards=tuple(_grader(reward, suite, job, placement) for _, suite, reward in suites.rewards(job.spec)),
         isolation=spec.isolation,
         allow_unsafe=spec.allow_unsafe,
         memory_bytes=num_bytes(spec.memory_bytes),
@@ -33,12 +33,13 @@ def verifier_config(job: RLJob, placement: Placement, verifier: VerifierPlacemen
     )
 
 
-def _grader(reward: RewardSpec, job: RLJob, placement: Placement) -> roles.GraderConfig:
+def _grader(reward: RewardSpec, suite: str, job: RLJob, placement: Placement) -> roles.GraderConfig:
     """Return a reward with its limits: the manifest's, else those of its type."""
     timeout_seconds = job.spec.verifier.timeout_seconds
     return roles.GraderConfig(
         name=reward.name,
         type=reward.type,
+        suite=suite,
         weight=number(reward.weight),
         mode=reward.mode,
         config=dict(reward.config),

@@ -3,6 +3,7 @@
 import posixpath
 from collections.abc import Iterator
 
+from rljob_api import suites
 from rljob_api.job import JobSpec
 from rljob_api.rules.words import refuse
 
@@ -27,9 +28,9 @@ def file_and_module_agree(spec: JobSpec) -> Iterator[str]:
 
 def _types(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield "workflow.type", spec.workflow.type
-    yield "data.template", spec.data.template
-    for index, reward in enumerate(spec.verifier.rewards):
-        yield f"verifier.rewards[{index}].type", reward.type
+    yield from suites.templates(spec)
+    for path, _, reward in suites.rewards(spec):
+        yield f"{path}.type", reward.type
 
 
 def _module(type_: str) -> str:

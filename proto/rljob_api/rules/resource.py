@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from rljob_api import fields
+from rljob_api import fields, suites
 from rljob_api.job import JobSpec
 from rljob_api.rules.words import ignored, refuse
 from rljob_api.spec.base import number
@@ -79,8 +79,8 @@ def optimizer_in_range(spec: JobSpec) -> Iterator[str]:
 def one_place_per_source(spec: JobSpec) -> Iterator[str]:
     """A source has exactly one of path, hub and reasoningGym, and a weight above 0."""
     named = [(f"data.train[{i}]", source) for i, source in enumerate(spec.data.train)]
-    suites = [(f"evaluation.suites[{i}]", suite) for i, suite in enumerate(spec.evaluation.suites)]
-    for path, source in [*named, *suites]:
+    held_out = [(f"evaluation.suites[{i}]", suite) for i, suite in enumerate(spec.evaluation.suites)]
+    for path, source in [*named, *held_out]:
         places = {"path": source.path, "hub": source.hub, "reasoningGym": source.reasoning_gym}
         present = [key for key, value in places.items() if value is not None]
         if len(present) != 1:
@@ -104,6 +104,9 @@ def _duplicates(model: BaseModel, prefix: str) -> Iterator[str]:
         if isinstance(value, BaseModel):
             yield from _duplicates(value, f"{path}.")
         elif isinstance(value, tuple) and isinstance(info.json_schema_extra, dict):
+            for index, item in enumerate(value):
+                if isinstance(item, BaseModel):
+                    yield from _duplicates(item, f"{path}[{index}].")
             for list_key in _list_keys(info.json_schema_extra.get("x-kubernetes-list-map-keys")):
                 counts = Counter(getattr(item, fields.attribute(type(item), list_key)) for item in value)
                 for name in (name for name, count in counts.items() if count > 1):
@@ -125,10 +128,10 @@ def filter_metric_exists(spec: JobSpec) -> Iterator[str]:
 
 def compat_needs_an_original(spec: JobSpec) -> Iterator[str]:
     """Our own graders have nothing to be compatible with."""
-    for index, reward in enumerate(spec.verifier.rewards):
+    for path, _, reward in suites.rewards(spec):
         if reward.mode == "compat" and reward.type not in REPRODUCED_REWARDS:
             yield refuse(
-                f"verifier.rewards[{index}].mode",
+                f"{path}.mode",
                 "compat",
                 f"reward type {reward.type} reproduces no other grader: use strict",
             )

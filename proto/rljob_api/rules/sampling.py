@@ -1,11 +1,13 @@
 """Row 23 and the engine's context: what may be sampled."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rljob_api import effective
 from rljob_api.job import JobSpec
 from rljob_api.rules.words import ignored, refuse
 from rljob_api.spec.base import number
+from rljob_api.spec.evaluation import EvaluationSamplingSpec
+from rljob_api.spec.rollout import SamplingSpec
 
 SAMPLING = "rollout.sampling"
 # Templates that bring their own stop rule (workflows, 8.2). A bare question has none and keeps what is written.
@@ -55,11 +57,22 @@ def requests_fit_the_engine(spec: JobSpec) -> Iterator[str]:
 
 def stops_that_the_template_replaces(spec: JobSpec) -> Iterator[str]:
     """A template with its own stop rule would ignore stops that were written."""
-    rule = OWN_STOPS.get(spec.data.template)
-    if rule is None:
+    asked = [("data.template", spec.data.template)]
+    yield from _replaced(SAMPLING, asked, spec.rollout.sampling)
+    suites_asked = [
+        (f"evaluation.suites[{index}].template", suite.template) if suite.template else asked[0]
+        for index, suite in enumerate(spec.evaluation.suites)
+    ]
+    yield from _replaced("evaluation.sampling", suites_asked or asked, spec.evaluation.sampling)
+
+
+def _replaced(
+    path: str, templates: Sequence[tuple[str, str]], sampling: SamplingSpec | EvaluationSamplingSpec
+) -> Iterator[str]:
+    """Refuse stops that every one of these templates ignores."""
+    if any(template not in OWN_STOPS for _, template in templates):
         return
-    because = f"data.template is '{spec.data.template}', {rule}"
-    for path, sampling in ((SAMPLING, spec.rollout.sampling), ("evaluation.sampling", spec.evaluation.sampling)):
-        for key, value in (("stop", sampling.stop), ("stopTokenIds", sampling.stop_token_ids)):
-            if value:
-                yield ignored(f"{path}.{key}", list(value), because)
+    place, template = templates[0]
+    for key, value in (("stop", sampling.stop), ("stopTokenIds", sampling.stop_token_ids)):
+        if value:
+            yield ignored(f"{path}.{key}", list(value), f"{place} is '{template}', {OWN_STOPS[template]}")

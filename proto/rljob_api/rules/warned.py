@@ -1,11 +1,11 @@
 """Legal but doubtful combinations. A warning never stops a run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rljob_api import effective
+from rljob_api import effective, suites
 from rljob_api.job import JobSpec
 from rljob_api.rules.words import refuse
-from rljob_api.spec.verifier import PROGRAM_REWARDS
+from rljob_api.spec.verifier import PROGRAM_REWARDS, RewardSpec
 
 LONG_ANSWER_TOKENS = 1024
 GSPO_USUAL_CLIP = 0.01
@@ -60,14 +60,18 @@ def wide_gspo_band(spec: JobSpec) -> Iterator[str]:
 
 def template_without_its_grader(spec: JobSpec) -> Iterator[str]:
     """The prompt asks for one form of answer and the grader for another."""
+    yield from _unfit("data.template", spec.data.template, spec.verifier.rewards)
+    for index, suite in enumerate(spec.evaluation.suites):
+        if suite.template or suite.rewards:
+            template, rewards = suites.template(spec, suite), suite.rewards or spec.verifier.rewards
+            yield from _unfit(f"evaluation.suites[{index}].template", template, rewards)
+
+
+def _unfit(path: str, template: str, rewards: Sequence[RewardSpec]) -> Iterator[str]:
     graders = {"r1": ("boxed",), "qwen_math": ("answer_tag",), "no": ("answer_tag",)}
-    for reward in spec.verifier.rewards:
-        if reward.type in graders.get(spec.data.template, ()):
-            yield refuse(
-                "data.template",
-                spec.data.template,
-                f"reward {reward.name} is of type {reward.type}, which it does not ask for",
-            )
+    for reward in rewards:
+        if reward.type in graders.get(template, ()):
+            yield refuse(path, template, f"reward {reward.name} is of type {reward.type}, which it does not ask for")
 
 
 def rounded_before_served(spec: JobSpec) -> Iterator[str]:
@@ -90,7 +94,7 @@ def scaled_in_a_cluster_only(spec: JobSpec) -> Iterator[str]:
 
 def unconfined_programs(spec: JobSpec) -> Iterator[str]:
     """What the policy writes runs beside everything else that the verifier may reach."""
-    programs = [reward.name for reward in spec.verifier.rewards if reward.type in PROGRAM_REWARDS]
+    programs = [reward.name for _, _, reward in suites.rewards(spec) if reward.type in PROGRAM_REWARDS]
     if programs and spec.verifier.isolation == "none":
         yield refuse(
             "verifier.isolation",

@@ -3,7 +3,8 @@
 from pydantic import Field
 
 from rljob_api.spec.base import INT32, NAMED, Decimal, Section, Text, TokenId
-from rljob_api.spec.data import DataSourceSpec
+from rljob_api.spec.data import DataSourceSpec, Template
+from rljob_api.spec.verifier import RewardSpec
 
 
 class EvaluationSamplingSpec(Section):
@@ -28,6 +29,20 @@ class EvaluationSamplingSpec(Section):
     ignore_eos: bool | None = Field(default=None, description="Go on after the end token. Default: as in training.")
 
 
+class SuiteSpec(DataSourceSpec):
+    """One held-out source, and what differs from training in how it is asked and graded."""
+
+    template: Template | None = Field(
+        default=None, description="Template of this suite's prompts, with its stop rules. Default: as in training."
+    )
+    rewards: tuple[RewardSpec, ...] = Field(
+        default=(),
+        max_length=4,
+        json_schema_extra=NAMED,
+        description="Weighted rewards that grade this suite instead of verifier.rewards. Default: as in training.",
+    )
+
+
 class EvaluationSpec(Section):
     """When and on what the policy is scored. The last step is always scored if there are suites."""
 
@@ -35,7 +50,7 @@ class EvaluationSpec(Section):
         default=20, ge=0, le=INT32, description="Steps per evaluation; 0: none between start and end."
     )
     before_training: bool = Field(default=True, description="Score the initial weights too.")
-    suites: tuple[DataSourceSpec, ...] = Field(
+    suites: tuple[SuiteSpec, ...] = Field(
         default=(), max_length=32, json_schema_extra=NAMED, description="Held-out sources, named like data sources."
     )
     sampling: EvaluationSamplingSpec = Field(default=EvaluationSamplingSpec(), description="How answers are sampled.")

@@ -166,6 +166,7 @@ def test_item_and_verdict_come_back_with_ids_and_case_results(
         columns={"answer": "5"},
         prompt_ids=tuple(prompt_ids),
         completion_ids=tuple(completion_ids),
+        suite="held-out",
     )
     assert codec.item_from(codec.item_to(item)) == item
     verdict = types.Verdict(

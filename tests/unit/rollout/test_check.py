@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Sequence
 
 import pytest
 
@@ -49,7 +50,9 @@ def rollout_config(model: str, tmp_path: pathlib.Path, **changes: object) -> pat
     return path
 
 
-def coordinator_config(tmp_path: pathlib.Path, *, prompts: list[str], max_prompt_tokens: int = 30) -> pathlib.Path:
+def coordinator_config(
+    tmp_path: pathlib.Path, *, prompts: list[str], max_prompt_tokens: int = 30, suites: Sequence[str] = ()
+) -> pathlib.Path:
     data = tmp_path / "train.jsonl"
     lines = [json.dumps({"id": f"r{i}", "prompt": prompt, "answer": "1"}) for i, prompt in enumerate(prompts)]
     data.write_text("\n".join(lines) + "\n")
@@ -76,7 +79,12 @@ def coordinator_config(tmp_path: pathlib.Path, *, prompts: list[str], max_prompt
             "filter": {"max_extra_groups": 1},
         },
         "staleness": {"max_off_policy_steps": 1, "max_inflight_groups": 4},
-        "evaluation": {"every_steps": 0, "before_training": False, "suites": [], "sampling": {}},
+        "evaluation": {
+            "every_steps": 0,
+            "before_training": False,
+            "suites": [{"source": source | {"name": name}} for name in suites],
+            "sampling": {"max_tokens": 16},
+        },
         "failure": {},
         "world_size": 1,
         "max_tokens_per_micro_batch": 64,
@@ -173,3 +181,31 @@ def test_a_record_without_any_prompt_names_record_and_keys(model: pathlib.Path) 
     tokens = tokenizer.PromptTokenizer(model, template="no")
     with pytest.raises(errors.DataError, match="record p of s has no 'prompt', 'messages' or 'input_ids'"):
         tokens.prompt_ids(types.PromptRecord(prompt_id="p", source="s", columns={}))
+
+
+def test_a_suite_has_prompts_of_its_own_template_and_the_model_is_loaded_once(model: pathlib.Path) -> None:
+    training = tokenizer.PromptTokenizer(model, template="no")
+    suite = training.with_template("chat", code="", field="spec.evaluation.suites: template of 's'")
+    record = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi"})
+    assert suite.decode_exact(suite.prompt_ids(record)) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert training.decode_exact(training.prompt_ids(record)) == "hi"
+
+
+def test_a_template_of_a_suite_that_does_not_exist_is_named_by_its_field(
+    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = rollout_config(str(model), tmp_path, template_by_suite={"held-out": "alpaca"})
+    code, problems = check(config, None, capsys)
+    assert code == 2
+    assert problems[0].startswith("error: spec.evaluation.suites: template of 'held-out' is 'alpaca', but must be one")
+
+
+def test_a_prompt_of_a_suite_is_measured_in_the_suites_own_template(
+    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = coordinator_config(tmp_path, prompts=["x"], suites=["train"])
+    rollout = rollout_config(str(model), tmp_path, template_by_suite={"train": "chat"})
+    code, problems = check(rollout, sources, capsys)
+    # <|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n, where a special token is one token and a byte another.
+    assert (code, len(problems)) == (2, 1)
+    assert f"has {1 + 5 + 1 + 1 + 1 + 1 + 10} prompt tokens, which with maxTokens" in problems[0]

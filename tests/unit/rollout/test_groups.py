@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -41,6 +42,7 @@ class Rig:
         self.collector: protocols.RolloutCollector = rlvr.RlvrCollector(
             tokens=fakes.FakeTokens(), template="no", max_model_len=64
         )
+        self.flow_by_suite: dict[str, groups.Flow] = {}
 
     async def start(self) -> None:
         token = types.SessionToken("s")
@@ -52,8 +54,8 @@ class Rig:
     def begin(self, lease: types.GroupLease) -> "asyncio.Future[groups.ScoredGroup]":
         runner = groups.GroupRunner(
             generator=self.generator,
-            collector=self.collector,
-            tokens=fakes.FakeTokens(),
+            flow=groups.Flow(tokens=fakes.FakeTokens(), collector=self.collector),
+            flow_by_suite=self.flow_by_suite,
             verifiers=self.grading,
             receiver=self.receiver,
             max_attempts=self.max_attempts,
@@ -306,3 +308,28 @@ async def test_rows_of_an_evaluation_carry_the_texts_that_were_sent_and_sampled(
         assert row.prompt_text == "2+2"
         assert row.output_text == fakes.FakeTokens().decode_exact(list(row.tokens)[3:]) != ""
     assert {row.prompt_text + row.output_text for row in trained.trajectories} == {""}
+
+
+class Shouting(fakes.FakeTokens):
+    """A template that puts an exclamation mark before the question."""
+
+    def prompt_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
+        return (ord("!"), *super().prompt_ids(record))
+
+
+@pytest.mark.parametrize(
+    ("kind", "prompt", "suite"),
+    [(names.GroupKind.EVALUATION, "!2+2", "train"), (names.GroupKind.TRAIN, "2+2", "")],
+)
+async def test_a_suite_with_a_template_of_its_own_is_asked_by_it_and_training_of_the_same_name_is_not(
+    kind: names.GroupKind, prompt: str, suite: str
+) -> None:
+    rig = Rig()
+    await rig.start()
+    tokens = Shouting()
+    own = rlvr.RlvrCollector(tokens=tokens, template="no", max_model_len=64)
+    rig.flow_by_suite = {"train": groups.Flow(tokens=tokens, collector=own)}
+    lease = dataclasses.replace(fakes.make_lease(), kind=kind)
+    assert lease.prompt.source == "train"
+    await rig.run(lease)
+    assert [(item.prompt, item.suite) for item in rig.grading.items] == [(prompt, suite)] * 2

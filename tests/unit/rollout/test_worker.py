@@ -60,8 +60,10 @@ class Rig:
         )
         runner = groups.GroupRunner(
             generator=door,
-            collector=rlvr.RlvrCollector(tokens=tokens, template="no", max_model_len=64),
-            tokens=tokens,
+            flow=groups.Flow(
+                tokens=tokens, collector=rlvr.RlvrCollector(tokens=tokens, template="no", max_model_len=64)
+            ),
+            flow_by_suite={},
             verifiers=self.grading,
             receiver=self.receiver,
             max_attempts=2,

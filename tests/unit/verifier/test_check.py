@@ -13,9 +13,10 @@ MATH = roles.GraderConfig(name="maths", type="math")
 GYM = roles.GraderConfig(name="puzzles", type="reasoning_gym")
 
 
-def source(path: pathlib.Path, records: Sequence[dict[str, object]]) -> roles.DataSourceConfig:
+def source(path: pathlib.Path, records: Sequence[dict[str, object]], *, suite: str = "") -> check.Graded:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return roles.DataSourceConfig(name="train", path=str(path), max_prompt_tokens=64)
+    config = roles.DataSourceConfig(name=suite or "train", path=str(path), max_prompt_tokens=64)
+    return check.Graded(source=config, suite=suite)
 
 
 def test_gradable_records_are_no_problem(make_config: MakeConfig, tmp_path: pathlib.Path) -> None:
@@ -41,7 +42,7 @@ def test_record_that_a_reward_cannot_grade_is_named_by_file_and_line(
 def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_config: MakeConfig) -> None:
     unknown = roles.GraderConfig(name="r", type="maths")
     missing = roles.DataSourceConfig(name="train", path="/nonexistent", max_prompt_tokens=64)
-    assert check.problems(make_config(unknown), [missing]) == [
+    assert check.problems(make_config(unknown), [check.Graded(source=missing)]) == [
         f"reward 'r' has type 'maths'; known: {', '.join(sorted(catalog.BUILT_IN))}"
     ]
 
@@ -58,3 +59,15 @@ def test_golds_that_no_reader_takes_are_counted_by_source_and_reward(
     assert box.startswith("source 'train': 3 golds are nothing that reward 'box'")
     readable = source(tmp_path / "e.jsonl", [{"prompt": "p", "answer": "5"}])
     assert check.warnings(make_config(MATH, exact), [readable]) == []
+
+
+def test_records_of_a_suite_with_rewards_of_its_own_are_checked_against_those_alone(
+    make_config: MakeConfig, tmp_path: pathlib.Path
+) -> None:
+    puzzles = GYM.model_copy(update={"suite": "puzzles"})
+    records: list[dict[str, object]] = [{"prompt": "2+3=", "answer": "5"}]
+    training = source(tmp_path / "train.jsonl", records)
+    plain = source(tmp_path / "plain.jsonl", records, suite="plain")
+    own = source(tmp_path / "own.jsonl", records, suite="puzzles")
+    (problem,) = check.problems(make_config(MATH, puzzles), [training, plain, own])
+    assert problem.startswith(f"{tmp_path}/own.jsonl:1: reward 'puzzles': ")

@@ -250,3 +250,35 @@ def test_config_that_cannot_be_served_is_refused(
     config = make_config(roles.GraderConfig(name="r", type="exact"), **changes)
     with pytest.raises(error, match=message):
         service.make_graders(config)
+
+
+class Says(Slow):
+    """Decides at once, under its own name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+        return protocol.passed(self.name)
+
+
+async def test_an_item_of_a_suite_is_graded_by_the_rewards_of_that_suite_alone(
+    make_item: MakeItem, verifier_metrics: metrics.Metrics
+) -> None:
+    async def launch() -> launcher.Worker:
+        raise AssertionError("every grader decides at once")
+
+    size = pool.Size(num_slots=0, num_spares=0, max_waiting=1)
+    workers = pool.Pool(size=size, launch=launch, metrics=verifier_metrics, clock=clock.SystemClock())
+    rewards = [
+        roles.GraderConfig(name="a", type="says", weight=2.0),
+        roles.GraderConfig(name="b", type="says", suite="maths", weight=3.0),
+    ]
+    graded = grading.Grading(rewards=rewards, graders=[Says("a"), Says("b")], workers=workers, metrics=verifier_metrics)
+    items = [dataclasses.replace(make_item("x"), suite=suite) for suite in ("", "maths", "plain")]
+    verdicts = await graded.verify(items)
+    assert [(verdict.extracted, verdict.reward, set(verdict.parts)) for verdict in verdicts] == [
+        ("a", 2.0, {"a"}),
+        ("b", 3.0, {"b"}),
+        ("a", 2.0, {"a"}),
+    ]

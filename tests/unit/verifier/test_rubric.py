@@ -57,3 +57,10 @@ def test_truncation_and_attempt_are_copied_and_the_grader_is_named() -> None:
     verdict = rubric.combine([reward("a"), reward("b")], [protocol.passed("5"), protocol.passed("5")], ITEM)
     assert (verdict.truncated, verdict.attempt, verdict.grader) == (True, 3, "exact/strict+exact/strict")
     assert verdict.grader_version == rljob_api.__version__
+
+
+def test_a_suite_with_rewards_of_its_own_is_graded_by_those_and_any_other_by_the_ones_of_training() -> None:
+    rewards = [reward("a"), reward("b").model_copy(update={"suite": "maths"}), reward("c")]
+    assert rubric.chosen(rewards, "maths") == (1,)
+    assert rubric.chosen(rewards, "plain") == (0, 2)
+    assert rubric.chosen(rewards, "") == (0, 2)

@@ -114,7 +114,7 @@ class Dispatch:
             deadline_s=config.lease_s,
             prompt=self._core.record(lease.ref, evaluating=evaluating),
             group_size=lease.group_size,
-            sampling=sampling(config.evaluation.sampling if evaluating else config.sampling),
+            sampling=sampling(config.evaluation.sampling_of(lease.ref.source) if evaluating else config.sampling),
             seed=tasks.group_seed(seed=_seed(config, evaluating=evaluating), ref=lease.ref, attempt=lease.attempt),
             version_floor_step=lease.floor_step,
             pinned_version=None if lease.pinned_version is None else types.VersionId(lease.pinned_version),

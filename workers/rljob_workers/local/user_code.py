@@ -10,6 +10,7 @@ import posixpath
 import subprocess
 import sys
 
+from rljob_api import suites
 from rljob_api.job import JobSpec
 
 _LIMIT_S = 120.0
@@ -21,12 +22,13 @@ def problems(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     code = spec.workflow.code
     path = "" if code is None else posixpath.normpath(posixpath.join(folder, code.path))
     checks = []
-    if ":" in spec.workflow.type + spec.data.template or spec.workflow.config:
+    templates = [(field, template) for field, template in suites.templates(spec) if ":" in template]
+    if ":" in spec.workflow.type or templates or spec.workflow.config:
         config = json.dumps(dict(spec.workflow.config))
-        checks.append(["rollout", path, spec.workflow.type, config, spec.data.template])
+        checks.append(["rollout", path, spec.workflow.type, config, json.dumps(dict(templates))])
     checks += [
         ["verifier", path, reward.type, json.dumps(dict(reward.config))]
-        for reward in spec.verifier.rewards
+        for _, _, reward in suites.rewards(spec)
         if ":" in reward.type
     ]
     found = [

@@ -1,27 +1,21 @@
 """`rljob-rollout --check`: is the model there, does its tokenizer load, does every prompt fit? Starts nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_api import errors, roles
 from rljob_workers.data import records
 from rljob_workers.models import builtin
-from rljob_workers.rollout import process, tokenizer
-from rljob_workers.rollout.episodes import catalog
+from rljob_workers.rollout import groups, process
+from rljob_workers.rollout.episodes import protocols
 
 
 def problems(config: roles.RolloutConfig, sources: Path | None) -> list[str]:
     """Return one sentence per problem; one about a record names file and line. `sources`: the coordinator's config."""
     try:
         tokens = process.load_tokenizer(config, builtin.ensure_model(config.model))
-        catalog.make_collector(
-            workflow=config.workflow,
-            config=config.workflow_config,
-            tokens=tokens,
-            template=config.template,
-            max_model_len=config.engine.max_model_len,
-            code=config.user_code,
-        )
+        process.flow_of(config, config.template, tokens)
+        suites = process.flows_of_suites(config, tokens)
     except errors.ManifestError as error:
         return list(error.problems)
     if sources is None:
@@ -29,20 +23,24 @@ def problems(config: roles.RolloutConfig, sources: Path | None) -> list[str]:
     coordinator = roles.CoordinatorConfig.model_validate_json(sources.read_bytes())
     return [
         problem
-        for source, max_tokens in _sources(coordinator)
-        for problem in _of_source(source, max_tokens, config.engine.max_model_len, tokens)
+        for source, max_tokens, tokens_of_it in _sources(coordinator, tokens, suites)
+        for problem in _of_source(source, max_tokens, config.engine.max_model_len, tokens_of_it)
     ]
 
 
-def _sources(config: roles.CoordinatorConfig) -> Iterator[tuple[roles.DataSourceConfig, int]]:
+def _sources(
+    config: roles.CoordinatorConfig, tokens: protocols.Tokens, suites: Mapping[str, groups.Flow]
+) -> Iterator[tuple[roles.DataSourceConfig, int, protocols.Tokens]]:
     for source in config.data.train:
-        yield source, config.sampling.max_tokens
+        yield source, config.sampling.max_tokens, tokens
     for suite in config.evaluation.suites:
-        yield suite.source, config.evaluation.sampling.max_tokens
+        name = suite.source.name
+        own = suites[name].tokens if name in suites else tokens
+        yield suite.source, config.evaluation.sampling_of(name).max_tokens, own
 
 
 def _of_source(
-    source: roles.DataSourceConfig, max_tokens: int, max_model_len: int, tokens: tokenizer.PromptTokenizer
+    source: roles.DataSourceConfig, max_tokens: int, max_model_len: int, tokens: protocols.Tokens
 ) -> Iterator[str]:
     # What is wrong with a record whoever reads it, the coordinator's own check says.
     loaded, _ = records.inspect_source(source)

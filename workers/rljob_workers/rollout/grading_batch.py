@@ -63,12 +63,16 @@ class GradingBatch:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MemberGrader:
-    """The grader that one member's attempt sees. Each call has its own sample id, turns included."""
+    """The grader that one member's attempt sees. Each call has its own sample id, turns included.
+
+    suite: the evaluation suite whose rewards grade it, "" in training.
+    """
 
     batch: GradingBatch
     record: types.PromptRecord
     sample_id: str
     attempt: int
+    suite: str = ""
     turns: list[int] = dataclasses.field(default_factory=list)
 
     async def grade(
@@ -91,5 +95,6 @@ class MemberGrader:
             truncated=truncated,
             prompt_ids=prompt_ids,
             completion_ids=completion_ids,
+            suite=self.suite,
         )
         return await self.batch.verdict(item)

@@ -45,6 +45,14 @@ class ScoredGroup:
     turns: Mapping[int, tuple[protocols.TurnRecord, ...]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """How a template's prompts become ids and episodes: training has one, and each suite with a template of its own."""
+
+    tokens: protocols.Tokens
+    collector: protocols.RolloutCollector
+
+
 class GroupRunner:
     """Runs groups; holds what they share."""
 
@@ -52,16 +60,19 @@ class GroupRunner:
         self,
         *,
         generator: generation.Generator,
-        collector: protocols.RolloutCollector,
-        tokens: protocols.Tokens,
+        flow: Flow,
+        flow_by_suite: Mapping[str, Flow],
         verifiers: grading.Grading,
         receiver: weights.WeightReceiver,
         max_attempts: int,
         clock: clocks.Clock,
         metrics: metrics_module.Metrics,
     ) -> None:
-        """`max_attempts` bounds the attempts of one member."""
-        self._generator, self._collector, self._tokens = generator, collector, tokens
+        """`flow` serves training and every suite that is not in `flow_by_suite`.
+
+        `max_attempts` bounds the attempts of one member.
+        """
+        self._generator, self._flow, self._flow_by_suite = generator, flow, flow_by_suite
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
         self._clock, self._metrics = clock, metrics
 
@@ -71,7 +82,7 @@ class GroupRunner:
         times = group_times.GroupTimes(clock=self._clock, slot=slot)
         batch = grading_batch.GradingBatch(client=self._verifiers, times=times)
         try:
-            task = self._task(lease.prompt)
+            task = _task(lease.prompt, self._flow_of(lease).tokens)
         except errors.DataError as error:
             outcomes: list[protocols.Episode | types.MemberFailure] = [
                 _failure(index, error) for index in range(lease.group_size)
@@ -82,6 +93,9 @@ class GroupRunner:
             index: outcome.turns for index, outcome in enumerate(outcomes) if isinstance(outcome, protocols.Episode)
         }
         return ScoredGroup(group=self._group(lease, outcomes, times), turns=told)
+
+    def _flow_of(self, lease: types.GroupLease) -> Flow:
+        return self._flow_by_suite.get(_suite(lease), self._flow)
 
     async def _members(
         self,
@@ -142,11 +156,12 @@ class GroupRunner:
             record=lease.prompt,
             sample_id=f"{lease.group_id}.{lease.attempt}.{index}.{attempt}",
             attempt=1,
+            suite=_suite(lease),
         )
         began = self._clock.monotonic()
         seed = generation.derived_seed(lease.seed, index, attempt)
         try:
-            episode = await self._collector.arun_episode(
+            episode = await self._flow_of(lease).collector.arun_episode(
                 llm_client=client, gconfig=lease.sampling, task=task, grader=grader, seed=seed
             )
         except errors.RLJobError:
@@ -160,12 +175,6 @@ class GroupRunner:
         rows = tuple(dataclasses.replace(row, sample_index=index) for row in episode.rows)
         return dataclasses.replace(episode, rows=rows)
 
-    def _task(self, record: types.PromptRecord) -> protocols.Task:
-        ids = self._tokens.prompt_ids(record)
-        if not ids:
-            raise errors.DataError(f"record {record.prompt_id} of {record.source} has an empty prompt")
-        return protocols.Task(record=record, input_ids=ids, prompt_text=self._tokens.decode_exact(ids))
-
     def _group(
         self,
         lease: types.GroupLease,
@@ -175,7 +184,7 @@ class GroupRunner:
         rows = [row for outcome in outcomes if isinstance(outcome, protocols.Episode) for row in outcome.rows]
         if lease.kind is names.GroupKind.EVALUATION:
             # The coordinator writes the responses, and holds no tokenizer.
-            rows = [_with_text(row, self._tokens) for row in rows]
+            rows = [_with_text(row, self._flow.tokens) for row in rows]
         tokens = self._metrics.counter("rljob_tokens_total")
         tokens.inc(sum(row.num_sampled for row in rows), kind="generated")
         tokens.inc(sum(row.prompt_len for row in rows), kind="prompt")
@@ -189,6 +198,17 @@ class GroupRunner:
             generate_finished_at=times.finished_at,
             verify_s=times.verify_s,
         )
+
+
+def _suite(lease: types.GroupLease) -> str:
+    return lease.prompt.source if lease.kind is names.GroupKind.EVALUATION else ""
+
+
+def _task(record: types.PromptRecord, tokens: protocols.Tokens) -> protocols.Task:
+    ids = tokens.prompt_ids(record)
+    if not ids:
+        raise errors.DataError(f"record {record.prompt_id} of {record.source} has an empty prompt")
+    return protocols.Task(record=record, input_ids=ids, prompt_text=tokens.decode_exact(ids))
 
 
 def _with_text(row: types.Trajectory, tokens: protocols.Tokens) -> types.Trajectory:

@@ -191,18 +191,10 @@ def _worker(
         clock=clock,
         on_pause=slots.paused,
     )
-    collector = catalog.make_collector(
-        workflow=config.workflow,
-        config=config.workflow_config,
-        tokens=tokens,
-        template=config.template,
-        max_model_len=config.engine.max_model_len,
-        code=config.user_code,
-    )
     runner = groups.GroupRunner(
         generator=door,
-        collector=collector,
-        tokens=tokens,
+        flow=flow_of(config, config.template, tokens),
+        flow_by_suite=flows_of_suites(config, tokens),
         verifiers=verifiers,
         receiver=receiver,
         max_attempts=config.max_infra_attempts,
@@ -258,3 +250,30 @@ def load_tokenizer(config: roles.RolloutConfig, model: Path) -> tokenizer.Prompt
         code=config.user_code,
         trust_remote_code=config.model.trust_remote_code,
     )
+
+
+def flows_of_suites(config: roles.RolloutConfig, tokens: tokenizer.PromptTokenizer) -> dict[str, groups.Flow]:
+    """Return the flow of each suite with a template of its own. Raises ManifestError."""
+    return {
+        suite: flow_of(
+            config,
+            template,
+            tokens.with_template(
+                template, code=config.user_code, field=f"spec.evaluation.suites: template of '{suite}'"
+            ),
+        )
+        for suite, template in config.template_by_suite.items()
+    }
+
+
+def flow_of(config: roles.RolloutConfig, template: str, tokens: tokenizer.PromptTokenizer) -> groups.Flow:
+    """Return how prompts of one template become episodes of the workflow. Raises ManifestError."""
+    collector = catalog.make_collector(
+        workflow=config.workflow,
+        config=config.workflow_config,
+        tokens=tokens,
+        template=template,
+        max_model_len=config.engine.max_model_len,
+        code=config.user_code,
+    )
+    return groups.Flow(tokens=tokens, collector=collector)

@@ -31,11 +31,11 @@ _TEXTS = {"qwen_math": _QWEN_MATH, "r1": _R1, "no": _MARK}
 KNOWN = (CHAT, *sorted(_TEXTS))
 
 
-def check(template: str) -> None:
+def check(template: str, *, field: str = FIELD) -> None:
     """Raise ManifestError for a template that does not exist."""
     if template not in KNOWN and not is_own(template):
         known = ", ".join(KNOWN)
-        raise errors.ManifestError(f"{FIELD} is '{template}', but must be one of {known}, or module:function")
+        raise errors.ManifestError(f"{field} is '{template}', but must be one of {known}, or module:function")
 
 
 def is_own(template: str) -> bool:
@@ -43,19 +43,19 @@ def is_own(template: str) -> bool:
     return ":" in template
 
 
-def load(template: str, *, file: str) -> Render | None:
+def load(template: str, *, file: str, field: str = FIELD) -> Render | None:
     """Return the user's function, None for a template of ours. Raises ManifestError with file and line."""
     if not is_own(template):
         return None
-    found = user_code.load(template, file=file, field=FIELD)
+    found = user_code.load(template, file=file, field=field)
     if not callable(found):
-        raise errors.ManifestError(f"{FIELD} is '{template}', which is {type(found).__name__} and not a function")
+        raise errors.ManifestError(f"{field} is '{template}', which is {type(found).__name__} and not a function")
     return cast("Render", found)
 
 
-def rendered(render: Render, record: types.PromptRecord) -> str | tuple[int, ...]:
+def rendered(render: Render, record: types.PromptRecord, *, field: str = FIELD) -> str | tuple[int, ...]:
     """Return what the user's function makes of a record: a text that is not empty, or ids. Raises DataError."""
-    where = f"{FIELD}: record {record.prompt_id} of {record.source}"
+    where = f"{field}: record {record.prompt_id} of {record.source}"
     try:
         made = render(record.columns)
     except Exception as error:  # boundary: a user's function may raise anything

@@ -1,5 +1,6 @@
 """Text to ids and back for one model. The only place of the rollout that imports transformers."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +22,7 @@ class PromptTokenizer:
         """
         from transformers import AutoTokenizer
 
-        templates.check(template)
-        self._render = templates.load(template, file=code)
+        self._use(template, code=code, field=templates.FIELD)
         try:
             loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 str(folder), trust_remote_code=trust_remote_code
@@ -32,12 +32,27 @@ class PromptTokenizer:
                 f"spec.model.tokenizer: {folder} holds no tokenizer that can be loaded ({error});"
                 " give a folder with tokenizer.json and tokenizer_config.json"
             ) from error
-        if template == templates.CHAT and not loaded.chat_template:
+        self._tokenizer, self._folder = loaded, folder
+        self._refuse_chat_without_template()
+
+    def with_template(self, template: str, *, code: str, field: str) -> "PromptTokenizer":
+        """Return the same tokenizer for prompts of another template, which `field` names. Raises ManifestError."""
+        other = copy.copy(self)
+        other._use(template, code=code, field=field)
+        other._refuse_chat_without_template()
+        return other
+
+    def _use(self, template: str, *, code: str, field: str) -> None:
+        templates.check(template, field=field)
+        self._template, self._field = template, field
+        self._render = templates.load(template, file=code, field=field)
+
+    def _refuse_chat_without_template(self) -> None:
+        if self._template == templates.CHAT and not self._tokenizer.chat_template:
             raise errors.ManifestError(
-                f"spec.data.template is 'chat', but the tokenizer in {folder} has no chat template;"
+                f"{self._field} is 'chat', but the tokenizer in {self._folder} has no chat template;"
                 f" choose one of {', '.join(name for name in templates.KNOWN if name != templates.CHAT)}"
             )
-        self._tokenizer, self._template = loaded, template
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -55,7 +70,7 @@ class PromptTokenizer:
         if isinstance(given := columns.get("input_ids"), Sequence) and not isinstance(given, str):
             return tuple(int(token) for token in given)
         if self._render is not None:
-            made = templates.rendered(self._render, record)
+            made = templates.rendered(self._render, record, field=self._field)
             return self._encode(made) if isinstance(made, str) else made
         if isinstance(prompt := columns.get("prompt"), str):
             return self._encode_prompt(prompt)

@@ -45,8 +45,9 @@ class Grading:
         workers: pool.Pool,
         metrics: metrics_module.Metrics,
     ) -> None:
-        """`graders` stand in the order of `rewards`."""
+        """`graders` stand in the order of `rewards`; rewards of an evaluation suite grade that suite alone."""
         self._rewards, self._graders, self._pool, self._metrics = rewards, graders, workers, metrics
+        self._of_suite = {suite: rubric.chosen(rewards, suite) for suite in {"", *(r.suite for r in rewards)}}
         self._running: dict[_Key, asyncio.Task[types.Verdict]] = {}
         self._remembered: collections.OrderedDict[_Key, types.Verdict] = collections.OrderedDict()
 
@@ -67,11 +68,16 @@ class Grading:
         return [answer.result() if isinstance(answer := answers[key], asyncio.Task) else answer for key in keys]
 
     def _check(self, item: types.VerifyItem) -> None:
-        for reward, grader in zip(self._rewards, self._graders, strict=True):
+        for index in self._indexes(item):
             try:
-                grader.check(item.columns)
+                self._graders[index].check(item.columns)
             except errors.DataError as error:
-                raise errors.GraderError(f"sample {item.sample_id}, reward {reward.name!r}: {error}") from error
+                name = self._rewards[index].name
+                raise errors.GraderError(f"sample {item.sample_id}, reward {name!r}: {error}") from error
+
+    def _indexes(self, item: types.VerifyItem) -> tuple[int, ...]:
+        """Return which rewards grade an item: those of its suite, if it has its own."""
+        return self._of_suite.get(item.suite, self._of_suite[""])
 
     async def _quick_grades(self, items: Sequence[types.VerifyItem]) -> list[_Quick]:
         grades: list[_Quick] = []
@@ -82,7 +88,7 @@ class Grading:
                 await asyncio.sleep(0)
                 held_since_s = time.perf_counter()
             answer = protocol.Answer(prompt=item.prompt, completion=item.completion, columns=item.columns)
-            grades.append([_quick(grader, answer) for grader in self._graders])
+            grades.append([_quick(self._graders[index], answer) for index in self._indexes(item)])
         return grades
 
     def _start(self, asked: Mapping[_Key, tuple[types.VerifyItem, _Quick]]) -> dict[_Key, _Answer]:
@@ -100,8 +106,8 @@ class Grading:
 
     def _requests(self, item: types.VerifyItem, quick: _Quick) -> list[pool.Request | None]:
         return [
-            request_of(item, index, reward, grader) if grade is None else None
-            for index, (reward, grader, grade) in enumerate(zip(self._rewards, self._graders, quick, strict=True))
+            request_of(item, index, self._rewards[index], self._graders[index]) if grade is None else None
+            for index, grade in zip(self._indexes(item), quick, strict=True)
         ]
 
     def _begin(
@@ -133,9 +139,10 @@ class Grading:
         return self._verdict(item, grades)
 
     def _verdict(self, item: types.VerifyItem, grades: Sequence[protocol.Grade]) -> types.Verdict:
-        for reward, grade in zip(self._rewards, grades, strict=True):
+        rewards = [self._rewards[index] for index in self._indexes(item)]
+        for reward, grade in zip(rewards, grades, strict=True):
             self._count(reward, grade)
-        return rubric.combine(self._rewards, grades, item)
+        return rubric.combine(rewards, grades, item)
 
     def _count(self, reward: roles.GraderConfig, grade: protocol.Grade) -> None:
         self._metrics.counter("rljob_verify_total").inc(
@@ -171,7 +178,7 @@ def _quick(grader: protocol.Grader, answer: protocol.Answer) -> protocol.Grade |
 
 
 def _key(item: types.VerifyItem) -> _Key:
-    text = json.dumps([item.prompt, item.completion, dict(item.columns), item.truncated], sort_keys=True)
+    text = json.dumps([item.prompt, item.completion, dict(item.columns), item.truncated, item.suite], sort_keys=True)
     return item.sample_id, item.attempt, hashlib.blake2b(text.encode("ascii"), digest_size=16).digest()
 
 

@@ -1,4 +1,6 @@
-"""Several graders' grades of one completion -> one Verdict: weighted sum, named parts, the reason that matters most."""
+"""Which rewards grade a completion, and their grades -> one Verdict: weighted sum, named parts, the reason that matters
+most.
+"""
 
 from collections.abc import Sequence
 
@@ -17,6 +19,12 @@ _RANK = (
     names.VerdictReason.WRONG,
     names.VerdictReason.OK,
 )
+
+
+def chosen(rewards: Sequence[roles.GraderConfig], suite: str) -> tuple[int, ...]:
+    """Return the indexes of the rewards that grade a suite: its own, else those of training (suite "")."""
+    own = tuple(index for index, reward in enumerate(rewards) if reward.suite == suite)
+    return own or chosen(rewards, "") if suite else own
 
 
 def combine(

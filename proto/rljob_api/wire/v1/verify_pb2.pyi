@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class VerifyItem(_message.Message):
-    __slots__ = ("sample_id", "attempt", "prompt", "completion", "record_json", "truncated", "prompt_ids", "completion_ids")
+    __slots__ = ("sample_id", "attempt", "prompt", "completion", "record_json", "truncated", "prompt_ids", "completion_ids", "suite")
     SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class VerifyItem(_message.Message):
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_IDS_FIELD_NUMBER: _ClassVar[int]
+    SUITE_FIELD_NUMBER: _ClassVar[int]
     sample_id: str
     attempt: int
     prompt: str
@@ -25,7 +26,8 @@ class VerifyItem(_message.Message):
     truncated: bool
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
     completion_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sample_id: _Optional[str] = ..., attempt: _Optional[int] = ..., prompt: _Optional[str] = ..., completion: _Optional[str] = ..., record_json: _Optional[str] = ..., truncated: bool = ..., prompt_ids: _Optional[_Iterable[int]] = ..., completion_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    suite: str
+    def __init__(self, sample_id: _Optional[str] = ..., attempt: _Optional[int] = ..., prompt: _Optional[str] = ..., completion: _Optional[str] = ..., record_json: _Optional[str] = ..., truncated: bool = ..., prompt_ids: _Optional[_Iterable[int]] = ..., completion_ids: _Optional[_Iterable[int]] = ..., suite: _Optional[str] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("items",)

@@ -1,0 +1,29 @@
+"""What training and each evaluation suite are asked and graded with: a suite has training's, or its own. Pure."""
+
+from collections.abc import Iterator
+
+from rljob_api.job import JobSpec
+from rljob_api.spec.evaluation import SuiteSpec
+from rljob_api.spec.verifier import RewardSpec
+
+
+def template(spec: JobSpec, suite: SuiteSpec) -> str:
+    """Return the template of a suite's prompts."""
+    return suite.template or spec.data.template
+
+
+def templates(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Yield path and value of every template that is written or defaulted: training's first."""
+    yield "data.template", spec.data.template
+    for index, suite in enumerate(spec.evaluation.suites):
+        if suite.template is not None:
+            yield f"evaluation.suites[{index}].template", suite.template
+
+
+def rewards(spec: JobSpec) -> Iterator[tuple[str, str, RewardSpec]]:
+    """Yield path, suite and value of every reward: training's first, whose suite is ""."""
+    for index, reward in enumerate(spec.verifier.rewards):
+        yield f"verifier.rewards[{index}]", "", reward
+    for number, suite in enumerate(spec.evaluation.suites):
+        for index, reward in enumerate(suite.rewards):
+            yield f"evaluation.suites[{number}].rewards[{index}]", suite.name, reward
