@@ -2,9 +2,9 @@
 
 import json
 import pathlib
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 import yaml
@@ -73,9 +73,11 @@ def test_help_takes_less_than_a_second_and_loads_nothing_heavy() -> None:
         "try:\n    main()\nfinally:\n"
         "    print([m for m in ('torch', 'grpc', 'matplotlib', 'rich', 'pydantic', 'yaml') if m in sys.modules])\n"
     )
-    begin = time.monotonic()
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
-    assert time.monotonic() - begin < 1.0
+    begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Processor time: a clock on the wall would measure what else this machine does.
+    assert end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime < 1.0
     assert found.stdout.splitlines()[-1] == "[]"
 
 

@@ -1,5 +1,6 @@
 """The commands of `rljob` and their options. What they do is in the module of the same name."""
 
+import enum
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -20,8 +21,21 @@ app = typer.Typer(
 
 ManifestArgument = Annotated[pathlib.Path, typer.Argument(metavar="JOB.yaml", help="The RLJob manifest.")]
 JobArgument = Annotated[
-    str, typer.Argument(metavar="[JOB]", help="Name of the job or its manifest; the only run below runs/ if left out.")
+    str,
+    typer.Argument(
+        metavar="[JOB]", help="Name of the job, its manifest or directory; if left out the only run below runs/."
+    ),
 ]
+
+
+class Output(enum.StrEnum):
+    """How a command prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 RunDirOption = Annotated[
     pathlib.Path | None, typer.Option("--run-dir", help="The run's directory.", show_default="runs/<job name>")
 ]
@@ -131,6 +145,61 @@ def status(
     from rljob_workers.cli import status as command
 
     _exit_with(lambda: command.status(job, run_dir=run_dir, as_json=json, watch=watch))
+
+
+@app.command()
+def trajectories(
+    job: JobArgument = "",
+    run_dir: RunDirOption = None,
+    step: Annotated[
+        int | None, typer.Option("--step", min=0, help="Trained in this step (--evaluation: of its weights).")
+    ] = None,
+    version: Annotated[
+        list[int] | None, typer.Option("--version", help="Finished under this weight version; may be repeated.")
+    ] = None,
+    reward: Annotated[
+        str, typer.Option("--reward", metavar="TEST", help="Such as 1, '>0.5', '<=0' or 0.2..0.8.", show_default=False)
+    ] = "",
+    reason: Annotated[
+        list[str] | None,
+        typer.Option("--reason", help="Of the verdict or of the group's drop, such as no_answer; may be repeated."),
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Of this group only.")] = None,
+    prompt: Annotated[list[str] | None, typer.Option("--prompt", metavar="ID", help="Of this prompt only.")] = None,
+    truncated: Annotated[bool, typer.Option("--truncated", help="Cut by length only.")] = False,
+    evaluation: Annotated[bool, typer.Option("--evaluation", help="Of evaluations, not of training.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many to show at most; 0: all.")] = 10,
+    max_chars: Annotated[int, typer.Option("--max-chars", min=0, help="Of each text; 0: all. Not for JSON.")] = 2000,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Look at what the policy wrote: prompt, turns, verdict, versions, advantage; the newest weights first.
+
+    Reads the run's dumps (spec.observability.trajectoryDump) and ledger. Text of the policy is shown with control
+    characters as escapes; with --output json it is one JSON object a line, texts whole.
+    """
+    from rljob_workers.cli import row_filter
+    from rljob_workers.cli import trajectories as command
+
+    def show() -> int:
+        wanted = row_filter.Wanted(
+            reward=row_filter.reward_test(reward) if reward else None,
+            reasons=row_filter.checked_reasons(reason or ()),
+            prompt_ids=tuple(prompt or ()),
+            truncated=truncated,
+        )
+        options = command.Options(
+            wanted=wanted,
+            step=step,
+            versions=tuple(version or ()),
+            groups=tuple(group or ()),
+            evaluation=evaluation,
+            limit=limit,
+            max_chars=max_chars,
+            as_json=output is Output.JSON,
+        )
+        return command.trajectories(job, run_dir=run_dir, options=options)
+
+    _exit_with(show)
 
 
 @app.command()

@@ -7,12 +7,14 @@ from rljob_workers.local import prepare, rundir
 
 
 def locate(job: str, run_dir: pathlib.Path | None) -> rundir.RunDir:
-    """Return the directory named, that of the job named (by name or manifest), or the only one below runs/.
+    """Return the directory named, that of the job named (by name, manifest or directory), or the only one below runs/.
 
     Raises ManifestError if there is no run, or more than one to choose from.
     """
     if run_dir is not None:
         return _existing(run_dir)
+    if job and (pathlib.Path(job) / rundir.IDENTITY).is_file():
+        return _existing(pathlib.Path(job))
     if job:
         name = prepare.read_manifest(pathlib.Path(job)).job.metadata.name if job.endswith((".yaml", ".yml")) else job
         return _existing(prepare.default_run_dir(name))
@@ -30,5 +32,5 @@ def locate(job: str, run_dir: pathlib.Path | None) -> rundir.RunDir:
 def _existing(path: pathlib.Path) -> rundir.RunDir:
     directory = rundir.RunDir(path)
     if directory.identity() is None:
-        raise errors.ManifestError(f"--run-dir {path} holds no run (no job.json)")
+        raise errors.ManifestError(f"{path} holds no run (no {rundir.IDENTITY})")
     return directory

@@ -23,7 +23,7 @@ import pydantic
 from rljob_api import errors
 from rljob_workers.local import changes, process_tree
 
-_IDENTITY = "job.json"
+IDENTITY = "job.json"
 _REMNANTS_S = 20.0
 _POLL_S = 0.1
 _FOLDERS = ("configs", "logs", "state", "checkpoints", "export", "dumps", "scratch")
@@ -55,16 +55,16 @@ class RunDir:
             self.path / "report.html",
         )
         self.history = self.state / "history.jsonl"
-        self.pids = self.path / "pids.json"
+        self.pids, self.dumps = self.path / "pids.json", self.path / "dumps"
 
     def identity(self) -> Identity | None:
         """Return whose run this is, None if it is nobody's yet. Raises ManifestError for an unreadable identity."""
         try:
-            return Identity.model_validate_json((self.path / _IDENTITY).read_bytes())
+            return Identity.model_validate_json((self.path / IDENTITY).read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, pydantic.ValidationError) as error:
-            raise errors.ManifestError(f"--run-dir {self.path}: {_IDENTITY} cannot be read: {error}") from error
+            raise errors.ManifestError(f"--run-dir {self.path}: {IDENTITY} cannot be read: {error}") from error
 
     def admit(self, *, name: str, spec: Mapping[str, object], manifest_dir: pathlib.Path) -> Identity:
         """Return the identity under which the job may run here: the recorded one, or a new one that `claim` writes.
@@ -108,7 +108,7 @@ class RunDir:
 
     def record(self, identity: Identity) -> None:
         """Write the identity."""
-        write_atomically(self.path / _IDENTITY, identity.model_dump_json(indent=1))
+        write_atomically(self.path / IDENTITY, identity.model_dump_json(indent=1))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[int]:

@@ -1,0 +1,58 @@
+"""Run directories as runs leave them, made by hand, and the command line in this process."""
+
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rljob_workers.cli.app import app
+from rljob_workers.local import journal, rundir
+
+Rows = Sequence[Mapping[str, object]]
+
+
+@pytest.fixture
+def rljob(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return the command line; it runs in a folder of its own, where `runs/` is."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words, prog_name="rljob": CliRunner().invoke(app, list(words), prog_name=prog_name)
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> rundir.RunDir:
+    """Return the directory of a finished run of one step, without dumps and logs."""
+    directory = rundir.RunDir(tmp_path / "runs" / "small")
+    identity = directory.admit(name="small", spec={"maxSteps": 1}, manifest_dir=tmp_path)
+    directory.claim(identity.model_copy(update={"finished": True}), "kind: RLJob\n")
+    lines = [
+        {"kind": "step", "step": 1, "started_at": 10.0, "finished_at": 19.0, "reward_mean": 0.375},
+        {"kind": "checkpoint", "step": 1},
+        {"kind": "evaluation", "suite": "held-out", "step": 1, "version": 1, "accuracy": 0.25, "n": 8},
+    ]
+    directory.history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = journal.Journal(directory.journal)
+    log.write(journal.Entry(event="segment", at=0.0))
+    log.write(journal.Entry(event="segment_end", at=30.0, detail="finished"))
+    log.close()
+    return directory
+
+
+@pytest.fixture
+def dumped(run: rundir.RunDir) -> Callable[..., None]:
+    """Return what appends a row to the dumps of `run`, in the form of the workflow reference's part 10."""
+
+    def dump(group: str, sample: int = 0, *, version: int = 0, kind: str = "rollout", **changes: object) -> None:
+        row = {
+            "task_id": group, "group_id": group, "sample_idx": sample, "attempt": 0, "query_id": "p1", "seqlen": 5,
+            "head_version": version, "tail_version": version, "version_rle": [[version, 2]], "prompt_len": 3,
+            "reward": 0.0, "raw_reward": 0.0, "truncated": False, "stop_reason": "stop", "formatted": True,
+            "reason": "wrong", "prompt": "1 + 1 = ", "completion": "3", "segments": None, "turns": None,
+        }  # fmt: skip
+        path = run.dumps / kind / str(version) / f"{group}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row | changes) + "\n")
+
+    return dump
