@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from rljob_api import names, roles, types
+from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import service
+from rljob_workers.verifier.sandbox import confinement
 
 JOB = roles.JobIdentity(name="job", namespace="tests", uid="uid")
 
@@ -91,3 +92,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def confined() -> confinement.Confinement:
+    """Return the confinement of this machine; a test that needs it is skipped where the kernel has none."""
+    try:
+        return confinement.of_this_machine()
+    except errors.SandboxError as error:
+        pytest.skip(str(error))

@@ -1,19 +1,19 @@
 """What runs inside a candidate's process: a script of the standard library alone, started by `programs.py`.
 
 `python -I -S -B candidate.py REQUEST_FD REPLY_FD`. Reads one request (JSON: source, mode, fn_name, arguments, nonce,
-limits), limits itself, and becomes the program. It holds one input and no expected output. Records of the reply carry
-the nonce; they can explain a failure, and what is right is decided elsewhere by comparing data.
+limits, confinement), has `enter.py` confine this process, says so, and becomes the program. It holds one input and no
+expected output. Records of the reply carry the nonce; they can explain a failure, and what is right is decided
+elsewhere by comparing data.
 """
 
 import ast
-import ctypes
+import importlib.util
 import json
 import os
-import resource
-import signal
 import sys
+from types import ModuleType
 
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+ENTERED = "entered"
 _NAMES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
     " builtins typing"
@@ -28,8 +28,10 @@ def main() -> None:
     request_fd, reply_fd = int(sys.argv[1]), int(sys.argv[2])
     with open(request_fd, encoding="utf-8") as stream:
         request = json.load(stream)
-    limit(request)
     reply = Reply(reply_fd, request["nonce"])
+    launcher().enter(request, kept_fd=reply_fd)
+    # First of all records, so that nothing of the program can unsay it.
+    reply.send(ENTERED)
     source, compat = request["source"], request["compat"]
     sys.argv = [""]
     try:
@@ -55,23 +57,15 @@ def main() -> None:
     call(program, space, request, reply)
 
 
-def limit(request: "dict[str, object]") -> None:
-    """Take the limits of this run. The session and the end with the parent were set before, or hold from here."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    cpu_s, memory_bytes = int(request["cpu_s"]), int(request["memory_bytes"])  # type: ignore[call-overload]
-    for kind, soft, hard in (
-        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
-        (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0, 0),
-        (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_NOFILE, 64, 64),
-    ):
-        most = resource.getrlimit(kind)[1]
-        bounded = hard if most == resource.RLIM_INFINITY else min(hard, most)
-        resource.setrlimit(kind, (min(soft, bounded), bounded))
-    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+def launcher() -> ModuleType:
+    """Return `enter.py`, which lies beside this file and is on no path."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "enter.py")
+    spec = importlib.util.spec_from_file_location("enter", place)
+    assert spec is not None, "the name ends in .py"
+    assert spec.loader is not None, "the name ends in .py"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Reply:

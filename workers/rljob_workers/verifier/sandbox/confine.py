@@ -1,6 +1,6 @@
 """What a grading worker does to itself before it sees the first answer. Irrevocable, in this order.
 
-Landlock rules and the seccomp filter belong at the end of `confine` and are not applied yet.
+Programs of the policy are confined further, each in a process of its own: `enter.py`.
 """
 
 import ctypes

@@ -67,14 +67,17 @@ def children(pid: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def tree(pid: int) -> frozenset[int]:
-    """Return a process and its descendants, those that ended and were not waited for left out."""
+def tree(pid: int, *, ended: bool = False) -> frozenset[int]:
+    """Return a process and its descendants; with `ended` also those that ended and were not waited for.
+
+    What those used is still theirs: whoever sums a tree's CPU needs them.
+    """
     found: set[int] = set()
     left = [pid]
     while left:
         one = left.pop()
         with contextlib.suppress(OSError):
-            if one not in found and _stat(one)[_STATE] != b"Z":
+            if one not in found and (ended or _stat(one)[_STATE] != b"Z"):
                 found.add(one)
         left += [child for child in children(one) if child not in found]
     return frozenset(found)

@@ -1,10 +1,13 @@
 """Runs one program of the policy's on one input and says how it ended; called in a grading worker, never elsewhere.
 
-start -> feed and drain -> kill and reap, in one call. Isolation of a run: a fresh interpreter (-I -S -B) in a session
-of its own, no new privileges, rlimits (CPU, address space, no file content, no core, 64 descriptors), a fixed
-environment, no descriptor but stdin, stdout and the reply, its own and its descendants' CPU, memory and processes
-polled, the whole tree killed and reaped, orphans included. NOT covered: the network, reading files, signals to other
-processes of this user. So this is isolation level `none`, and the job must ask for it by name.
+start -> feed and drain -> kill and reap, in one call. Every run: a fresh interpreter (-I -S -B) in a session of its
+own, no new privileges, rlimits (CPU, address space, stack, no file content, no core, 64 descriptors), a fixed
+environment, no descriptor but the standard three and the reply, its own and its descendants' CPU, memory and processes
+polled, the whole tree killed and reaped, orphans included.
+With a `confinement`, which is isolation level `confined`: no network, no file but the interpreter's and its libraries',
+nothing written, no signal, limit or priority of another process touched, no new session or group, and no process at all
+unless the grader grants it. Without one, level `none`, none of that, and the job must ask for it by name.
+NOT covered: faults of the shared kernel; that a path exists, its size and times (stat).
 """
 
 import contextlib
@@ -23,13 +26,14 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from rljob_workers.verifier.sandbox import procfs
+from rljob_workers.verifier.sandbox import candidate, confinement, procfs
 
 SCRIPT = pathlib.Path(__file__).with_name("candidate.py")
 MAX_PROCESSES = 64
 _POLL_S = 0.02
 _CHUNK = 1 << 16
 _REAP_S = 5.0
+_EMPTY_SCANS = 2
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",
@@ -41,12 +45,16 @@ _ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one run: CPU seconds of the tree, wall seconds, memory of the tree, bytes of stdout."""
+    """Of one run: CPU seconds of the tree, wall seconds, memory of the tree, bytes of each stream.
+
+    may_fork: whether a confined program may have processes beside its own; they and all threads are at most 64.
+    """
 
     cpu_s: float
     wall_s: float
     memory_bytes: int
     output_bytes: int
+    may_fork: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +69,9 @@ class Program:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How it ended. `stopped`: cpu, wall, starved, memory or output if we killed it. records: statuses and values of
-    this run's nonce.
+    """How it ended. `stopped`: cpu, wall, starved, memory or output if we killed it, forbidden if the filter did.
+
+    records: statuses and values of this run's nonce.
     """
 
     output: bytes
@@ -75,7 +84,7 @@ class CannotRunError(Exception):
     """The run could not be started, or something of it would not die: nobody's answer is to blame."""
 
 
-def run(program: Program, *, stdin: bytes, limits: Limits) -> Run:
+def run(program: Program, *, stdin: bytes, limits: Limits, confined: confinement.Confinement | None = None) -> Run:
     """Return how the program ended on this input. Raises CannotRunError."""
     nonce = secrets.token_hex(16)
     request, reply = _Pipe(), _Pipe()
@@ -84,19 +93,25 @@ def run(program: Program, *, stdin: bytes, limits: Limits) -> Run:
         process = _start(request.reader.fileno(), reply.writer.fileno())
         request.reader.close()
         reply.writer.close()
-        watch = _Watch(process, limits)
+        watch = _Watch(process, limits, before)
+        orders = confined.orders(pid=process.pid, may_fork=limits.may_fork) if confined else None
         try:
             stopped = watch.follow(
-                feeds={request.writer: _request(program, nonce, limits), _stdin(process): stdin}, reply=reply.reader
+                feeds={request.writer: _request(program, nonce, limits, orders), _stream(process.stdin): stdin},
+                reply=reply.reader,
             )
         finally:
             _end(process, before)
-    return Run(
-        output=bytes(watch.output),
-        exit_code=process.returncode,
-        stopped=stopped or ("cpu" if _ended_by_kernel(process, limits, _reaped_cpu_s() - cpu_before_s) else ""),
-        records=_records(bytes(watch.reply), nonce),
-    )
+    entered, records = _records(bytes(watch.reply), nonce)
+    if not entered:
+        # Nothing of the program has run: whatever happened is not its doing.
+        said = bytes(watch.errors).decode("utf-8", errors="backslashreplace").strip().rpartition("\n")[2]
+        raise CannotRunError(f"a program's process did not confine itself (exit code {process.returncode}): {said}")
+    if not stopped and _ended_by_kernel(process, limits, _reaped_cpu_s() - cpu_before_s):
+        stopped = "cpu"
+    if not stopped and confined and process.returncode == -signal.SIGSYS:
+        stopped = "forbidden"
+    return Run(output=bytes(watch.output), exit_code=process.returncode, stopped=stopped, records=records)
 
 
 def _ended_by_kernel(process: "subprocess.Popen[bytes]", limits: Limits, cpu_s: float) -> bool:
@@ -126,14 +141,15 @@ class _Pipe:
 
 
 def _start(request_fd: int, reply_fd: int) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-I", "-S", "-B", str(SCRIPT), str(request_fd), str(reply_fd)]
+    # The real path: a link or a shim may lead through folders that somebody can write to.
+    command = [os.path.realpath(sys.executable), "-I", "-S", "-B", str(SCRIPT), str(request_fd), str(reply_fd)]
     try:
         return subprocess.Popen(
             command,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             pass_fds=(request_fd, reply_fd),
             start_new_session=True,
             env=_ENVIRONMENT,
@@ -143,12 +159,12 @@ def _start(request_fd: int, reply_fd: int) -> "subprocess.Popen[bytes]":
         raise CannotRunError(f"cannot start a program: {error}") from error
 
 
-def _stdin(process: "subprocess.Popen[bytes]") -> IO[bytes]:
-    assert process.stdin is not None, "it is a pipe"
-    return process.stdin
+def _stream(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None, "the three standard streams are pipes"
+    return pipe
 
 
-def _request(program: Program, nonce: str, limits: Limits) -> bytes:
+def _request(program: Program, nonce: str, limits: Limits, orders: dict[str, object] | None) -> bytes:
     return json.dumps(
         {
             "source": program.source,
@@ -158,6 +174,7 @@ def _request(program: Program, nonce: str, limits: Limits) -> bytes:
             "nonce": nonce,
             "cpu_s": math.ceil(limits.cpu_s),
             "memory_bytes": limits.memory_bytes,
+            "confinement": orders,
         }
     ).encode()
 
@@ -165,17 +182,19 @@ def _request(program: Program, nonce: str, limits: Limits) -> bytes:
 class _Watch:
     """Feeds and drains one process until it ends or a limit is met."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", limits: Limits) -> None:
-        self._process, self._limits = process, limits
+    def __init__(self, process: "subprocess.Popen[bytes]", limits: Limits, before: frozenset[int]) -> None:
+        self._process, self._limits, self._before = process, limits, before
         self._started_s = time.monotonic()
         self._cpu_s = 0.0
-        self.output, self.reply = bytearray(), bytearray()
+        self.output, self.errors, self.reply = bytearray(), bytearray(), bytearray()
 
     def follow(self, *, feeds: dict[IO[bytes], bytes], reply: IO[bytes]) -> str:
         """Return what was exceeded, an empty text if the program ended by itself."""
-        stdout = self._process.stdout
-        assert stdout is not None, "it is a pipe"
-        sinks = {stdout: self.output, reply: self.reply}
+        sinks = {
+            _stream(self._process.stdout): self.output,
+            _stream(self._process.stderr): self.errors,
+            reply: self.reply,
+        }
         left = {feed: memoryview(data) for feed, data in feeds.items()}
         with selectors.DefaultSelector() as selector:
             for feed in feeds:
@@ -200,14 +219,15 @@ class _Watch:
         return any(events & selectors.EVENT_READ for _, events in selector.select(0))
 
     def _exceeded(self) -> str:
-        if max(len(self.output), len(self.reply)) > self._limits.output_bytes:
+        if max(map(len, (self.output, self.errors, self.reply))) > self._limits.output_bytes:
             return "output"
         if time.monotonic() - self._started_s > self._limits.wall_s:
             # A machine that gave it no time is to blame: its own tree's time is summed and would have come first.
             starved = procfs.run_delay_s(self._process.pid) > self._limits.wall_s / 4
             return "starved" if starved else "wall"
-        tree = procfs.tree(self._process.pid)
-        usage = [procfs.usage(pid) for pid in tree]
+        # Orphans are children of this process, and those that ended count: nobody else has waited for them.
+        roots = {self._process.pid} | (procfs.children(os.getpid()) - self._before)
+        usage = [procfs.usage(pid) for pid in {pid for root in roots for pid in procfs.tree(root, ended=True)}]
         self._cpu_s = max(self._cpu_s, sum(one.cpu_s for one in usage))
         if self._cpu_s >= self._limits.cpu_s:
             return "cpu"
@@ -238,9 +258,15 @@ def _drained(stream: IO[bytes], sink: bytearray) -> bool:
 def _end(process: "subprocess.Popen[bytes]", before: frozenset[int]) -> None:
     """Kill and reap the whole tree. Orphans are ours to reap where this process adopts them (`confine.adopt`)."""
     deadline_s = time.monotonic() + _REAP_S
-    while True:
+    num_empty = 0
+    while num_empty < _EMPTY_SCANS:
         orphans = procfs.children(os.getpid()) - before - {process.pid}
         members = {pid for child in (process.pid, *orphans) for pid in procfs.tree(child)}
+        num_empty = 0 if members or orphans or process.returncode is None else num_empty + 1
+        if process.returncode is None:
+            # All at once, as far as they are still in the group; its number is taken while its leader is not reaped.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -249,24 +275,32 @@ def _end(process: "subprocess.Popen[bytes]", before: frozenset[int]) -> None:
                 os.waitpid(pid, os.WNOHANG)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_S)
-        if process.returncode is not None and not members and not orphans:
-            break
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_s and (members or orphans or process.returncode is None):
             raise CannotRunError(f"processes {sorted(members | orphans)} of a program would not end")
-    for stream in (process.stdin, process.stdout):
+    for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()
 
 
-def _records(data: bytes, nonce: str) -> tuple[tuple[str, object], ...]:
-    """Return the records of the reply; none at all if a single one is not of this run or not whole."""
-    found = []
-    for line in data.split(b"\n")[:-1]:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            return ()
-        if not isinstance(record, dict) or record.get("nonce") != nonce or not isinstance(record.get("status"), str):
-            return ()
-        found.append((record["status"], record.get("value")))
-    return tuple(found) if data.endswith(b"\n") else ()
+def _records(data: bytes, nonce: str) -> tuple[bool, tuple[tuple[str, object], ...]]:
+    """Return whether the process was confined, and the program's records after that.
+
+    None at all if a single one is not of this run or not whole. The first record was written before the program was
+    there, so what the program writes cannot change it.
+    """
+    first, _, rest = data.partition(b"\n")
+    if _record(first, nonce) != (candidate.ENTERED, None):
+        return False, ()
+    found = [_record(line, nonce) for line in rest.split(b"\n")[:-1]]
+    whole = [record for record in found if record is not None]
+    return True, tuple(whole) if len(whole) == len(found) and (not rest or rest.endswith(b"\n")) else ()
+
+
+def _record(line: bytes, nonce: str) -> tuple[str, object] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or record.get("nonce") != nonce or not isinstance(record.get("status"), str):
+        return None
+    return record["status"], record.get("value")

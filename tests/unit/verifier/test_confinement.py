@@ -1,0 +1,228 @@
+"""Confined processes on this kernel: what they try and may not do, with Landlock's scopes and without them."""
+
+import dataclasses
+import os
+import pathlib
+import platform
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from rljob_api import errors
+from rljob_workers.verifier.sandbox import confinement, landlock, programs, syscalls
+
+LIMITS = programs.Limits(cpu_s=10.0, wall_s=60.0, memory_bytes=512 << 20, output_bytes=64 << 10)
+# Each statement runs alone; the answer is the name of its error, or "reached".
+BATTERY = """
+import ctypes, errno, os, resource, socket, subprocess, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+
+def checked(returned):
+    if returned < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+def tried(secret, statements):
+    found = {}
+    for statement in statements:
+        space = {**globals(), "secret": secret, "folder": os.path.dirname(secret), "parent": os.getppid()}
+        try:
+            exec(statement, space)
+        except OSError as error:
+            found[statement] = errno.errorcode[error.errno]
+        except BaseException as error:
+            found[statement] = type(error).__name__
+        else:
+            found[statement] = "reached"
+    return found
+"""
+# What does not happen, and the error that says so.
+DENIED = {
+    # P2: no file but the interpreter's and its libraries'.
+    "open(secret).read()": "EACCES",
+    "os.listdir(folder)": "EACCES",
+    "os.listdir('.')": "EACCES",
+    "open('/etc/passwd').read()": "EACCES",
+    "open('/proc/self/environ').read()": "EACCES",
+    "open('/proc/self/maps').read()": "EACCES",
+    "os.listdir('/proc/self/fd')": "EACCES",
+    "open(f'/proc/{parent}/cmdline').read()": "EACCES",
+    "open(f'/proc/{parent}/mem').read()": "EACCES",
+    "open('/proc/1/environ').read()": "EACCES",
+    "os.listdir('/sys')": "EACCES",
+    "open('/dev/zero').read(1)": "EACCES",
+    "checked(libc.inotify_init1(0))": "EPERM",
+    # P3: no writes, attributes included.
+    "open(folder + '/new', 'w')": "EACCES",
+    "open(secret, 'a')": "EACCES",
+    "os.mkdir(folder + '/new')": "EACCES",
+    "os.remove(secret)": "EACCES",
+    "os.rename(secret, secret + '2')": "EACCES",
+    "os.link(secret, secret + '2')": "EACCES",
+    "os.symlink('/', folder + '/new')": "EACCES",
+    "os.mkfifo(folder + '/new')": "EACCES",
+    "os.truncate(secret, 0)": "EPERM",
+    "os.chmod(secret, 0o777)": "EPERM",
+    "os.chown(secret, os.getuid(), os.getgid())": "EPERM",
+    "os.utime(secret)": "EPERM",
+    "os.setxattr(secret, 'user.x', b'')": "EPERM",
+    # P1: no network of any family, and no way to a socket of somebody else's.
+    "socket.socket()": "EPERM",
+    "socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)": "EPERM",
+    "socket.socket(socket.AF_UNIX)": "EPERM",
+    "socket.socket(socket.AF_NETLINK)": "EPERM",
+    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)": "EPERM",
+    "socket.socketpair()[0].connect(folder + '/none')": "EPERM",
+    # P4: nothing of another process.
+    "os.kill(parent, 0)": "EPERM",
+    "os.kill(1, 0)": "EPERM",
+    "os.pidfd_open(parent)": "EPERM",
+    "resource.prlimit(parent, resource.RLIMIT_NOFILE)": "EPERM",
+    "os.setpriority(os.PRIO_PROCESS, parent, 5)": "EPERM",
+    "os.nice(1)": "EPERM",
+    "os.sched_setaffinity(parent, [0])": "EPERM",
+    "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))": "EPERM",
+    # Its own limits go down alone, also where the runner is root.
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (1000, 1000))": "ValueError",
+    # P5, P6: memory and processes that no limit counts.
+    "os.memfd_create('x')": "EPERM",
+    "checked(libc.shmget(0, 4096, 0o1600))": "EPERM",
+    "checked(libc.semget(0, 1, 0o1600))": "EPERM",
+    "os.fork()": "EPERM",
+    "subprocess.run([sys.executable, '-c', ''])": "EPERM",
+    "import fcntl; fcntl.fcntl(os.pipe()[0], 1031, 1 << 20)": "EPERM",
+    # P7, P8.
+    "os.setsid()": "EPERM",
+    "os.setpgid(0, 0)": "EPERM",
+    "checked(libc.prctl(1, 0, 0, 0, 0))": "EPERM",
+    "os.execv('/bin/sh', ['sh', '-c', 'exit 0'])": "EACCES",
+}
+GRANTED = (
+    "import decimal, sqlite3, zlib, asyncio; asyncio.run(asyncio.sleep(0))",
+    "open(os.__file__).read()",
+    "thread = threading.Thread(target=print); thread.start(); thread.join()",
+    "socket.socketpair()",
+    "os.kill(os.getpid(), 0)",
+    "resource.setrlimit(resource.RLIMIT_CPU, (5, 5))",
+    "resource.getrlimit(resource.RLIMIT_AS)",
+    "os.sched_getaffinity(0)",
+    "os.urandom(8)",
+    "bytearray(1 << 26)",
+)
+
+Try = Callable[[list[str]], dict[str, str]]
+
+
+def run(program: programs.Program, confined: confinement.Confinement | None, **changes: object) -> programs.Run:
+    limits = dataclasses.replace(LIMITS, **changes)  # type: ignore[arg-type]  # a test's own fields
+    return programs.run(program, stdin=b"", limits=limits, confined=confined)
+
+
+def tried(
+    confined: confinement.Confinement, secret: pathlib.Path, statements: list[str], *, may_fork: bool = False
+) -> dict[str, str]:
+    program = programs.Program(source=BATTERY, compat=False, fn_name="tried", arguments=[str(secret), statements])
+    ((status, value),) = run(program, confined, may_fork=may_fork).records
+    assert status == "returned"
+    assert isinstance(value, dict)
+    return {str(statement): str(result) for statement, result in value["dict"]}
+
+
+@pytest.fixture
+def secret(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "secret"
+    path.write_text("42")
+    return path
+
+
+# 5: the last version without scopes, where the filter must refuse signals.
+@pytest.mark.parametrize("abi", ["of this kernel", 5, 1])
+def test_confined_program_can_do_nothing_outside_its_own_process(
+    confined: confinement.Confinement, abi: int | str, secret: pathlib.Path
+) -> None:
+    if isinstance(abi, int):
+        confined = dataclasses.replace(confined, abi=min(abi, confined.abi))
+    assert tried(confined, secret, list(DENIED)) == DENIED
+    assert secret.read_text() == "42"
+    assert [path.name for path in secret.parent.iterdir()] == ["secret"]
+
+
+def test_confined_program_has_what_innocent_programs_use(
+    confined: confinement.Confinement, secret: pathlib.Path
+) -> None:
+    assert tried(confined, secret, list(GRANTED)) == dict.fromkeys(GRANTED, "reached")
+
+
+def test_program_with_processes_may_start_the_interpreter_and_nothing_else(
+    confined: confinement.Confinement, secret: pathlib.Path
+) -> None:
+    again = "assert subprocess.run([sys.executable, '-I', '-S', '-c', 'import json']).returncode == 0"
+    shell = "subprocess.run(['/bin/sh', '-c', 'exit 0'])"
+    reads = "subprocess.run([sys.executable, '-I', '-S', '-c', f'open({secret!r})'], check=True)"
+    found = tried(confined, secret, [again, shell, reads], may_fork=True)
+    assert found == {again: "reached", shell: "EACCES", reads: "CalledProcessError"}
+
+
+@pytest.mark.parametrize(
+    "call", ["ptrace", "process_vm_readv", "unshare", "mount", "setns", "bpf", "perf_event_open", "keyctl", "chroot"]
+)
+def test_call_without_innocent_use_ends_the_program(confined: confinement.Confinement, call: str) -> None:
+    source = f"import ctypes\nctypes.CDLL(None).syscall({syscalls.number(call, confined.architecture)}, 0, 0, 0, 0, 0)"
+    ended = run(programs.Program(source=f"{source}\nprint('on')", compat=False), confined)
+    assert (ended.stopped, ended.output) == ("forbidden", b"")
+
+
+def test_without_confinement_the_same_program_goes_on() -> None:
+    ended = run(programs.Program(source="import os\nprint(len(os.listdir('/')) > 0)", compat=False), None)
+    assert (ended.stopped, ended.output) == ("", b"True\n")
+
+
+@pytest.mark.parametrize("broken", ["ruleset", "readable", "filter"])
+def test_process_that_cannot_be_confined_runs_nothing_and_nobody_is_to_blame(
+    confined: confinement.Confinement, broken: str
+) -> None:
+    class Broken(confinement.Confinement):
+        def orders(self, *, pid: int, may_fork: bool) -> dict[str, object]:
+            wrong = {"ruleset": "00" * 8, "readable": {"/nonexistent": 4}, "filter": "ff" * 8}
+            return {**super().orders(pid=pid, may_fork=may_fork), broken: wrong[broken]}
+
+    fields = {field.name: getattr(confined, field.name) for field in dataclasses.fields(confined)}
+    with pytest.raises(programs.CannotRunError, match="did not confine itself"):
+        run(programs.Program(source="print('on')", compat=False), Broken(**fields))
+
+
+@pytest.mark.parametrize("noise", ["", "\\n", '{"nonce": "0", "status": "entered", "value": null}\\n'])
+def test_program_cannot_pretend_that_it_was_never_confined(confined: confinement.Confinement, noise: str) -> None:
+    source = f"""
+import os
+def answer():
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, '''{noise}'''.encode())
+        except OSError:
+            pass
+    os._exit(0)
+"""
+    ended = run(programs.Program(source=source, compat=False, fn_name="answer"), confined)
+    assert (ended.records, ended.exit_code) == ((), 0)
+
+
+def test_machine_without_landlock_is_refused_and_the_layer_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise OSError(38, os.strerror(38))
+
+    monkeypatch.setattr(landlock, "version", refused)
+    with pytest.raises(errors.SandboxError, match="layer landlock is missing: Function not implemented"):
+        confinement.of_this_machine()
+
+
+def test_machine_without_a_table_of_calls_is_refused_and_the_layer_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "version", lambda: 7)
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(errors.SandboxError, match="layer seccomp is missing: .* x86_64, aarch64, not for riscv64"):
+        confinement.of_this_machine()
+
+
+def test_interpreter_of_a_run_is_a_real_path(confined: confinement.Confinement) -> None:
+    assert not confined.interpreter.is_symlink()
+    assert confined.interpreter == pathlib.Path(sys.executable).resolve()

@@ -1,0 +1,207 @@
+"""The filter as the kernel would run it: an interpreter of its instructions, over calls that must and must not pass."""
+
+import errno
+import struct
+
+import pytest
+
+from rljob_workers.verifier.sandbox import bpf, filter_rules, syscalls
+from rljob_workers.verifier.sandbox.syscalls import AARCH64, X86_64
+
+KILLED, ALLOWED = bpf.KILL_PROCESS, bpf.ALLOW
+REFUSED, ABSENT = bpf.ERRNO | errno.EPERM, bpf.ERRNO | errno.ENOSYS
+I386_AUDIT = 0x40000003
+PID = 4242
+# CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID: what pthread_create passes.
+THREAD, FORK = 0x3D0F00, 0x01200011
+NEW_USER = 0x10000000
+
+
+def verdict(
+    program: tuple[bpf.Instruction, ...], number: int, *arguments: int, audit: int = X86_64.audit
+) -> int:  # fmt: skip
+    """Run a program on `struct seccomp_data`."""
+    padded = [argument & (1 << 64) - 1 for argument in (*arguments, *[0] * 6)][:6]
+    data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, audit, 0, *padded)
+    accumulator = at = 0
+    while True:
+        code, if_true, if_false, constant = program[at]
+        at += 1
+        if code == bpf.LOAD:
+            (accumulator,) = struct.unpack_from("<I", data, constant)
+        elif code == bpf.AND:
+            accumulator &= constant
+        elif code == bpf.RETURN:
+            return constant
+        else:
+            compared = {
+                bpf.JUMP_EQUAL: accumulator == constant,
+                bpf.JUMP_GREATER: accumulator > constant,
+                bpf.JUMP_GREATER_EQUAL: accumulator >= constant,
+            }
+            at += if_true if compared[code] else if_false
+
+
+def assembled(
+    *, abi: int = 7, may_fork: bool = False, architecture: syscalls.Architecture = X86_64
+) -> tuple[bpf.Instruction, ...]:
+    return bpf.assemble(filter_rules.rules(abi=abi, pid=PID, may_fork=may_fork), architecture)
+
+
+def number(call: str, architecture: syscalls.Architecture = X86_64) -> int:
+    found = syscalls.number(call, architecture)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("architecture", [X86_64, AARCH64], ids=lambda one: one.name)
+def test_calls_without_innocent_use_kill_and_the_others_of_the_table_fail(
+    architecture: syscalls.Architecture,
+) -> None:
+    program = assembled(architecture=architecture)
+    for calls, wanted in ((filter_rules.KILLED, KILLED), (filter_rules.REFUSED, REFUSED)):
+        for call in calls:
+            found = syscalls.number(call, architecture)
+            if found is not None:
+                assert verdict(program, found, audit=architecture.audit) == wanted, call
+
+
+# read, write, mmap, brk, futex, getrandom, exit_group, openat, execve, wait4, epoll_create1, sched_getaffinity.
+@pytest.mark.parametrize("innocent", [0, 1, 9, 12, 202, 318, 231, 257, 59, 61, 291, 204])
+def test_what_every_interpreter_does_is_allowed(innocent: int) -> None:
+    assert verdict(assembled(), innocent) == ALLOWED
+
+
+def test_another_architecture_is_killed_whatever_it_calls() -> None:
+    for call in (0, 1, 4, 102):
+        assert verdict(assembled(), call, audit=I386_AUDIT) == KILLED
+        assert verdict(assembled(architecture=AARCH64), call, audit=X86_64.audit) == KILLED
+
+
+@pytest.mark.parametrize("call", [0x40000000, 0x40000000 + 59, 0x40000000 + 520, -1])
+def test_x32_numbers_are_killed(call: int) -> None:
+    assert verdict(assembled(), call) == KILLED
+
+
+def test_calls_newer_than_the_table_are_absent() -> None:
+    # map_shadow_stack, statmount and listmount are newer; cachestat is the last one that was read.
+    assert verdict(assembled(), 451) == ALLOWED
+    assert {verdict(assembled(), call) for call in (452, 453, 457, 458, 10_000)} == {ABSENT}
+
+
+def test_clone3_is_absent_so_that_libraries_fall_back() -> None:
+    assert verdict(assembled(may_fork=True), number("clone3")) == ABSENT
+
+
+@pytest.mark.parametrize(
+    ("flags", "alone", "with_processes"),
+    [
+        (THREAD, ALLOWED, ALLOWED),
+        (FORK, REFUSED, ALLOWED),
+        (FORK | NEW_USER, REFUSED, REFUSED),
+        (THREAD | NEW_USER, REFUSED, REFUSED),
+        # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWPID, NEWNET.
+        *[(FORK | 1 << bit, REFUSED, REFUSED) for bit in (17, 25, 26, 27, 29, 30)],
+        # CLONE_PARENT: its parent would be the runner.
+        (FORK | 1 << 15, REFUSED, REFUSED),
+        # The kernel reads the low half alone.
+        (FORK | 1 << 40, REFUSED, ALLOWED),
+    ],
+)
+def test_clone_makes_threads_and_processes_only_where_they_are_granted(
+    flags: int, alone: int, with_processes: int
+) -> None:
+    assert verdict(assembled(may_fork=False), number("clone"), flags) == alone
+    assert verdict(assembled(may_fork=True), number("clone"), flags) == with_processes
+
+
+def test_fork_and_vfork_need_the_grant() -> None:
+    for call in ("fork", "vfork"):
+        assert verdict(assembled(may_fork=False), number(call)) == REFUSED
+        assert verdict(assembled(may_fork=True), number(call)) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "wanted"),
+    [
+        # Limits of the caller alone: of pid 0.
+        ("prlimit64", (0, 7), ALLOWED),
+        ("prlimit64", (PID, 7), REFUSED),
+        ("prlimit64", (1, 0), REFUSED),
+        # A pair of Unix streams; datagrams could go to any path. SOCK_NONBLOCK and SOCK_CLOEXEC are flags.
+        ("socketpair", (1, 1), ALLOWED),
+        ("socketpair", (1, 1 | 0o2004000), ALLOWED),
+        ("socketpair", (1, 2), REFUSED),
+        ("socketpair", (1, 5), REFUSED),
+        ("socketpair", (30, 1), REFUSED),
+        # PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SCHED_CORE; PR_SET_NAME and PR_GET_NAME.
+        ("prctl", (1, 0), REFUSED),
+        ("prctl", (22, 2), REFUSED),
+        ("prctl", (62, 1), REFUSED),
+        ("prctl", (15, 0), ALLOWED),
+        ("prctl", (16, 0), ALLOWED),
+        # F_SETPIPE_SZ; F_SETFD and F_SETFL.
+        ("fcntl", (3, 1031), REFUSED),
+        ("fcntl", (3, 2), ALLOWED),
+        ("fcntl", (3, 4), ALLOWED),
+        # TIOCSTI; TCGETS and FIONBIO.
+        ("ioctl", (0, 0x5412), REFUSED),
+        ("ioctl", (0, 0x5401), ALLOWED),
+        ("ioctl", (0, 0x5421), ALLOWED),
+    ],
+)
+def test_call_is_judged_by_its_arguments(call: str, arguments: tuple[int, ...], wanted: int) -> None:
+    for abi in (1, 7):
+        assert verdict(assembled(abi=abi), number(call), *arguments) == wanted
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "filtered"),
+    [
+        ("kill", (PID, 9), ALLOWED),
+        ("kill", (0, 9), ALLOWED),
+        ("kill", (1, 9), REFUSED),
+        ("kill", (-1, 9), REFUSED),
+        ("kill", (-PID, 9), REFUSED),
+        ("tkill", (PID, 9), ALLOWED),
+        ("tkill", (PID + 1, 9), REFUSED),
+        ("tgkill", (PID, PID + 7, 9), ALLOWED),
+        ("tgkill", (1, 1, 9), REFUSED),
+        ("rt_sigqueueinfo", (1, 9), REFUSED),
+        ("rt_tgsigqueueinfo", (1, 1, 9), REFUSED),
+        # F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP: a signal by way of a descriptor.
+        ("fcntl", (3, 8, 1), REFUSED),
+        ("fcntl", (3, 15, 1), REFUSED),
+        ("ioctl", (3, 0x8901), REFUSED),
+        ("ioctl", (3, 0x8902), REFUSED),
+    ],
+)
+def test_signals_to_others_are_refused_where_landlock_has_no_scopes(
+    call: str, arguments: tuple[int, ...], filtered: int
+) -> None:
+    assert verdict(assembled(abi=5), number(call), *arguments) == filtered
+    assert verdict(assembled(abi=6), number(call), *arguments) == ALLOWED
+
+
+def test_program_ends_whatever_is_called_and_is_as_long_as_the_kernel_takes() -> None:
+    for abi in (1, 7):
+        for may_fork in (False, True):
+            program = assembled(abi=abi, may_fork=may_fork)
+            assert len(program) <= 4096
+            for call in range(600):
+                assert verdict(program, call, 1, 2, 3) in (KILLED, REFUSED, ABSENT, ALLOWED)
+            assert len(bpf.packed(program)) == 8 * len(program)
+
+
+def test_filter_that_the_kernel_would_refuse_is_not_made() -> None:
+    rules = filter_rules.rules(abi=1, pid=PID, may_fork=False) * 20
+    with pytest.raises(ValueError, match="at most 4096 instructions"):
+        bpf.assemble(rules, X86_64)
+
+
+def test_no_number_stands_for_two_calls_and_every_rule_has_a_number() -> None:
+    calls = {rule.call for rule in filter_rules.rules(abi=1, pid=PID, may_fork=False)}
+    for architecture in (X86_64, AARCH64):
+        numbers = [found for call in calls if (found := syscalls.number(call, architecture)) is not None]
+        assert len(numbers) == len(set(numbers))
+        assert len(numbers) > 100

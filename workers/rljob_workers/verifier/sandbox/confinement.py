@@ -1,0 +1,57 @@
+"""Isolation level `confined`, as data: what a program's process is told to do to itself before its first instruction.
+
+Landlock rules and a system-call filter, worked out here, where the program is not, and applied by `enter.py` in the
+process. Needs no privilege, no namespace and no capability.
+"""
+
+import dataclasses
+import os
+import pathlib
+import platform
+import sys
+from collections.abc import Mapping
+
+from rljob_api import errors
+from rljob_workers.verifier.sandbox import bpf, filter_rules, landlock, syscalls
+
+LEVEL = "confined"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """abi: the version of Landlock. readable: rights by path."""
+
+    abi: int
+    architecture: syscalls.Architecture
+    interpreter: pathlib.Path
+    readable: Mapping[str, int]
+
+    def orders(self, *, pid: int, may_fork: bool) -> dict[str, object]:
+        """Return what the process `pid` is sent: JSON; structures of the kernel's as hexadecimal text."""
+        rules = filter_rules.rules(abi=self.abi, pid=pid, may_fork=may_fork)
+        return {
+            "ruleset": landlock.ruleset(self.abi).attributes().hex(),
+            "readable": dict(self.readable),
+            "filter": bpf.packed(bpf.assemble(rules, self.architecture)).hex(),
+        }
+
+
+def of_this_machine() -> Confinement:
+    """Return the confinement that this kernel has. Raises SandboxError that names the layer that is missing."""
+    try:
+        abi = landlock.version()
+    except OSError as error:
+        raise errors.SandboxError(f"isolation {LEVEL}: layer landlock is missing: {error.strerror}") from error
+    machine = platform.machine()
+    if machine not in syscalls.ARCHITECTURES or sys.byteorder != "little":
+        known = ", ".join(syscalls.ARCHITECTURES)
+        raise errors.SandboxError(
+            f"isolation {LEVEL}: layer seccomp is missing: there are filters for {known}, not for {machine}"
+        )
+    interpreter = pathlib.Path(os.path.realpath(sys.executable))
+    return Confinement(
+        abi=abi,
+        architecture=syscalls.ARCHITECTURES[machine],
+        interpreter=interpreter,
+        readable=landlock.readable(interpreter),
+    )

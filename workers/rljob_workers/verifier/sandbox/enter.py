@@ -1,0 +1,124 @@
+"""The launcher: what a candidate's process does to itself before candidate code starts. Irrevocable, in this order.
+
+limits -> first to go when memory is short -> no descriptor but those it needs -> no capabilities, no new privileges
+-> Landlock -> system-call filter, last, because it forbids what the others need. The process group is its own since it
+was started. Standard library alone: `candidate.py` loads this file by path, before anything else.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_LANDLOCK_RULE_PATH_BENEATH = 1
+_STACK_BYTES = 8 << 20
+_MAX_FILES = 64
+_MOST_EXPENDABLE = "1000"
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def enter(request: "dict[str, object]", *, kept_fd: int) -> None:
+    """Take the limits of a request, and its confinement if there is one. Raises OSError if the kernel refuses any."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    limit(cpu_s=int(request["cpu_s"]), memory_bytes=int(request["memory_bytes"]))  # type: ignore[call-overload]
+    _go_first()
+    os.closerange(3, kept_fd)
+    os.closerange(kept_fd + 1, 1 << 16)
+    orders = request["confinement"]
+    if orders is not None:
+        assert isinstance(orders, dict)
+        confine(orders)
+    else:
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def limit(*, cpu_s: int, memory_bytes: int) -> None:
+    """Take the limits of one run, each at most what is left of it already."""
+    for kind, soft, hard in (
+        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
+        (resource.RLIMIT_AS, memory_bytes, memory_bytes),
+        (resource.RLIMIT_FSIZE, 0, 0),
+        (resource.RLIMIT_CORE, 0, 0),
+        # Programs that recurse raise it themselves; the address space bounds it.
+        (resource.RLIMIT_STACK, _STACK_BYTES, memory_bytes),
+        (resource.RLIMIT_NOFILE, _MAX_FILES, _MAX_FILES),
+    ):
+        most = resource.getrlimit(kind)[1]
+        bounded = hard if most == resource.RLIM_INFINITY else min(hard, most)
+        resource.setrlimit(kind, (min(soft, bounded), bounded))
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+
+
+def confine(orders: "dict[str, object]") -> None:
+    """Apply what `confinement.py` worked out. Raises OSError if the kernel refuses a part."""
+    _drop_capabilities()
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    readable = orders["readable"]
+    assert isinstance(readable, dict)
+    _landlock(bytes.fromhex(str(orders["ruleset"])), readable)
+    _filter(bytes.fromhex(str(orders["filter"])))
+
+
+def _go_first() -> None:
+    """When a whole pod is short of memory, the kernel ends the program and not its runner."""
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(_MOST_EXPENDABLE)
+
+
+def _drop_capabilities() -> None:
+    """Where the runner is root, the program would otherwise lift its own limits."""
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    _checked("capset", _libc().capset(ctypes.byref(header), (ctypes.c_uint32 * 6)()))
+
+
+def _landlock(attributes: bytes, readable: "dict[str, int]") -> None:
+    libc = _libc()
+    ruleset = _checked(
+        "landlock_create_ruleset",
+        libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)),
+    )
+    for path, rights in readable.items():
+        folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = _PathBeneath(rights, folder)
+        added = libc.syscall(
+            _LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)
+        )
+        _checked(f"landlock_add_rule of {path}", added)
+        os.close(folder)
+    _checked("landlock_restrict_self", libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)))
+    os.close(ruleset)
+
+
+def _filter(instructions: bytes) -> None:
+    program = _FilterProgram(len(instructions) // 8, instructions)
+    _checked("seccomp", _libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
+
+
+def _prctl(option: int, value: int) -> None:
+    _checked(f"prctl {option}", _libc().prctl(option, value, 0, 0, 0))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(what: str, returned: int) -> int:
+    if returned < 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+    return returned
