@@ -1,6 +1,5 @@
 """The commands of `rljob` and their options. What they do is in the module of the same name."""
 
-import enum
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from rljob_api import errors, names
+from rljob_workers.cli import choices
 
 app = typer.Typer(
     name="rljob",
@@ -28,14 +28,7 @@ JobArgument = Annotated[
 ]
 
 
-class Output(enum.StrEnum):
-    """How a command prints."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+OutputOption = Annotated[choices.Output, typer.Option("--output", "-o", help="How to print.")]
 RunDirOption = Annotated[
     pathlib.Path | None, typer.Option("--run-dir", help="The run's directory.", show_default="runs/<job name>")
 ]
@@ -148,6 +141,47 @@ def status(
 
 
 @app.command()
+def logs(
+    job: JobArgument = "",
+    run_dir: RunDirOption = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", help="Only this role or process, or the runner; may be repeated.")
+    ] = None,
+    step: Annotated[
+        str, typer.Option("--step", metavar="K or K-L", help="Only what belongs to these steps.", show_default=False)
+    ] = "",
+    group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Only about this group.")] = None,
+    level: Annotated[choices.Level, typer.Option("--level", help="At least this severe.")] = choices.Level.DEBUG,
+    since: Annotated[
+        str, typer.Option("--since", metavar="SPAN or TIME", help="Such as 10m or a time.", show_default=False)
+    ] = "",
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=0, help="Only the last lines, so many.", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    output: OutputOption = choices.Output.TEXT,
+) -> None:
+    """Show the logs of all processes of a run, merged by time (UTC); with the runner's own starts and endings.
+
+    --step shows lines that name the step and, of those that name none, what was written while it was worked on. With
+    --output json it is one JSON object a line.
+    """
+    from rljob_workers.cli import logs as command
+
+    options = command.Options(
+        roles=tuple(role or ()),
+        step=step,
+        groups=tuple(group or ()),
+        level=level,
+        since=since,
+        tail=tail,
+        follow=follow,
+        as_json=output is choices.Output.JSON,
+    )
+    _exit_with(lambda: command.logs(job, run_dir=run_dir, options=options))
+
+
+@app.command()
 def trajectories(
     job: JobArgument = "",
     run_dir: RunDirOption = None,
@@ -170,7 +204,7 @@ def trajectories(
     evaluation: Annotated[bool, typer.Option("--evaluation", help="Of evaluations, not of training.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many to show at most; 0: all.")] = 10,
     max_chars: Annotated[int, typer.Option("--max-chars", min=0, help="Of each text; 0: all. Not for JSON.")] = 2000,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = choices.Output.TEXT,
 ) -> None:
     """Look at what the policy wrote: prompt, turns, verdict, versions, advantage; the newest weights first.
 
@@ -195,7 +229,7 @@ def trajectories(
             evaluation=evaluation,
             limit=limit,
             max_chars=max_chars,
-            as_json=output is Output.JSON,
+            as_json=output is choices.Output.JSON,
         )
         return command.trajectories(job, run_dir=run_dir, options=options)
 

@@ -7,7 +7,7 @@ import time
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.cli import locate
-from rljob_workers.local import history, journal, process_tree, progress, rundir, supervise
+from rljob_workers.local import history, journal, process_tree, progress, rundir, running, supervise
 from rljob_workers.local import status as chains
 from rljob_workers.transport import status as transport_status
 
@@ -41,11 +41,11 @@ def _ask(directory: rundir.RunDir) -> types.RunStatus | None:
 
 
 def _as_json(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
-    running = {name: pid for name, pid in _pids(directory).items() if process_tree.is_running(pid)}
+    pids = {name: pid for name, pid in running.pids(directory).items() if process_tree.is_running(pid)}
     body = {
         "run_dir": str(directory.path),
-        "running": bool(running),
-        "pids": running,
+        "running": bool(pids),
+        "pids": pids,
         "status": None if known is None else dataclasses.asdict(known),
         "last_step": len(history.read(directory.history).steps),
     }
@@ -85,12 +85,5 @@ def _last_state(directory: rundir.RunDir) -> str:
 def _states(directory: rundir.RunDir) -> dict[str, supervise.State]:
     return {
         name: supervise.State(role=names.Role(name.split("-")[0]), running=process_tree.is_running(pid))
-        for name, pid in _pids(directory).items()
+        for name, pid in running.pids(directory).items()
     }
-
-
-def _pids(directory: rundir.RunDir) -> dict[str, int]:
-    if not directory.pids.exists():
-        return {}
-    found = json.loads(directory.pids.read_text(encoding="utf-8"))
-    return {name: entry["pid"] or entry["guard"] for name, entry in found.items()}

@@ -124,6 +124,20 @@ def read(path: pathlib.Path) -> Run:
     return parse(path.read_text(encoding="utf-8").splitlines()) if path.exists() else Run()
 
 
+def step_ends(path: pathlib.Path) -> dict[int, float]:
+    """Return when each step of the surviving history was finished, unix seconds, reading a line at a time."""
+    ends: dict[int, float] = {}
+    if not path.exists():
+        return ends
+    with path.open(encoding="utf-8") as file:
+        for line in _objects(file):
+            if line.get("kind") == "step":
+                ends[line["step"]] = line["finished_at"]
+            elif line.get("kind") == "restart" and line.get("role") == names.Role.TRAINER:
+                ends = {step: at for step, at in ends.items() if step <= line["resume_step"]}
+    return ends
+
+
 def parse(lines: Iterable[str]) -> Run:
     """Return the surviving history. A last line that is still being written is left out."""
     steps: dict[int, _Line] = {}

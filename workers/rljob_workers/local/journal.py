@@ -7,7 +7,7 @@ runner: the time of a segment is that of its last line.
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import pydantic
@@ -60,16 +60,26 @@ class Journal:
 
 def read(path: pathlib.Path) -> list[Entry]:
     """Return the entries, none if there is no file. A line that was cut by a crash is left out."""
+    return list(iterate(path))
+
+
+def iterate(path: pathlib.Path) -> Iterator[Entry]:
+    """Yield the entries one by one, as `read` returns them."""
     if not path.exists():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(Entry.model_validate_json(line))
-        except pydantic.ValidationError:
-            # A crash cut this line; every complete one was synced before the next was begun.
-            continue
-    return found
+        return
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            entry = parse(line)
+            if entry is not None:
+                yield entry
+
+
+def parse(line: str) -> Entry | None:
+    """Return the entry of a line, None if a crash cut it: every complete one was synced before the next was begun."""
+    try:
+        return Entry.model_validate_json(line)
+    except pydantic.ValidationError:
+        return None
 
 
 def wall_s(entries: Sequence[Entry]) -> float:
