@@ -10,9 +10,12 @@ from rljob_workers.rollout import generation, staging
 
 
 class FakeTokens:
-    """Characters as ids: chr(id). Id 2 is EOS."""
+    """Characters as ids: chr(id). Id 2 is EOS. `shows_tools`: whether its chat template declares tools."""
 
     eos_ids = (2,)
+
+    def __init__(self, *, shows_tools: bool = True) -> None:
+        self.shows_tools = shows_tools
 
     def prompt_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
         prompt = record.columns.get("prompt")
@@ -23,12 +26,20 @@ class FakeTokens:
     def feedback_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, f"[{text}]"))
 
-    def chat_ids(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        return tuple(map(ord, "".join(f"{m['role'][0]}:{m['content']};" for m in messages) + "a:"))
+    def chat_ids(
+        self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[Mapping[str, object]] = ()
+    ) -> tuple[int, ...]:
+        declared = f"T{len(tools)};" if tools and self.shows_tools else ""
+        return tuple(map(ord, declared + "".join(f"{str(m['role'])[0]}:{m['content']};" for m in messages) + "a:"))
 
     def continuation_ids(
-        self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+        self,
+        before: Sequence[Mapping[str, object]],
+        after: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> tuple[int, ...]:
+        assert not tools or self.shows_tools, "a template that shows no tools is refused before it goes on"
         return tuple(map(ord, ";")) + self.chat_ids(after[len(before) :])
 
     def lone_message_ids(self, text: str) -> tuple[int, ...]:

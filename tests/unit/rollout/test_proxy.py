@@ -45,18 +45,37 @@ class Agent:
 
 
 async def run(
-    agent: Agent, model: generation.Generator, *, max_model_len: int = 256, **proxy: object
+    agent: Agent,
+    model: generation.Generator,
+    *,
+    max_model_len: int = 1024,
+    max_tokens: int = 8,
+    shows_tools: bool = True,
+    **proxy: object,
 ) -> protocols.Episode | None:
     made = collector.ProxyCollector(
-        make_agent=lambda: agent, config=collector.ProxyConfig.model_validate(proxy), tokens=fakes.FakeTokens(),
-        template="no", max_model_len=max_model_len,
+        make_agent=lambda: agent, config=collector.ProxyConfig.model_validate(proxy),
+        tokens=fakes.FakeTokens(shows_tools=shows_tools), template="no", max_model_len=max_model_len,
     )  # fmt: skip
     try:
         return await made.arun_episode(
-            llm_client=model, gconfig=types.Sampling(max_tokens=8), task=TASK, grader=episodes.FakeGrader(), seed=7
+            llm_client=model,
+            gconfig=types.Sampling(max_tokens=max_tokens),
+            task=TASK,
+            grader=episodes.FakeGrader(),
+            seed=7,
         )
     finally:
         await made.close()
+
+
+HI: dict[str, object] = {"messages": [{"role": "user", "content": "x"}]}
+TOOL: dict[str, object] = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+CALLS_ADD = (*map(ord, 'so <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'), EOS)
+
+
+def called(id_: str, name: str, arguments: str) -> dict[str, object]:
+    return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def text_of(response: httpx.Response) -> str:
@@ -171,9 +190,24 @@ async def test_a_wrong_key_and_the_address_of_an_ended_episode_open_nothing() ->
     [
         ([], "the body must be a JSON object"),
         ({"messages": []}, "messages must be a list of messages"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0] must be an object whose role"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0] must be an object whose role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0] must name the call that it answers"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content must be a text"),
-        ({"messages": [{"role": "user", "content": "x"}], "tools": []}, "not supported: tools"),
+        ({**HI, "functions": []}, "not supported: functions"),
+        ({**HI, "tools": [{"type": "web_search"}]}, "tools[0] must be an object of type function"),
+        ({**HI, "tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0]: name is 'a b'"),
+        ({**HI, "tools": [{"type": "function", "function": {"name": "a", "strict": True}}]}, "strict is true"),
+        ({**HI, "tools": [TOOL] * 129}, "tools must be a list of at most 128"),
+        ({**HI, "tools": [TOOL], "tool_choice": "required"}, "tool_choice is 'required', but"),
+        ({**HI, "tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls is false"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "a"}}]}]},
+            "messages[0].tool_calls[0] must have an id, a name and arguments",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [called("c", "a", "[1]")]}]},
+            "messages[0].tool_calls[0].arguments must be the JSON text of an object",
+        ),
         ({"messages": [{"role": "user", "content": "x"}], "n": 2}, "n is 2, but a call has one answer"),
         ({"messages": [{"role": "user", "content": "x"}], "temperature": 0.2}, "temperature is 0.2, but the job"),
         ({"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, "max_tokens is 0, but must be"),
@@ -238,3 +272,102 @@ async def test_a_call_that_nobody_waits_for_is_cancelled_with_the_episode() -> N
 
     assert await run(Agent(script), Slow()) is None
     await asyncio.wait_for(cancelled.wait(), 5)
+
+
+def prompt_of(model: episodes.FakeModel, index: int) -> str:
+    return "".join(map(chr, model.requests[index].input_ids))
+
+
+async def test_an_agent_with_tools_gets_calls_and_goes_on_with_their_results_as_one_row() -> None:
+    async def script(agent: Agent) -> float:
+        first = (await agent.post("chat/completions", {**HI, "tools": [TOOL]})).json()["choices"][0]
+        result = {"role": "tool", "tool_call_id": first["message"]["tool_calls"][0]["id"], "content": "3"}
+        messages = [{"role": "user", "content": "x"}, first["message"], result]
+        await agent.post("chat/completions", {"messages": messages, "tools": [TOOL]})
+        return 1.0
+
+    agent, model = Agent(script), episodes.FakeModel(CALLS_ADD, A)
+    episode = await run(agent, model, max_tokens=128, export="concat")
+    choice = agent.answers[0].json()["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"] == {
+        "role": "assistant", "content": "so", "tool_calls": [called("call-0-tool-0", "add", '{"a": 1}')],
+    }  # fmt: skip
+    assert prompt_of(model, 0) == "T1;u:x;a:"
+    assert model.requests[1].input_ids[: len(CALLS_ADD) + 9] == (*map(ord, "T1;u:x;a:"), *CALLS_ADD)
+    assert prompt_of(model, 1).endswith(";t:3;a:")
+    assert episode is not None
+    (row,) = episode.rows
+    assert (row.num_turns, row.num_sampled) == (2, len(CALLS_ADD) + len(A))
+
+
+async def test_without_tools_the_text_of_a_call_is_an_answer() -> None:
+    async def script(agent: Agent) -> float:
+        await agent.post("chat/completions", HI)
+        await agent.post("chat/completions", {**HI, "tools": [TOOL], "tool_choice": "none"})
+        return 0.0
+
+    agent, model = Agent(script), episodes.FakeModel(CALLS_ADD, CALLS_ADD)
+    await run(agent, model, max_tokens=128)
+    for answer in agent.answers:
+        choice = answer.json()["choices"][0]
+        assert (choice["finish_reason"], choice["message"]["content"][:14]) == ("stop", "so <tool_call>")
+    assert [prompt_of(model, 0), prompt_of(model, 1)] == ["u:x;a:", "u:x;a:"]
+
+
+async def test_a_streamed_call_of_a_tool_is_numbered() -> None:
+    async def script(agent: Agent) -> float:
+        await agent.post("chat/completions", {**HI, "tools": [TOOL], "stream": True})
+        return 0.0
+
+    agent = Agent(script)
+    await run(agent, episodes.FakeModel(CALLS_ADD), max_tokens=128)
+    *events, _ = agent.answers[0].text.strip().split("\n\n")
+    first, last = (json.loads(event.removeprefix("data: "))["choices"][0] for event in events)
+    assert first["delta"]["tool_calls"] == [{"index": 0, **called("call-0-tool-0", "add", '{"a": 1}')}]
+    assert last["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tools_of_the_responses_api_are_items_that_may_be_handed_back(stream: bool) -> None:
+    flat = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+    hi = {"role": "user", "content": "x"}
+
+    async def script(agent: Agent) -> float:
+        first = await agent.post("responses", {"input": [hi], "tools": [flat], "stream": stream})
+        text = first.text.strip().rsplit("data: ", 1)[1] if stream else first.text
+        body = json.loads(text)["response"] if stream else json.loads(text)
+        *_, call = items = body["output"]
+        assert [item["type"] for item in items] == ["message", "function_call"]
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "3"}
+        await agent.post("responses", {"input": [hi, *items, result], "tools": [flat]})
+        return 1.0
+
+    agent, model = Agent(script), episodes.FakeModel(CALLS_ADD, A)
+    episode = await run(agent, model, max_tokens=128, export="concat")
+    assert [answer.status_code for answer in agent.answers] == [200, 200]
+    assert ("event: response.output_item.done" in agent.answers[0].text) == stream
+    assert episode is not None
+    assert [row.num_turns for row in episode.rows] == [2]
+
+
+async def test_tools_that_the_chat_template_would_not_show_are_refused() -> None:
+    async def script(agent: Agent) -> float:
+        await agent.post("chat/completions", {**HI, "tools": [TOOL]})
+        return 0.0
+
+    agent = Agent(script)
+    assert await run(agent, episodes.FakeModel(A), shows_tools=False) is None
+    assert agent.answers[0].status_code == 400
+    assert "does not show them" in agent.answers[0].json()["error"]["message"]
+
+
+async def test_a_call_with_other_tools_begins_a_conversation_of_its_own() -> None:
+    async def script(agent: Agent) -> float:
+        first = text_of(await agent.chat("hi"))
+        await agent.chat("hi", first, "more", tools=[TOOL])
+        return 1.0
+
+    episode = await run(Agent(script), episodes.FakeModel(A, B), export="concat")
+    assert episode is not None
+    assert [row.num_turns for row in episode.rows] == [1, 1]

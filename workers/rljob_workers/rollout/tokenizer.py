@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rljob_api import errors, types
 from rljob_workers.rollout import templates
@@ -93,17 +93,19 @@ class PromptTokenizer:
         return self.continuation_ids(turns, [*turns, {"role": "user", "content": text}])
 
     def continuation_ids(
-        self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+        self,
+        before: Sequence[Mapping[str, object]],
+        after: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> tuple[int, ...]:
         """Return the ids that `after`, the next answer opened, adds to `before`, which ends with a closed answer.
 
         Raises ManifestError if the chat template does not append turns.
         """
-        first = self._tokenizer.apply_chat_template([dict(message) for message in before], tokenize=False)
-        second = self._tokenizer.apply_chat_template(
-            [dict(message) for message in after], tokenize=False, add_generation_prompt=True
-        )
-        added = feedbacks.between(str(first), str(second), eos=str(self._tokenizer.eos_token or ""))
+        first = self._chat_text(before, tools, open_answer=False)
+        second = self._chat_text(after, tools, open_answer=True)
+        added = feedbacks.between(first, second, eos=str(self._tokenizer.eos_token or ""))
         return tuple(self._tokenizer(added, add_special_tokens=False)["input_ids"])
 
     def lone_message_ids(self, text: str) -> tuple[int, ...]:
@@ -134,9 +136,22 @@ class PromptTokenizer:
         # Special tokens in the text become ids; BOS comes only if the tokenizer adds it by itself.
         return tuple(self._tokenizer(text)["input_ids"])
 
-    def chat_ids(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        """Return the ids of a conversation, the next answer opened."""
-        text = self._tokenizer.apply_chat_template(
-            [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
-        )
+    def chat_ids(
+        self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[Mapping[str, object]] = ()
+    ) -> tuple[int, ...]:
+        """Return the ids of a conversation, the next answer opened; `tools` are declared as the chat template does."""
+        text = self._chat_text(messages, tools, open_answer=True)
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _chat_text(
+        self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]], *, open_answer: bool
+    ) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(
+                # Its types know texts alone; calls of tools in a message are objects.
+                cast("list[dict[str, str]]", [dict(message) for message in messages]),
+                tools=[dict(tool) for tool in tools] or None,
+                tokenize=False,
+                add_generation_prompt=open_answer,
+            )
+        )

@@ -142,11 +142,17 @@ class Tokens(Protocol):
     def feedback_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids between a closed answer and the next one: `text` as a user turn, the answer opened."""
 
-    def chat_ids(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        """Return the ids of a conversation, the next answer opened."""
+    def chat_ids(
+        self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[Mapping[str, object]] = ()
+    ) -> tuple[int, ...]:
+        """Return the ids of a conversation, the next answer opened; `tools` are declared to the model."""
 
     def continuation_ids(
-        self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+        self,
+        before: Sequence[Mapping[str, object]],
+        after: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> tuple[int, ...]:
         """Return the ids that `after`, the next answer opened, adds to `before`, which ends with a closed answer.
 

@@ -1,6 +1,7 @@
 """A class with `run(data, base_url, http_client, api_key)` as a collector: its calls come through the proxy."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
@@ -11,7 +12,7 @@ import pydantic.alias_generators
 from rljob_api import errors, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import agent_loop, protocols, turns
-from rljob_workers.rollout.episodes.proxy import calls, interactions, server
+from rljob_workers.rollout.episodes.proxy import bodies, calls, hermes, interactions, server
 
 
 class ProxyConfig(pydantic.BaseModel):
@@ -104,7 +105,7 @@ class _Episode:
 
     async def answer(self, call: calls.Call) -> interactions.Interaction:
         """Generate the answer to a call. Raises EngineError, or EpisodeError if no context is left."""
-        begun = self.made.begin(call.messages, prompt_ids=self._prompt_ids(call.messages))
+        begun = self.made.begin(call.messages, prompt_ids=self._prompt_ids(call), tools=call.tools)
         try:
             answer = await self.asker.ask(
                 self.client,
@@ -118,19 +119,40 @@ class _Episode:
         except errors.RLJobError as error:
             self.failure = error
             raise
-        begun.result, begun.output = answer.result, interactions.Message(role="assistant", content=answer.text)
+        begun.result, begun.output = answer.result, _output(answer.text, begun)
         return begun
 
-    def _prompt_ids(self, messages: tuple[interactions.Message, ...]) -> tuple[int, ...]:
+    def _prompt_ids(self, call: calls.Call) -> tuple[int, ...]:
         """Return the prompt: the parent's ids and what stands between, where one row is to hold both."""
-        tokens = self.asker.tokens
-        parent = self.made.parent_of(messages) if self.export == "concat" else None
-        if parent is None or parent.result is None:
-            return tokens.chat_ids(_plain(messages))
-        ids = parent.prompt_ids + parent.result.output_ids
-        between = tokens.continuation_ids(_plain(parent.conversation), _plain(messages))
-        return ids + self.asker.closing_ids(ids) + between
+        tokens, tools = self.asker.tokens, json.loads(call.tools or "[]")
+        parent = self.made.parent_of(call.messages, tools=call.tools) if self.export == "concat" else None
+        if parent is not None and parent.result is not None:
+            ids = parent.prompt_ids + parent.result.output_ids
+            between = tokens.continuation_ids(_plain(parent.conversation), _plain(call.messages), tools=tools)
+            return ids + self.asker.closing_ids(ids) + between
+        ids = tokens.chat_ids(_plain(call.messages), tools=tools)
+        if tools and ids == tokens.chat_ids(_plain(call.messages)):
+            raise bodies.BadCallError("tools: the chat template of the model does not show them to it")
+        return ids
 
 
-def _plain(messages: tuple[interactions.Message, ...]) -> list[Mapping[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]
+def _output(text: str, begun: interactions.Interaction) -> interactions.Message:
+    if not begun.tools:
+        return interactions.Message(role="assistant", content=text)
+    content, made = hermes.found_in(text, prefix=begun.id)
+    return interactions.Message(role="assistant", content=content, tool_calls=made)
+
+
+def _plain(messages: tuple[interactions.Message, ...]) -> list[Mapping[str, object]]:
+    """Return messages as a chat template reads them: arguments of a tool as an object, not as its text."""
+    return [
+        {"role": message.role, "content": message.content}
+        | ({"tool_calls": [_plain_call(call) for call in message.tool_calls]} if message.tool_calls else {})
+        | ({"tool_call_id": message.tool_call_id} if message.tool_call_id else {})
+        for message in messages
+    ]
+
+
+def _plain_call(call: hermes.ToolCall) -> Mapping[str, object]:
+    function = {"name": call.name, "arguments": json.loads(call.arguments)}
+    return {"id": call.id, "type": "function", "function": function}

@@ -12,6 +12,7 @@ from typing import Literal
 from rljob_api import errors, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import agent_loop, rows, turn_rewards
+from rljob_workers.rollout.episodes.proxy import hermes
 
 logger = logging.getLogger(__name__)
 Export = Literal["individual", "concat"]
@@ -19,18 +20,24 @@ Export = Literal["individual", "concat"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of a conversation."""
+    """One message of a conversation: an answer may call tools, and a message of role `tool` answers such a call."""
 
     role: str
     content: str
+    tool_calls: tuple[hermes.ToolCall, ...] = ()
+    tool_call_id: str = ""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Interaction:
-    """One call: what was asked, what was sampled, what it earned. `parent` is the call that it goes on from."""
+    """One call: what was asked, what was sampled, what it earned. `parent` is the call that it goes on from.
+
+    tools: the JSON list of tools that the prompt declares, "" for none.
+    """
 
     id: str
     messages: tuple[Message, ...]
+    tools: str
     prompt_ids: tuple[int, ...]
     created: int
     parent: "Interaction | None"
@@ -55,13 +62,14 @@ class Interactions:
         self.num_rewritten = 0
         self._discounted = False
 
-    def parent_of(self, messages: Sequence[Message]) -> Interaction | None:
-        """Return the longest finished call whose messages and answer these messages begin with.
+    def parent_of(self, messages: Sequence[Message], *, tools: str = "") -> Interaction | None:
+        """Return the longest finished call with the same tools whose messages and answer these messages begin with.
 
         Where only its messages do, the agent rewrote the answer: counted and logged, and there is no parent.
         """
         asked = tuple(messages)
-        earlier = [call for call in self._all if call.output is not None]
+        # Other tools are another prompt from its first tokens on.
+        earlier = [call for call in self._all if call.output is not None and call.tools == tools]
         continued = [call for call in earlier if _begins(asked, call.conversation)]
         if continued:
             return max(continued, key=lambda call: (len(call.messages), call.created))
@@ -70,14 +78,15 @@ class Interactions:
             logger.warning("a call rewrote an earlier answer; it has no parent (%d so far)", self.num_rewritten)
         return None
 
-    def begin(self, messages: Sequence[Message], *, prompt_ids: tuple[int, ...]) -> Interaction:
+    def begin(self, messages: Sequence[Message], *, prompt_ids: tuple[int, ...], tools: str = "") -> Interaction:
         """Return a call that is in flight."""
         made = Interaction(
             id=f"call-{self._num_begun}",
             messages=tuple(messages),
+            tools=tools,
             prompt_ids=prompt_ids,
             created=self._num_begun,
-            parent=self.parent_of(messages),
+            parent=self.parent_of(messages, tools=tools),
         )
         self._num_begun += 1
         self._all.append(made)
@@ -122,7 +131,7 @@ class Interactions:
         kept: list[Interaction] = []
         parents = {id(call.parent) for call in self._all if call.parent is not None}
         for call in self._all:
-            twins = [twin for twin in self._all if twin.messages == call.messages]
+            twins = [twin for twin in self._all if (twin.messages, twin.tools) == (call.messages, call.tools)]
             with_children = [twin for twin in twins if id(twin) in parents]
             if call in (with_children or twins[-1:]):
                 kept.append(call)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from aiohttp import web
 
 from rljob_api import errors, types
-from rljob_workers.rollout.episodes.proxy import calls, interactions
+from rljob_workers.rollout.episodes.proxy import bodies, calls, interactions
 
 MAX_BODY_BYTES = 8 << 20
 Answer = Callable[[calls.Call], Awaitable[interactions.Interaction]]
@@ -94,7 +94,7 @@ class Proxy:
         try:
             call = dialect.read(await request.json(), session.sampling)
             done = await session.answer(call)
-        except (calls.BadCallError, json.JSONDecodeError) as error:
+        except (bodies.BadCallError, json.JSONDecodeError) as error:
             return _refusal(400, "invalid_request_error", str(error))
         except errors.EpisodeError as error:
             return _refusal(400, "context_length_exceeded", str(error))
