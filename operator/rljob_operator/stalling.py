@@ -6,10 +6,11 @@ from rljob_api import names
 from rljob_api.conditions import STALL_REASONS
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job_status import JobStatus, StalledStatus
+from rljob_api.waiting import Diagnosis, unreachable
 from rljob_operator import times
 from rljob_operator.model import POD, Delete, Observed, Ref
 from rljob_operator.policies import attempts
-from rljob_operator.policies.diagnose import Diagnosis, diagnose, unreachable
+from rljob_operator.policies.diagnose import diagnose
 from rljob_operator.policies.stall import StallState, stall_state
 
 # A coordinator that was not heard of for this long is not read.

@@ -1,55 +1,20 @@
-"""Why a run stands still: the end of the chain of waiters, or what the cluster says of its pods. Pure (11.3, 11.4).
+"""Why a run stands still: what the cluster says of its pods, or the end of the chain of waiters. Pure (11.3, 11.4).
 
 The cluster's own facts come first: a pod without a node explains everybody who waits for it.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
-from rljob_api import names, types
+from rljob_api import types, waiting
+from rljob_api.waiting import Diagnosis
 from rljob_operator.model import Pod
-from rljob_operator.policies import scheduling, stall
-
-_APPLYING = frozenset({"FETCHING", "STAGED", "PAUSED", "APPLYING", "VERIFYING"})
-# Reasons of the coordinator's own that name the culprit.
-_SAID = {"LedgerStuck": "LedgerStuck", "FilterStarvation": "AllGroupsFiltered"}
-_INFRA_SHARE = 0.5
-_T, _R = str(names.Role.TRAINER), str(names.Role.ROLLOUT)
-_V, _C = str(names.Role.VERIFIER), str(names.Role.COORDINATOR)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """Who holds a run up: role, pod if one is to blame, since when (unix seconds), reason, and the whole chain."""
-
-    reason: str
-    role: str
-    pod: str = ""
-    since: float
-    message: str = ""
+from rljob_operator.policies import scheduling
 
 
 def diagnose(run: types.RunStatus, pods: Sequence[Pod], *, now: float) -> Diagnosis:
     """Return why a run stands still; Unknown where nothing tells."""
     of_cluster = _pods_fault(pods, since=run.last_progress_at, now=now)
-    if of_cluster is not None:
-        return of_cluster
-    if run.reason in _SAID:
-        return Diagnosis(reason=_SAID[run.reason], role=_C, since=run.last_progress_at, message=run.reason)
-    # A trainer that waits for nobody may itself be what the rollouts wait for.
-    first = _T if any(link.role == _T for link in run.waiting) else _R
-    found = stall.chain(run.waiting, first_role=first)
-    reason, role = _of_chain(run, found)
-    last = found.links[-1] if found.links else None
-    pod = _culprit(run, role) if not found.is_cycle else (last.pod if last else "")
-    since = last.since if last is not None else run.last_progress_at
-    return Diagnosis(reason=reason, role=role, pod=pod, since=since, message=found.message(now))
-
-
-def unreachable(*, since: float) -> Diagnosis:
-    """Return the diagnosis of a coordinator that does not answer: no stall of the data loop is known (11.6)."""
-    message = "the coordinator's Status is not answered"
-    return Diagnosis(reason="CoordinatorUnreachable", role=_C, since=since, message=message)
+    return waiting.diagnose(run, now=now) if of_cluster is None else of_cluster
 
 
 def _pods_fault(pods: Sequence[Pod], *, since: float, now: float) -> Diagnosis | None:
@@ -59,46 +24,3 @@ def _pods_fault(pods: Sequence[Pod], *, since: float, now: float) -> Diagnosis |
     reason = "ImagePullFailed" if found.reason == "ImagePullFailed" else "PodsUnschedulable"
     pod = found.pod
     return Diagnosis(reason=reason, role=str(pod.role), pod=pod.name, since=since, message=found.message)
-
-
-def _of_chain(run: types.RunStatus, found: stall.Chain) -> tuple[str, str]:
-    """Return reason and role of the culprit."""
-    if not found.links:
-        return "Unknown", _T
-    last = found.links[-1]
-    if found.is_cycle:
-        return "WaitCycle", last.role
-    if found.culprit == _V:
-        return ("VerifierFailing" if _verifiers_fail(run) else "VerifierSaturated"), _V
-    if found.culprit == _C:
-        stuck = "DataSourceStuck" if last.what == names.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
-        return stuck, _C
-    if found.culprit == _R:
-        return ("WeightSyncStuck" if _applying(run) else "TrainerWaitingForTrajectories"), _R
-    if found.culprit == _T:
-        return _of_trainer(run, last), _T
-    return "Unknown", found.culprit or last.role
-
-
-def _of_trainer(run: types.RunStatus, last: types.Waiting) -> str:
-    if run.phase is names.Phase.STOPPING:
-        return "CheckpointStuck"
-    if len([pod for pod in run.pods if pod.role == _T]) > 1:
-        return "CollectiveHang"
-    return "RolloutWaitingForWeights" if last.what == names.WaitReason.WEIGHTS else "RolloutWaitingForTrainer"
-
-
-def _verifiers_fail(run: types.RunStatus) -> bool:
-    failed, accepted = run.trajectories.get("infra_failure", 0), run.trajectories.get("accepted", 0)
-    return failed > 0 and failed >= _INFRA_SHARE * (failed + accepted)
-
-
-def _applying(run: types.RunStatus) -> bool:
-    return any(pod.role == _R and pod.state in _APPLYING for pod in run.pods)
-
-
-def _culprit(run: types.RunStatus, role: str) -> str:
-    """Return the pod of a role that is behind the others: the oldest version, then the one not heard of longest."""
-    own = [pod for pod in run.pods if pod.role == role]
-    behind = min(own, key=lambda pod: (pod.serving_version, pod.last_seen, pod.pod), default=None)
-    return "" if behind is None else behind.pod

@@ -1,13 +1,6 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rljob_api import types
 from rljob_operator.policies import stall
-
-
-def _wait(role: str, on: str, since: float = 0.0, pod: str = "") -> types.Waiting:
-    return types.Waiting(role=role, pod=pod or f"{role}-0", what=f"what {on} does", on_role=on, since=since)
 
 
 def _state(*, age_s: float, readable: bool = True, active: bool = True, past_startup: bool = True) -> stall.StallState:
@@ -33,42 +26,3 @@ def test_run_that_is_not_active_or_still_starts_is_not_stalled() -> None:
 
 def test_counter_that_cannot_be_read_is_no_stall_of_the_data_loop() -> None:
     assert _state(age_s=9999, readable=False) is stall.StallState.UNREADABLE
-
-
-def test_chain_ends_at_the_role_that_waits_for_nobody() -> None:
-    found = stall.chain([_wait("rollout", "verifier", 20), _wait("trainer", "rollout", 10)])
-    assert ([link.role for link in found.links], found.culprit, found.is_cycle) == (
-        ["trainer", "rollout"],
-        "verifier",
-        False,
-    )
-    assert found.message(110) == (
-        "trainer-0 waits for what rollout does for 100 s; rollout-0 waits for what verifier does for 90 s"
-    )
-
-
-def test_longest_waiter_speaks_for_its_role() -> None:
-    found = stall.chain(
-        [_wait("trainer", "rollout"), _wait("rollout", "trainer", 50, "b"), _wait("rollout", "verifier", 40, "a")]
-    )
-    assert found.culprit == "verifier"
-
-
-def test_roles_that_wait_for_each_other_are_a_cycle() -> None:
-    found = stall.chain([_wait("trainer", "rollout"), _wait("rollout", "trainer")])
-    assert (found.is_cycle, len(found.links)) == (True, 2)
-
-
-def test_nobody_waiting_leaves_the_trainer_itself() -> None:
-    assert stall.chain([]) == stall.Chain(links=(), culprit="trainer", is_cycle=False)
-
-
-ROLES = st.sampled_from(["trainer", "rollout", "verifier", "coordinator", ""])
-
-
-@given(st.lists(st.builds(_wait, ROLES, ROLES, st.floats(0, 1e6)), max_size=12))
-def test_any_reports_give_a_chain_that_names_each_role_once(waiting: list[types.Waiting]) -> None:
-    found = stall.chain(waiting)
-    named = [link.role for link in found.links]
-    assert len(named) == len(set(named))
-    assert found.is_cycle == (found.culprit in named)

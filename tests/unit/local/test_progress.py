@@ -4,7 +4,7 @@ import dataclasses
 import io
 
 from rljob_api import names, types
-from rljob_workers.local import display, progress, status, supervise
+from rljob_workers.local import display, progress, supervise
 
 RUNNING = types.RunStatus(
     job="addition",
@@ -98,23 +98,6 @@ def test_note_of_a_stopping_run_wins_over_its_steps() -> None:
         frame(9, RUNNING, note="ending: waiting for the trainer's checkpoint"),
     )
     assert lines[-1].endswith("ending: waiting for the trainer's checkpoint")
-
-
-def test_stall_chain_walks_from_the_trainer_to_who_waits_for_nobody() -> None:
-    waiting = (
-        types.Waiting(role="rollout", pod="rollout-0", what="4 verdicts", on_role="verifier", since=40.0),
-        types.Waiting(role="trainer", pod="trainer", what="batch 41", on_role="rollout", since=10.0),
-    )
-    chain = status.stall_chain(dataclasses.replace(RUNNING, waiting=waiting), 100.0)
-    assert chain == "trainer waits for batch 41 for 90 s; rollout-0 waits for 4 verdicts for 60 s"
-
-
-def test_cycle_of_waiting_ends() -> None:
-    waiting = (
-        types.Waiting(role="trainer", pod="t", what="a batch", on_role="rollout"),
-        types.Waiting(role="rollout", pod="r", what="weights", on_role="trainer"),
-    )
-    assert status.stall_chain(dataclasses.replace(RUNNING, waiting=waiting), 1.0).count("waits") == 2
 
 
 def test_live_view_has_a_line_per_process() -> None:

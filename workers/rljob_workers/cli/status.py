@@ -5,10 +5,9 @@ import json
 import pathlib
 import time
 
-from rljob_api import errors, names, roles, types
+from rljob_api import errors, names, roles, types, waiting
 from rljob_workers.cli import locate
 from rljob_workers.local import history, journal, process_tree, progress, rundir, running, supervise
-from rljob_workers.local import status as chains
 from rljob_workers.transport import status as transport_status
 
 _WATCH_S = 2.0
@@ -61,7 +60,7 @@ def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
     lines.append(progress.phase_line(known, states))
     if known is not None:
         lines.append(progress.progress_line(known, rollouts_wanted=wanted))
-        lines.append(chains.stall_chain(known, time.time()))
+        lines.append(waiting.chain_of(known).message(time.time()))
     return "\n".join(line for line in lines if line)
 
 

@@ -17,7 +17,7 @@ import enum
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import names, types
+from rljob_api import names, types, waiting
 from rljob_workers.local import (
     deadlines,
     display,
@@ -168,10 +168,12 @@ class Runner:
         """End the role that everyone waits for, once per stall timeout; the policy starts it again."""
         now = self._clock.monotonic()
         stalled = deadlines.is_stalled(self._elapsed(known), self._limits)
-        if not stalled or now - self._replaced_at < self._limits.stall_s or not (role := status.culprit(known)):
+        if not stalled or now - self._replaced_at < self._limits.stall_s:
             return
         self._replaced_at = now
-        self._display.say(f"stalled: {status.stall_chain(known, self._clock.now())}; starting the {role} again")
+        found = waiting.diagnose(known, now=self._clock.now())
+        role = found.role
+        self._display.say(f"stalled ({found.reason}): {found.message or 'nobody waits'}; starting the {role} again")
         for process in self._supervisor.running(names.Role(role)).values():
             process.kill()
 
@@ -259,7 +261,7 @@ class Runner:
             note=note,
             stalled=""
             if known is None or not self._tell_chain(known)
-            else status.stall_chain(known, self._clock.now()),
+            else waiting.chain_of(known).message(self._clock.now()),
         )
 
     def _tell_chain(self, known: types.RunStatus) -> bool:

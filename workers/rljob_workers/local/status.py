@@ -1,9 +1,9 @@
-"""The newest answer of the coordinator, kept at hand by a thread; and the chain of who waits for whom."""
+"""The newest answer of the coordinator, kept at hand by a thread."""
 
 import threading
 from typing import Protocol
 
-from rljob_api import errors, names, types
+from rljob_api import errors, types
 from rljob_workers.transport import status as transport_status
 
 
@@ -46,30 +46,3 @@ class Poller:
             except errors.RLJobError:
                 # A coordinator that starts again answers soon; until then the last answer is the best there is.
                 continue
-
-
-def chain(status: types.RunStatus) -> list[types.Waiting]:
-    """Return who waits for whom, from the trainer (or the first that waits) to the end or until a circle closes."""
-    by_role = {waiting.role: waiting for waiting in reversed(status.waiting)}
-    role = str(names.Role.TRAINER)
-    if role not in by_role and status.waiting:
-        role = status.waiting[0].role
-    links: list[types.Waiting] = []
-    while role in by_role and by_role[role] not in links:
-        links.append(by_role[role])
-        role = by_role[role].on_role
-    return links
-
-
-def stall_chain(status: types.RunStatus, now: float) -> str:
-    """Return the chain in words; empty if nobody waits."""
-    return "; ".join(
-        f"{link.pod or link.role} waits for {link.what} for {max(0.0, now - link.since):.0f} s"
-        for link in chain(status)
-    )
-
-
-def culprit(status: types.RunStatus) -> str:
-    """Return the role at the end of the chain: the one that is awaited and waits for nobody. Empty if nobody waits."""
-    links = chain(status)
-    return (links[-1].on_role or links[-1].role) if links else ""

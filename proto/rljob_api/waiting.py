@@ -1,0 +1,125 @@
+"""Who holds a run up, from what its processes say they wait for: from waiter to awaited until somebody who waits for
+nobody (operator reference 11). Pure.
+
+The operator adds what the cluster says of pods, the command line what a machine says of processes.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from rljob_api import names, types
+
+_APPLYING = frozenset({"FETCHING", "STAGED", "PAUSED", "APPLYING", "VERIFYING"})
+# Reasons of the coordinator's own that name the culprit.
+_SAID = {"LedgerStuck": "LedgerStuck", "FilterStarvation": "AllGroupsFiltered"}
+_INFRA_SHARE = 0.5
+_T, _R = str(names.Role.TRAINER), str(names.Role.ROLLOUT)
+_V, _C = str(names.Role.VERIFIER), str(names.Role.COORDINATOR)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Waiters from the trainer to the end. `culprit` is the awaited role at the end; a cycle has no end."""
+
+    links: tuple[types.Waiting, ...]
+    culprit: str
+    is_cycle: bool
+
+    def message(self, now: float) -> str:
+        """Return the whole chain as one sentence per link, seconds rounded; empty if nobody waits."""
+        parts = [
+            f"{link.pod or link.role} waits for {link.what or link.on_role} for {max(0.0, now - link.since):.0f} s"
+            for link in self.links
+        ]
+        return "; ".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Who holds a run up: role, pod if one is to blame, since when (unix seconds), reason, and the whole chain."""
+
+    reason: str
+    role: str
+    pod: str = ""
+    since: float
+    message: str = ""
+
+
+def diagnose(run: types.RunStatus, *, now: float) -> Diagnosis:
+    """Return why a run stands still; Unknown where nothing tells."""
+    if run.reason in _SAID:
+        return Diagnosis(reason=_SAID[run.reason], role=_C, since=run.last_progress_at, message=run.reason)
+    found = chain_of(run)
+    reason, role = _of_chain(run, found)
+    last = found.links[-1] if found.links else None
+    pod = _culprit(run, role) if not found.is_cycle else (last.pod if last else "")
+    since = last.since if last is not None else run.last_progress_at
+    return Diagnosis(reason=reason, role=role, pod=pod, since=since, message=found.message(now))
+
+
+def unreachable(*, since: float) -> Diagnosis:
+    """Return the diagnosis of a coordinator that does not answer: no stall of the data loop is known (11.6)."""
+    message = "the coordinator's Status is not answered"
+    return Diagnosis(reason="CoordinatorUnreachable", role=_C, since=since, message=message)
+
+
+def chain_of(run: types.RunStatus) -> Chain:
+    """Return who waits for whom in a run, from the trainer, or from the rollouts where it waits for nobody."""
+    # A trainer that waits for nobody may itself be what the rollouts wait for.
+    return chain(run.waiting, first_role=_T if any(link.role == _T for link in run.waiting) else _R)
+
+
+def chain(waiting: Sequence[types.Waiting], *, first_role: str = "trainer") -> Chain:
+    """Return who waits for whom, beginning with `first_role`; of a role's waiters the one that waits longest speaks."""
+    longest: dict[str, types.Waiting] = {}
+    for link in sorted(waiting, key=lambda link: (link.since, link.pod)):
+        longest.setdefault(link.role, link)
+    links, role, seen = list[types.Waiting](), first_role, set[str]()
+    while role in longest and role not in seen:
+        seen.add(role)
+        links.append(longest[role])
+        role = longest[role].on_role
+    return Chain(links=tuple(links), culprit=role, is_cycle=role in seen)
+
+
+def _of_chain(run: types.RunStatus, found: Chain) -> tuple[str, str]:
+    """Return reason and role of the culprit."""
+    if not found.links:
+        return "Unknown", _T
+    last = found.links[-1]
+    if found.is_cycle:
+        return "WaitCycle", last.role
+    if found.culprit == _V:
+        return ("VerifierFailing" if _verifiers_fail(run) else "VerifierSaturated"), _V
+    if found.culprit == _C:
+        stuck = "DataSourceStuck" if last.what == names.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
+        return stuck, _C
+    if found.culprit == _R:
+        return ("WeightSyncStuck" if _applying(run) else "TrainerWaitingForTrajectories"), _R
+    if found.culprit == _T:
+        return _of_trainer(run, last), _T
+    return "Unknown", found.culprit or last.role
+
+
+def _of_trainer(run: types.RunStatus, last: types.Waiting) -> str:
+    if run.phase is names.Phase.STOPPING:
+        return "CheckpointStuck"
+    if len([pod for pod in run.pods if pod.role == _T]) > 1:
+        return "CollectiveHang"
+    return "RolloutWaitingForWeights" if last.what == names.WaitReason.WEIGHTS else "RolloutWaitingForTrainer"
+
+
+def _verifiers_fail(run: types.RunStatus) -> bool:
+    failed, accepted = run.trajectories.get("infra_failure", 0), run.trajectories.get("accepted", 0)
+    return failed > 0 and failed >= _INFRA_SHARE * (failed + accepted)
+
+
+def _applying(run: types.RunStatus) -> bool:
+    return any(pod.role == _R and pod.state in _APPLYING for pod in run.pods)
+
+
+def _culprit(run: types.RunStatus, role: str) -> str:
+    """Return the pod of a role that is behind the others: the oldest version, then the one not heard of longest."""
+    own = [pod for pod in run.pods if pod.role == role]
+    behind = min(own, key=lambda pod: (pod.serving_version, pod.last_seen, pod.pod), default=None)
+    return "" if behind is None else behind.pod
