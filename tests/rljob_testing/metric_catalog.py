@@ -42,7 +42,11 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_operator_reconcile_seconds": {"result": ("ok", "error", "requeue")},
     "rljob_operator_reconcile_errors_total": {"class": ANY},
     "rljob_operator_spec_to_child_seconds": {"kind": ANY},
-    "rljob_operator_api_requests_total": {"verb": ANY, "resource": ANY, "code": ANY},
+    "rljob_operator_api_requests_total": {
+        "verb": ("get", "list", "patch", "post", "delete"),
+        "resource": ANY,
+        "code": ANY,
+    },
     "rljob_operator_status_polls_total": {"result": ("ok", "no_answer")},
     "rljob_setting": {"name": ("stall_timeout_seconds", "max_off_policy_steps", "checkpoint_every_steps")},
     "rljob_policy_version": {"state": ("published", "live", "oldest_serving")},

@@ -1,0 +1,55 @@
+"""The rule files of the chart as data."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from rljob_testing.charts import CHART
+from rljob_testing.metric_catalog import ROOT
+
+FOLDER = CHART / "files" / "rules"
+FILES = tuple(sorted(FOLDER.glob("*.yaml")))
+RUNBOOKS = ROOT / "docs" / "runbooks" / "README.md"
+_JOB = frozenset({"rljob_namespace", "rljob"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert as its file has it. for_: how long it must hold, empty for at once."""
+
+    name: str
+    expr: str
+    for_: str
+    severity: str
+    annotations: dict[str, str]
+
+
+def rules() -> Iterator[dict[str, Any]]:
+    """Yield all rules."""
+    for path in FILES:
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
+            yield from group["rules"]
+
+
+def alerts() -> list[Alert]:
+    """Return all alerts in the order of their file."""
+    return [
+        Alert(
+            name=rule["alert"],
+            expr=rule["expr"],
+            for_=rule.get("for", ""),
+            severity=rule["labels"]["severity"],
+            annotations=rule["annotations"],
+        )
+        for rule in rules()
+        if "alert" in rule
+    ]
+
+
+def recorded() -> dict[str, frozenset[str]]:
+    """Return the labels of each recording rule: the job's, and what its outermost level adds."""
+    more = {"rljob:tokens:rate5m": {"kind"}}
+    more |= {name: {"reward"} for name in ("rljob:gradings:increase15m", "rljob:verify_pass:share15m")}
+    return {rule["record"]: _JOB | more.get(rule["record"], set()) for rule in rules() if "record" in rule}
