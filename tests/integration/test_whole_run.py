@@ -9,9 +9,21 @@ import time
 
 import pytest
 
+from rljob_testing.jobs import TinyTask
 from rljob_testing.runs import Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SYNCHRONOUS = {"maxSteps": 6, "async": {"maxOffPolicySteps": 0}}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: TinyTask) -> Runs:
+    """A synchronous run that nothing disturbed, in `run`."""
+    made = Runs(tmp_path_factory.mktemp("undisturbed"), tiny)
+    code, output = made.run(made.manifest(**SYNCHRONOUS))
+    assert code == 0, output
+    return made
 
 
 def leftovers(run_dir: str) -> list[str]:
@@ -42,31 +54,27 @@ def test_run_trains_evaluates_and_leaves_summary_report_and_model(rljob: Runs) -
     assert "finished; nothing to do" in said
 
 
-def test_synchronous_run_consumes_only_tokens_of_the_current_version(rljob: Runs) -> None:
-    code, output = rljob.run(rljob.manifest(**{"async": {"maxOffPolicySteps": 0}}))
-    assert code == 0, output
-    assert [line["staleness"] for line in rljob.steps()] == [{"0": 4}] * 4
-    assert all(line["mixed_version_trajectories"] == 0 for line in rljob.steps())
+def test_synchronous_run_consumes_only_tokens_of_the_current_version(undisturbed: Runs) -> None:
+    assert [line["staleness"] for line in undisturbed.steps()] == [{"0": 4}] * 6
+    assert all(line["mixed_version_trajectories"] == 0 for line in undisturbed.steps())
     # Groups without spread are not computed, so a step may have no token to compare; over the run there are some.
-    assert any(line["stats"]["mismatch/tokens"] > 0 for line in rljob.steps())
-    assert rljob.audit() == ""
+    assert any(line["stats"]["mismatch/tokens"] > 0 for line in undisturbed.steps())
+    assert undisturbed.audit() == ""
 
 
-def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(rljob: Runs) -> None:
-    manifest = rljob.manifest(maxSteps=6, **{"async": {"maxOffPolicySteps": 0}})
-    code, output = rljob.run(manifest, "straight")
-    assert code == 0, output
-    interrupted = rljob.start(manifest, "stopped")
-    wait_for_step(rljob, "stopped", 2)
+def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(undisturbed: Runs, rljob: Runs) -> None:
+    manifest = rljob.manifest(**SYNCHRONOUS)
+    interrupted = rljob.start(manifest)
+    wait_for_step(rljob, 2)
     os.kill(interrupted.pid, signal.SIGINT)
     output, _ = interrupted.communicate(timeout=200)
     assert interrupted.returncode == 130, output
     assert "rljob run" in output
-    assert leftovers(str(rljob.folder / "stopped")) == []
-    code, output = rljob.run(manifest, "stopped")
+    assert leftovers(str(rljob.folder / "run")) == []
+    code, output = rljob.run(manifest)
     assert code == 0, output
-    assert trained_prompts(rljob, "stopped") == trained_prompts(rljob, "straight")
-    assert rljob.audit("stopped") == ""
+    assert trained_prompts(rljob) == trained_prompts(undisturbed)
+    assert rljob.audit() == ""
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("RLJOB_KILL_ROUNDS", "1"))))
@@ -75,7 +83,7 @@ def test_run_survives_the_death_of_every_role_at_random_moments(rljob: Runs, see
     roles = ["coordinator", "rollout", "verifier", "trainer"]
     moments.shuffle(roles)
     process = rljob.start(rljob.manifest(maxSteps=6))
-    wait_for_step(rljob, "run", 1)
+    wait_for_step(rljob, 1)
     for role in roles:
         time.sleep(moments.uniform(0.0, 6.0))
         kill(rljob, role)
@@ -100,19 +108,19 @@ def kill(rljob: Runs, role: str, limit_s: float = 60) -> None:
     raise AssertionError(f"no {role} ran for {limit_s} s")
 
 
-def wait_for_step(rljob: Runs, run_dir: str, step: int, limit_s: float = 240) -> None:
+def wait_for_step(rljob: Runs, step: int, limit_s: float = 240) -> None:
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
-        path = rljob.folder / run_dir / "state/history.jsonl"
+        path = rljob.folder / "run/state/history.jsonl"
         if path.exists() and sum('"kind":"step"' in line for line in path.read_text().splitlines()) >= step:
             return
         time.sleep(0.2)
     raise AssertionError(f"step {step} was not reached in {limit_s} s")
 
 
-def trained_prompts(rljob: Runs, run_dir: str) -> list[tuple[int, str]]:
+def trained_prompts(rljob: Runs) -> list[tuple[int, str]]:
     """Return (step, prompt id) in the order of training."""
-    uri = f"file:{rljob.folder / run_dir}/state/ledger.sqlite?mode=ro"
+    uri = f"file:{rljob.folder}/run/state/ledger.sqlite?mode=ro"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as ledger:
         sql = "SELECT step, prompt_id FROM groups WHERE state = 'trained' ORDER BY step, step_position"
         return list(ledger.execute(sql))
