@@ -55,7 +55,7 @@ def output(**changes: object) -> SimpleNamespace:
 
 
 def test_spans_become_one_version_per_token() -> None:
-    result = engine._result(output(), 1.0)  # type: ignore[arg-type]
+    result = engine._result(output(), None, latency_s=1.0)  # type: ignore[arg-type]
     assert (result.output_ids, result.versions, result.matched_stop) == ((7, 8, 9), (4, 5, 5), "\n")
 
 
@@ -73,7 +73,7 @@ def test_spans_that_do_not_cover_the_tokens_with_ids_are_refused(
 ) -> None:
     given = [SimpleNamespace(start=start, end=end, version=version) for start, end, version in spans or ()]
     with pytest.raises(errors.EngineError, match=message):
-        engine._result(output(weight_versions=given), 1.0)  # type: ignore[arg-type]
+        engine._result(output(weight_versions=given), None, latency_s=1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,10 @@ def test_spans_that_do_not_cover_the_tokens_with_ids_are_refused(
 )
 def test_missing_logprobs_are_refused(logprobs: list[dict[int, None]], message: str) -> None:
     with pytest.raises(errors.EngineError, match=message):
-        engine._result(output(logprobs=logprobs), 1.0)  # type: ignore[arg-type]
+        engine._result(output(logprobs=logprobs), None, latency_s=1.0)  # type: ignore[arg-type]
+
+
+def test_times_of_a_request_are_the_engines_own() -> None:
+    times = SimpleNamespace(first_token_latency=0.5, first_token_ts=10.0, last_token_ts=11.0)
+    result = engine._result(output(), times, latency_s=2.0)  # type: ignore[arg-type]
+    assert (result.latency_s, result.ttft_s, result.itl_s) == (2.0, 0.5, 0.5)

@@ -65,3 +65,8 @@ def test_budget_of_a_call_is_what_the_context_leaves() -> None:
 def test_a_prompt_that_fills_the_context_is_the_callers_error() -> None:
     with pytest.raises(errors.EpisodeError, match="256 tokens leaves no room in a context of 256"):
         generation.within_context(types.Sampling(), prompt_len=256, max_model_len=256)
+
+
+def test_the_mean_time_between_tokens_is_over_the_gaps_and_0_without_any() -> None:
+    assert generation.inter_token_s(10.0, 13.0, num_tokens=4) == 1.0
+    assert generation.inter_token_s(10.0, 10.0, num_tokens=1) == 0.0

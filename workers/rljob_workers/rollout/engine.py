@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vllm import AsyncEngineArgs, SamplingParams
     from vllm.outputs import CompletionOutput
     from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.metrics.stats import RequestStateStats
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class VllmEngine:
             self._running.discard(request.rid)
         if final is None or len(final.outputs) != 1:
             raise errors.EngineError("the engine ended a request without an output")
-        result = _result(final.outputs[0], time.monotonic() - began)
+        result = _result(final.outputs[0], final.metrics, latency_s=time.monotonic() - began)
         self._finished_tokens += len(result.output_ids)
         self._prompt_tokens += len(request.input_ids)
         return result
@@ -299,7 +300,10 @@ def _params(request: generation.GenerationRequest) -> "SamplingParams":
     )
 
 
-def _result(output: "CompletionOutput", latency_s: float) -> generation.GenerationResult:
+def _result(
+    output: "CompletionOutput", times: "RequestStateStats | None", *, latency_s: float
+) -> generation.GenerationResult:
+    """Return what vLLM sampled; `times` is missing where extraArgs switch its statistics off."""
     ids = tuple(output.token_ids)
     matched = output.stop_reason if isinstance(output.stop_reason, str) else ""
     return generation.GenerationResult(
@@ -309,6 +313,10 @@ def _result(output: "CompletionOutput", latency_s: float) -> generation.Generati
         stop_reason=output.finish_reason or "",
         matched_stop=matched,
         latency_s=latency_s,
+        ttft_s=times.first_token_latency if times else 0.0,
+        itl_s=(
+            generation.inter_token_s(times.first_token_ts, times.last_token_ts, num_tokens=len(ids)) if times else 0.0
+        ),
     )
 
 

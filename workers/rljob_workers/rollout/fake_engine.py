@@ -61,11 +61,13 @@ class FakeEngine:
         aborted = self._running[request.rid] = asyncio.Event()
         ids: list[int] = []
         versions: list[int] = []
+        at_s = [self._clock.monotonic()]
         try:
             while len(ids) < request.sampling.max_tokens and (not ids or ids[-1] != EOS):
                 await self._step(aborted)
                 ids.append(self._token(request, len(ids)))
                 versions.append(self._asserted())
+                at_s.append(self._clock.monotonic())
         finally:
             del self._running[request.rid]
         self._prompted += len(request.input_ids)
@@ -74,6 +76,9 @@ class FakeEngine:
             logprobs=tuple(-0.25 - (token % 7) / 8 for token in ids),
             versions=tuple(versions),
             stop_reason="stop" if ids[-1] == EOS else "length",
+            latency_s=at_s[-1] - at_s[0],
+            ttft_s=at_s[1] - at_s[0],
+            itl_s=generation.inter_token_s(at_s[1], at_s[-1], num_tokens=len(ids)),
         )
 
     def num_running(self) -> int:

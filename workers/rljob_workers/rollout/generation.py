@@ -30,6 +30,7 @@ class GenerationResult:
     """What the engine sampled. output_ids, logprobs, versions [T]; versions are ids that the engine asserted.
 
     `stop_reason` is `stop` or `length`; `matched_stop` the stop string that ended it, which stands in output_ids.
+    ttft_s: from arrival in the engine to the first token. itl_s: between two tokens, the mean; 0 for a single one.
     """
 
     output_ids: tuple[int, ...]
@@ -38,6 +39,8 @@ class GenerationResult:
     stop_reason: str
     matched_stop: str = ""
     latency_s: float = 0.0
+    ttft_s: float = 0.0
+    itl_s: float = 0.0
 
     @property
     def truncated(self) -> bool:
@@ -126,6 +129,11 @@ def _check_versions(versions: Sequence[int]) -> None:
         if version < previous:
             raise errors.EngineError(f"version {version} of token {index} follows version {previous}")
         previous = version
+
+
+def inter_token_s(first_at_s: float, last_at_s: float, *, num_tokens: int) -> float:
+    """Return the mean seconds between two tokens, sampled from `first_at_s` to `last_at_s`; 0 for fewer than two."""
+    return (last_at_s - first_at_s) / (num_tokens - 1) if num_tokens > 1 else 0.0
 
 
 def derived_seed(*parts: int | str) -> int:
