@@ -27,11 +27,7 @@ class Chain:
 
     def message(self, now: float) -> str:
         """Return the whole chain as one sentence per link, seconds rounded; empty if nobody waits."""
-        parts = [
-            f"{link.pod or link.role} waits for {link.what or link.on_role} for {max(0.0, now - link.since):.0f} s"
-            for link in self.links
-        ]
-        return "; ".join(parts)
+        return "; ".join(sentence(link, now) for link in self.links)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +57,11 @@ def unreachable(*, since: float) -> Diagnosis:
     """Return the diagnosis of a coordinator that does not answer: no stall of the data loop is known (11.6)."""
     message = "the coordinator's Status is not answered"
     return Diagnosis(reason="CoordinatorUnreachable", role=_C, since=since, message=message)
+
+
+def sentence(link: types.Waiting, now: float) -> str:
+    """Return who waits for what and for how long, seconds rounded."""
+    return f"{link.pod or link.role} waits for {link.what or link.on_role} for {max(0.0, now - link.since):.0f} s"
 
 
 def chain_of(run: types.RunStatus) -> Chain:

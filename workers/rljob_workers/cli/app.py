@@ -141,6 +141,23 @@ def status(
 
 
 @app.command()
+def why(
+    job: JobArgument = "",
+    run_dir: RunDirOption = None,
+    events: Annotated[int, typer.Option("--events", min=0, help="How many of the last events to show.")] = 8,
+    output: OutputOption = choices.Output.TEXT,
+) -> None:
+    """Tell why a run is where it is: who waits for whom, who holds it up, and the last events.
+
+    Of a run that ended: how, and what broke.
+    """
+    from rljob_workers.cli import why as command
+
+    as_json = output is choices.Output.JSON
+    _exit_with(lambda: command.why(job, run_dir=run_dir, as_json=as_json, num_events=events))
+
+
+@app.command()
 def logs(
     job: JobArgument = "",
     run_dir: RunDirOption = None,

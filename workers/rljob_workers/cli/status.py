@@ -5,10 +5,9 @@ import json
 import pathlib
 import time
 
-from rljob_api import errors, names, roles, types, waiting
+from rljob_api import names, types, waiting
 from rljob_workers.cli import locate
 from rljob_workers.local import history, journal, process_tree, progress, rundir, running, supervise
-from rljob_workers.transport import status as transport_status
 
 _WATCH_S = 2.0
 
@@ -17,26 +16,11 @@ def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, watch: bool
     """Print how the run stands, or stood last. Raises ManifestError if there is no such run."""
     directory = locate.locate(job, run_dir)
     while True:
-        known = _ask(directory)
+        known = running.ask(directory)
         print(_as_json(directory, known) if as_json else _as_text(directory, known), flush=True)
         if not watch or known is None:
             return int(names.ExitCode.OK)
         time.sleep(_WATCH_S)
-
-
-def _ask(directory: rundir.RunDir) -> types.RunStatus | None:
-    """Return the coordinator's answer, None if it does not run."""
-    path = directory.configs / f"{names.Role.COORDINATOR}.json"
-    if not path.exists() or not directory.pids.exists():
-        return None
-    config = roles.CoordinatorConfig.model_validate_json(path.read_bytes())
-    client = transport_status.StatusClient(address=f"{config.bind_host}:{config.control_port}", tls=config.tls)
-    try:
-        return client.status()
-    except errors.UnavailableError:
-        return None
-    finally:
-        client.close()
 
 
 def _as_json(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
@@ -54,7 +38,7 @@ def _as_json(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
 def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
     states = _states(directory)
     if known is None and not any(state.running for state in states.values()):
-        return _last_state(directory)
+        return last_state(directory)
     wanted = sum(state.role is names.Role.ROLLOUT for state in states.values())
     lines = [progress.role_line(name, state, known) for name, state in states.items()]
     lines.append(progress.phase_line(known, states))
@@ -64,7 +48,7 @@ def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _last_state(directory: rundir.RunDir) -> str:
+def last_state(directory: rundir.RunDir) -> str:
     """Return what the run had reached when it last ran."""
     run, entries = history.read(directory.history), journal.read(directory.journal)
     identity = directory.identity()

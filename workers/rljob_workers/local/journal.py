@@ -114,3 +114,14 @@ def rollout_wait_shares(entries: Sequence[Entry]) -> Mapping[int, float]:
 def restarts(entries: Sequence[Entry]) -> list[Entry]:
     """Return the endings that were followed by a new start."""
     return [entry for entry in entries if entry.event == "ended" and entry.detail.startswith("restart")]
+
+
+def broken(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the endings, with another code than 0, of processes that the newest segment has not started again."""
+    last: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.event == "segment":
+            last = {}
+        elif entry.event in ("started", "ended"):
+            last[entry.name] = entry
+    return [entry for entry in last.values() if entry.event == "ended" and entry.code != 0]

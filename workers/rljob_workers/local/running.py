@@ -1,8 +1,10 @@
-"""Which processes of a run directory run now, as the runner wrote them down."""
+"""Which processes of a run directory run now, as the runner wrote them down, and what their coordinator says."""
 
 import json
 
+from rljob_api import errors, names, roles, types
 from rljob_workers.local import process_tree, rundir
+from rljob_workers.transport import status
 
 
 def pids(directory: rundir.RunDir) -> dict[str, int]:
@@ -17,3 +19,18 @@ def pids(directory: rundir.RunDir) -> dict[str, int]:
 def is_running(directory: rundir.RunDir) -> bool:
     """Return whether any process of the run runs."""
     return any(map(process_tree.is_running, pids(directory).values()))
+
+
+def ask(directory: rundir.RunDir) -> types.RunStatus | None:
+    """Return the coordinator's answer, None if it does not run or does not answer."""
+    path = directory.configs / f"{names.Role.COORDINATOR}.json"
+    if not path.exists() or not directory.pids.exists():
+        return None
+    config = roles.CoordinatorConfig.model_validate_json(path.read_bytes())
+    client = status.StatusClient(address=f"{config.bind_host}:{config.control_port}", tls=config.tls)
+    try:
+        return client.status()
+    except errors.UnavailableError:
+        return None
+    finally:
+        client.close()
