@@ -3,9 +3,8 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from rljob_api import fields, sentences, suites
+from rljob_api import fields, sentences
 from rljob_api.job import JobSpec
-from rljob_api.spec.verifier import PROGRAM_REWARDS
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +43,7 @@ NOT_YET: tuple[Unserved, ...] = (
 
 def problems(spec: JobSpec) -> list[str]:
     """Return a sentence for every value that was written and is not served yet."""
-    return [*(sentence for row in NOT_YET for sentence in _problems(row, spec)), *_programs(spec)]
-
-
-def _programs(spec: JobSpec) -> Iterator[str]:
-    """What the policy wrote runs only where the manifest says that nothing confines it."""
-    isolation = spec.verifier.isolation
-    for path, _, reward in suites.rewards(spec):
-        if reward.type in PROGRAM_REWARDS and isolation != "none":
-            yield (
-                f"not supported yet: spec.{path}.type = {sentences.show(reward.type)} (what works"
-                f" today: isolation none with allowUnsafe true; isolation {isolation} does not confine the"
-                " programs that it runs)"
-            )
+    return [sentence for row in NOT_YET for sentence in _problems(row, spec)]
 
 
 def _problems(row: Unserved, spec: JobSpec) -> Iterator[str]:

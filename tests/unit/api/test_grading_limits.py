@@ -56,7 +56,6 @@ def test_program_has_512_mib_and_64_kib_unless_the_manifest_says_otherwise(make_
         assert (reward.memory_bytes, reward.output_bytes) == limits
 
 
-def test_program_is_refused_where_isolation_is_not_given_up_by_name(make_job: Callable[..., RLJob]) -> None:
-    (sentence,) = not_yet.problems(make_job(PROGRAMS).spec)
-    assert "isolation none with allowUnsafe true" in sentence
+def test_programs_are_served_confined_and_by_name_unconfined(make_job: Callable[..., RLJob]) -> None:
+    assert not_yet.problems(make_job(PROGRAMS).spec) == []
     assert not_yet.problems(make_job({**PROGRAMS, **UNCONFINED}).spec) == []

@@ -14,7 +14,6 @@ UNSERVED: dict[str, tuple[object, str]] = {
     "model.lora": ({"rank": 8}, 'spec.model.lora = {"rank": 8}'),
     "model.source": ({"path": "/m"}, 'spec.model.source = {"path": "/m"}'),
     "data.train.0.format": ("code", "spec.data.train[0].format = 'code'"),
-    "verifier.rewards.0.type": ("areal-code", "spec.verifier.rewards[0].type = 'areal-code'"),
     "verifier.isolation": ("runtimeClass:gvisor", "spec.verifier.isolation = 'runtimeClass:gvisor'"),
 }
 
@@ -47,7 +46,7 @@ SERVED: dict[str, object] = {
     "algorithm.loss.rolloutCorrection": {"reject": {"level": "sequence", "agg": "mean", "high": "1.001"}},
     "algorithm.loss.type": "gspo",
     "async.onStale": "wait",
-    "verifier.rewards.0.type": "reasoning_gym",
+    "verifier.rewards.0.type": "areal-code",
     "verifier.isolation": "none",
     "weightSync.delta": False,
     "weightSync.kvCache": "recompute",

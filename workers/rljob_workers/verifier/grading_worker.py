@@ -6,15 +6,17 @@ the verifier. It imports what its graders need, confines itself, says that it is
 
 import argparse
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from rljob_api import errors, names, roles
+from rljob_api.spec.verifier import PROGRAM_REWARDS
 from rljob_workers.verifier import frames, replies
-from rljob_workers.verifier.graders import boundary, catalog, protocol
-from rljob_workers.verifier.sandbox import confine, procfs
+from rljob_workers.verifier.graders import boundary, catalog, code, protocol
+from rljob_workers.verifier.sandbox import confine, probe, procfs, programs
 
 # Libraries cache: a worker is replaced before its caches can meet its memory limit.
 MAX_ITEMS = 20_000
@@ -22,23 +24,29 @@ MAX_ITEMS = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The supervisor's first frame."""
+    """The supervisor's first frame. isolation: of programs of the policy, as in the manifest."""
 
     rewards: tuple[roles.GraderConfig, ...]
     memory_bytes: int
+    isolation: str = "sandbox"
 
     @classmethod
     def parse(cls, payload: Mapping[str, object]) -> "Hello":
         """Return the hello of a frame."""
-        rewards, memory_bytes = payload["rewards"], payload["memory_bytes"]
+        rewards, memory_bytes, isolation = payload["rewards"], payload["memory_bytes"], payload["isolation"]
         assert isinstance(rewards, list)
+        assert isinstance(isolation, str)
         assert isinstance(memory_bytes, int)
         configs = tuple(roles.GraderConfig.model_validate(reward) for reward in rewards)
-        return cls(rewards=configs, memory_bytes=memory_bytes)
+        return cls(rewards=configs, memory_bytes=memory_bytes, isolation=isolation)
 
     def payload(self) -> dict[str, object]:
         """Return the frame of a hello."""
-        return {"rewards": [reward.model_dump() for reward in self.rewards], "memory_bytes": self.memory_bytes}
+        return {
+            "rewards": [reward.model_dump() for reward in self.rewards],
+            "memory_bytes": self.memory_bytes,
+            "isolation": self.isolation,
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +77,7 @@ def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
 
 
 def _ready_graders(hello: Hello, extra: Sequence[str]) -> tuple[protocol.Grader, ...]:
-    graders = catalog.build(hello.rewards, {**catalog.BUILT_IN, **catalog.imported(extra)})
+    graders = catalog.build(hello.rewards, {**catalog.running_by(_runner(hello)), **catalog.imported(extra)})
     for grader in graders:
         if grader.needs_worker:
             grader.warm()
@@ -77,6 +85,13 @@ def _ready_graders(hello: Hello, extra: Sequence[str]) -> tuple[protocol.Grader,
     confine.silence()
     confine.confine(memory_bytes=hello.memory_bytes)
     return graders
+
+
+def _runner(hello: Hello) -> code.RunFn:
+    """Return what runs programs of the policy. Raises SandboxError if they cannot be confined as they must be."""
+    if hello.isolation == "none" or not any(reward.type in PROGRAM_REWARDS for reward in hello.rewards):
+        return programs.run
+    return functools.partial(programs.run, confined=probe.verified())
 
 
 def _serve(requests: BinaryIO, stream: BinaryIO, graders: Sequence[protocol.Grader], hello: Hello) -> int:
@@ -94,7 +109,8 @@ def _serve(requests: BinaryIO, stream: BinaryIO, graders: Sequence[protocol.Grad
             _send(stream, replies.error_to(error))
             continue
         exhausted = grade.outcome is names.VerifyOutcome.OOM or procfs.mapped_bytes(os.getpid()) > ceiling
-        retire = exhausted or count == MAX_ITEMS
+        # What a program left behind would slow the next one, or write into it.
+        retire = exhausted or count == MAX_ITEMS or bool(procfs.children(os.getpid()))
         _send(stream, {**replies.grade_to(grade), "retire": retire})
         if retire:
             break

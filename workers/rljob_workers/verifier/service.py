@@ -15,7 +15,7 @@ from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.transport import channel
 from rljob_workers.verifier import grading, grading_worker, pool, server
 from rljob_workers.verifier.graders import catalog, protocol
-from rljob_workers.verifier.sandbox import launcher
+from rljob_workers.verifier.sandbox import confinement, launcher
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +31,6 @@ def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tup
         raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
     if config.isolation == "none" and not config.allow_unsafe:
         raise errors.SandboxError("spec.verifier.isolation is none, which needs spec.verifier.allowUnsafe: true")
-    programs = programs_of(config)
-    if programs and config.isolation != "none":
-        raise errors.SandboxError(
-            f"rewards {', '.join(programs)} run what the policy wrote, which isolation {config.isolation} does not"
-            " confine yet; only isolation none, which confines nothing but resources, runs it"
-        )
     return catalog.build(config.rewards, {**catalog.BUILT_IN, **catalog.imported(extra)})
 
 
@@ -49,7 +43,7 @@ def make_pool(
     config: roles.VerifierConfig, *, num_slots: int, metrics: metrics_module.Metrics, extra: Sequence[str] = ()
 ) -> pool.Pool:
     """Return the pool of a config. `extra`: further grader types for its workers, as `name=module:attribute`."""
-    hello = grading_worker.Hello(rewards=config.rewards, memory_bytes=config.memory_bytes)
+    hello = grading_worker.Hello(rewards=config.rewards, memory_bytes=config.memory_bytes, isolation=config.isolation)
     launch = functools.partial(
         launcher.start,
         module=WORKER_MODULE,
@@ -90,11 +84,13 @@ class Service:
         address = f"{self._config.bind_host}:{self._config.port}"
         self.port = channel.bind(self._server, address, self._config.tls)
         await self._server.start()
-        if self._programs:
+        if self._programs and self._config.isolation == "none":
             logger.warning(
                 "rewards %s run what the policy wrote; only its time, memory, processes and output are limited",
                 ", ".join(self._programs),
             )
+        elif self._programs:
+            logger.info("rewards %s run programs at level %s", ", ".join(self._programs), confinement.LEVEL)
         logger.info("verifier served on %s:%d; workers had no_new_privs and rlimits", self._config.bind_host, self.port)
 
     def ready(self) -> tuple[bool, str]:

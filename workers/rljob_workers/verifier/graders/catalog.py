@@ -1,9 +1,11 @@
 """Grader types by name. A type is a function from its config to a Grader; an unknown name is refused."""
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import errors, roles
+from rljob_api.spec.verifier import PROGRAM_REWARDS
 from rljob_workers.verifier.graders import (
     areal_math,
     code,
@@ -33,6 +35,11 @@ BUILT_IN: Mapping[str, Factory] = {
     "math": maths.MathGrader,
     "reasoning_gym": gym.GymGrader,
 }
+
+
+def running_by(run: code.RunFn) -> dict[str, Factory]:
+    """Return the built-in factories; programs of the policy are run by `run`."""
+    return {**BUILT_IN, **{name: functools.partial(code.CodeGrader, run=run) for name in PROGRAM_REWARDS}}
 
 
 def build(rewards: Sequence[roles.GraderConfig], catalog: Mapping[str, Factory]) -> tuple[protocol.Grader, ...]:

@@ -23,6 +23,7 @@ _STOPPED = {
     "starved": Case.UNJUDGED,
     "memory": Case.MEMORY,
     "output": Case.FLOOD,
+    "forbidden": Case.FORBIDDEN,
 }
 _STATUSES = {"not_compiled": Case.NOT_COMPILED, "no_function": Case.NO_FUNCTION, "raised": Case.RAISED}
 _WALL_FACTOR = 3
@@ -44,6 +45,8 @@ class CodeGrader(protocol.OneClock):
         self._compat, self._run = config.mode == "compat", run
         self._cpu_s, self._wall_s = config.cpu_limit_s, config.wall_limit_s
         self._memory_bytes, self._output_bytes = config.memory_bytes, config.output_bytes
+        # Graders reference 3.3: the programs that it reproduces may have processes.
+        self._may_fork = config.type == "areal-code"
         self._tests: Mapping[str, code_tests.Tests] | None = None
         if options.solution_path:
             self._tests = metadata.tests(pathlib.Path(options.solution_path))
@@ -92,6 +95,7 @@ class CodeGrader(protocol.OneClock):
             wall_s=min(left_s, _WALL_FACTOR * self._cpu_s),
             memory_bytes=self._memory_bytes,
             output_bytes=max(self._output_bytes, 2 * len(tests.outputs[index].encode())),
+            may_fork=self._may_fork,
         )
         make = functools.partial(programs.Program, source=source, compat=self._compat)
         try:

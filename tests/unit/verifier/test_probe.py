@@ -1,0 +1,46 @@
+"""The test that a machine's confinement must pass before programs are run: it finds holes, and none where it holds."""
+
+import dataclasses
+
+import pytest
+
+from rljob_api import errors
+from rljob_workers.verifier.sandbox import confinement, probe, programs
+
+
+def test_nothing_succeeds_where_confinement_holds(confined: confinement.Confinement) -> None:
+    assert probe.holes(confined) == ()
+    assert probe.verified() == confined
+
+
+def test_every_attempt_is_one_that_an_unconfined_program_succeeds_with() -> None:
+    # Raising one's own limits takes the capability, which only root has.
+    wanted = {
+        f"{layer}: {name}" for layer, tries in probe.ATTEMPTS.items() for name in tries if layer != "capabilities"
+    }
+    assert wanted <= set(probe.holes(None))
+
+
+def test_hole_is_named_with_its_layer(confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaky = dataclasses.replace(confined, readable={**confined.readable, "/etc": 4})
+    assert probe.holes(leaky) == ("landlock: A-22 read a file",)
+    monkeypatch.setattr(confinement, "of_this_machine", lambda: leaky)
+    with pytest.raises(errors.SandboxError, match="does not hold: landlock: A-22 read a file succeeded"):
+        probe.verified()
+
+
+def test_confinement_that_cannot_be_applied_is_an_error(confined: confinement.Confinement) -> None:
+    broken = dataclasses.replace(confined, readable={"/nonexistent": 4})
+    with pytest.raises(errors.SandboxError, match="isolation confined cannot be applied: .*No such file"):
+        probe.holes(broken)
+
+
+def test_test_that_ends_without_a_result_has_not_passed(
+    confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object, **__: object) -> programs.Run:
+        return programs.Run(output=b"", exit_code=0)
+
+    monkeypatch.setattr(programs, "run", silent)
+    with pytest.raises(errors.SandboxError, match="its test ended without a result"):
+        probe.holes(confined)

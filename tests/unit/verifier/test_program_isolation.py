@@ -1,0 +1,98 @@
+"""Programs of the policy: served where isolation holds, refused with 79 and the layer's name where it does not."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+from rljob_api import names, roles, types
+from rljob_workers.verifier import service
+from rljob_workers.verifier.sandbox import bpf, confinement, landlock
+
+CODE = roles.GraderConfig(name="passes", type="code")
+MakeConfig = Callable[..., roles.VerifierConfig]
+ENOSYS = 38
+# Takes a filter of its own and becomes the command behind it.
+BEHIND = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+class Program(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+instructions = bytes.fromhex(sys.argv[1])
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(len(instructions) // 8, instructions)), 0, 0) == 0
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def without(call: int) -> str:
+    """Return the filter of a kernel that lacks a system call."""
+    return bpf.packed(
+        (
+            bpf.Instruction(bpf.LOAD, 0, 0, bpf.NUMBER_AT),
+            bpf.Instruction(bpf.JUMP_EQUAL, 0, 1, call),
+            bpf.Instruction(bpf.RETURN, 0, 0, bpf.ERRNO | ENOSYS),
+            bpf.Instruction(bpf.RETURN, 0, 0, bpf.ALLOW),
+        )
+    ).hex()
+
+
+def verifier_behind(filter_: str, config: roles.VerifierConfig, folder: pathlib.Path) -> tuple[int, str]:
+    """Return the exit code and the log of a verifier that cannot start."""
+    path = folder / "role.json"
+    path.write_text(config.model_dump_json(), encoding="utf-8")
+    verifier = [sys.executable, "-m", "rljob_workers.verifier", "--config", str(path)]
+    environment = {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    done = subprocess.run(
+        [sys.executable, "-c", BEHIND, filter_, *verifier],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def test_verifier_with_programs_ends_with_79_where_the_kernel_has_no_landlock(
+    make_config: MakeConfig, tmp_path: pathlib.Path
+) -> None:
+    code, log = verifier_behind(without(landlock.CREATE_RULESET), make_config(CODE), tmp_path)
+    assert code == names.ExitCode.ISOLATION_REFUSED
+    assert "layer landlock is missing" in log
+
+
+def item(program: str) -> types.VerifyItem:
+    columns = {"query_id": "q", "input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
+    return types.VerifyItem(
+        sample_id=program, attempt=0, prompt="", completion=f"```python\n{program}\n```", columns=columns
+    )
+
+
+RIGHT = "print(sum(map(int, input().split())))"
+
+
+async def test_default_isolation_serves_programs_and_stops_what_they_may_not_do(
+    make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
+) -> None:
+    answers = tmp_path / "answers"
+    answers.write_text("3")
+    config = make_config(CODE, wall_limit_s=60.0, max_concurrent=1)
+    assert config.isolation == "sandbox"
+    verifier = service.Service(config)
+    await verifier.start()
+    try:
+        right, reads, forks, calls = await verifier.grading.verify(
+            [
+                item(RIGHT),
+                item(f"print(open({str(answers)!r}).read())"),
+                item("import os\nif os.fork():\n    print(3)"),
+                item(f"import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\n{RIGHT}"),
+            ]
+        )
+    finally:
+        await verifier.close()
+    assert (right.reward, right.outcome) == (1.0, names.VerifyOutcome.PASS)
+    assert (reads.reward, reads.outcome) == (0.0, names.VerifyOutcome.FAIL)
+    assert (forks.reward, forks.outcome) == (0.0, names.VerifyOutcome.FAIL)
+    assert (calls.reward, calls.reason, calls.outcome) == (
+        0.0, names.VerdictReason.RESOURCE_LIMIT, names.VerifyOutcome.FORBIDDEN,
+    )  # fmt: skip

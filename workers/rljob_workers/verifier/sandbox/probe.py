@@ -1,0 +1,76 @@
+"""Does confinement hold here? What a program of the policy's would try, tried once through the real launcher.
+
+A layer is not believed because the kernel has it: each attempt is made, and must fail. Run by every grading worker that
+is to run programs, before it says that it is ready, and by `preflight.py`.
+"""
+
+from collections.abc import Mapping
+
+from rljob_api import errors
+from rljob_workers.verifier.sandbox import confinement, programs
+
+# By the layer that must stop it: what is tried, as a statement; `parent` is the process that runs programs. Numbers are
+# those of the attack rows in docs/coverage/sandbox.md.
+ATTEMPTS: Mapping[str, Mapping[str, str]] = {
+    "landlock": {
+        "A-22 list a folder": "os.listdir('/')",
+        "A-22 read a file": "open('/etc/passwd').read(1)",
+        "A-23 read /proc of itself": "open('/proc/self/environ').read(1)",
+        "A-23 read /proc of its runner": "open(f'/proc/{parent}/environ').read(1)",
+        "A-33 write a file": "path = f'/tmp/.rljob-probe-{os.getpid()}'; open(path, 'x').close(); os.remove(path)",
+        # Below version 6 it is the filter that stops it.
+        "A-42 signal its runner": "os.kill(parent, 0)",
+    },
+    "seccomp": {
+        "A-28 start a process": "os.fork() or os._exit(0)",
+        "A-31 memory that no limit counts": "os.memfd_create('probe')",
+        "A-43 limits of its runner": "resource.prlimit(parent, resource.RLIMIT_NOFILE)",
+        "A-44 priority": "os.nice(1)",
+        "A-48 a TCP socket": "socket.socket()",
+        "A-48 a UDP socket": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+        "A-49 a Unix socket": "socket.socket(socket.AF_UNIX)",
+        "A-49 a pair that sends to any path": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    },
+    "capabilities": {"A-45 raise its own limits": "resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))"},
+}
+_LIMITS = programs.Limits(cpu_s=10.0, wall_s=60.0, memory_bytes=512 << 20, output_bytes=64 << 10)
+_SOURCE = """
+import os, resource, socket
+def reached(statements):
+    done = []
+    for statement in statements:
+        try:
+            exec(statement, {"os": os, "resource": resource, "socket": socket, "parent": os.getppid()})
+        except (OSError, ValueError):
+            continue
+        done.append(statement)
+    return done
+"""
+
+
+def holes(confined: confinement.Confinement | None) -> tuple[str, ...]:
+    """Return `layer: attempt` for each attempt that succeeded. Raises SandboxError if none could be made."""
+    statements = {
+        statement: f"{layer}: {name}" for layer, tries in ATTEMPTS.items() for name, statement in tries.items()
+    }
+    program = programs.Program(source=_SOURCE, compat=False, fn_name="reached", arguments=[list(statements)])
+    try:
+        ended = programs.run(program, stdin=b"", limits=_LIMITS, confined=confined)
+    except programs.CannotRunError as error:
+        raise errors.SandboxError(f"isolation {confinement.LEVEL} cannot be applied: {error}") from error
+    match ended.records:
+        case (("returned", list(done)),):
+            return tuple(statements[str(statement)] for statement in done)
+    raise errors.SandboxError(
+        f"isolation {confinement.LEVEL}: its test ended without a result"
+        f" (exit code {ended.exit_code}, {ended.stopped or 'not stopped'})"
+    )
+
+
+def verified() -> confinement.Confinement:
+    """Return this machine's confinement, tested. Raises SandboxError that names the layer that does not hold."""
+    confined = confinement.of_this_machine()
+    found = holes(confined)
+    if found:
+        raise errors.SandboxError(f"isolation {confinement.LEVEL} does not hold: {'; '.join(found)} succeeded")
+    return confined
