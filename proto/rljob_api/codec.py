@@ -281,6 +281,7 @@ def group_to(group: types.PromptGroup, session: str) -> work_pb2.SubmitRequest:
         generate_started_at=group.generate_started_at,
         generate_finished_at=group.generate_finished_at,
         verify_seconds=group.verify_s,
+        rejected=group.rejected,
     )
 
 
@@ -304,6 +305,7 @@ def group_from(message: work_pb2.SubmitRequest) -> types.PromptGroup:
         generate_started_at=message.generate_started_at,
         generate_finished_at=message.generate_finished_at,
         verify_s=message.verify_seconds,
+        rejected=message.rejected,
     )
 
 

@@ -357,6 +357,7 @@ class RolloutConfig(CommonConfig):
     engine: EngineConfig
     template: str
     template_by_suite: dict[str, str] = Field(default_factory=dict)
+    group_predicate: str = ""
     workflow: str
     workflow_config: dict[str, object] = Field(default_factory=dict)
     user_code: str = ""

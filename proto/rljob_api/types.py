@@ -248,7 +248,10 @@ class MemberFailure:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PromptGroup:
-    """What a rollout submits for one lease: the scored members, the failed ones, and when they were generated."""
+    """What a rollout submits for one lease: the scored members, the failed ones, and when they were generated.
+
+    rejected: the user's own predicate said that the group is not to be trained.
+    """
 
     lease_id: LeaseId
     group_id: GroupId
@@ -258,6 +261,7 @@ class PromptGroup:
     generate_started_at: float = 0.0
     generate_finished_at: float = 0.0
     verify_s: float = 0.0
+    rejected: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

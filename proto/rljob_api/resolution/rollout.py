@@ -35,6 +35,7 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         engine=_engine(spec, placement),
         template=spec.data.template,
         template_by_suite={suite.name: suite.template for suite in spec.evaluation.suites if suite.template},
+        group_predicate=spec.data.filter_groups.predicate or "",
         workflow=spec.workflow.type,
         workflow_config=dict(spec.workflow.config),
         user_code=user_code(spec, placement),

@@ -9,7 +9,7 @@ from rljob_api.rules.words import refuse
 
 
 def file_and_module_agree(spec: JobSpec) -> Iterator[str]:
-    """A file is named by the module of the workflow, of the template or of a reward, and by nothing else."""
+    """A file is named by the module of the workflow, a template, a reward or the predicate, and by nothing else."""
     code = spec.workflow.code
     if code is None:
         return
@@ -29,6 +29,8 @@ def file_and_module_agree(spec: JobSpec) -> Iterator[str]:
 def _types(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield "workflow.type", spec.workflow.type
     yield from suites.templates(spec)
+    if (predicate := spec.data.filter_groups.predicate) is not None:
+        yield "data.filterGroups.predicate", predicate
     for path, _, reward in suites.rewards(spec):
         yield f"{path}.type", reward.type
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import FREE, INT32, NAMED, Config, Decimal, Name, Path, Section, Text, one_of
+from rljob_api.spec.base import FREE, INT32, NAMED, Config, Decimal, Import, Name, Path, Section, Text, one_of
 
 TEMPLATES = ("chat", "qwen_math", "r1", "no")
 
@@ -75,6 +75,9 @@ class FilterGroupsSpec(Section):
     )
     upper: Decimal | None = Field(
         default=None, description="Accept only groups with a mean raw reward of at most this."
+    )
+    predicate: Import | None = Field(
+        default=None, description="Function of one's own, module:function, that says which groups are kept."
     )
     max_extra_groups: int | None = Field(
         default=None,

@@ -40,6 +40,7 @@ def test_group_comes_back_from_its_bytes_as_it_was(rows: list[types.Trajectory])
         generate_started_at=1.5,
         generate_finished_at=2.5,
         verify_s=0.25,
+        rejected=True,
     )
     assert codec.decode_group(codec.encode_group(group)) == group
 

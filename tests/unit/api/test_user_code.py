@@ -66,3 +66,10 @@ def test_a_file_may_be_named_by_the_template_alone(make_job: MakeJob) -> None:
 def test_a_path_that_cannot_be_a_module_is_refused(path: str, make_job: MakeJob) -> None:
     with pytest.raises(errors.ManifestError, match=r"spec\.workflow\.code\.path"):
         make_job({"workflow.type": "mine:Game", "workflow.code": {"path": path}})
+
+
+def test_the_file_may_be_named_by_the_predicate_of_the_filter_alone(make_job: MakeJob) -> None:
+    changes = {"workflow.code": {"path": "code/mine.py"}, "data.filterGroups.predicate": "mine:hard"}
+    assert rules.problems(make_job(changes).spec) == []
+    (sentence,) = rules.problems(make_job({**changes, "data.filterGroups.predicate": "other:hard"}).spec)
+    assert "data.filterGroups.predicate other:hard wants a file other.py" in sentence

@@ -90,6 +90,12 @@ def test_a_filtered_group_is_replaced_by_another_prompt() -> None:
     assert (found.outcome, found.drop, found.requeue) == (Outcome.FILTERED, Drop.ZERO_SPREAD, Requeue.NO)
 
 
+def test_a_group_that_the_users_predicate_left_out_is_replaced_by_another_prompt() -> None:
+    group = dataclasses.replace(makers.make_group(rewards=(1, 0, 0, 1)), rejected=True)
+    found = judge(group, facts())
+    assert (found.outcome, found.drop, found.requeue) == (Outcome.FILTERED, Drop.REJECTED, Requeue.NO)
+
+
 @pytest.mark.parametrize(
     ("group", "sentence"),
     [

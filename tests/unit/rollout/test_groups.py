@@ -8,7 +8,7 @@ from rljob_api import errors, names, roles, types
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
-from rljob_workers.rollout import admission, fake_engine, generation, groups, waits, weights
+from rljob_workers.rollout import admission, fake_engine, generation, group_predicate, groups, waits, weights
 from rljob_workers.rollout.episodes import protocols, rlvr
 from rljob_workers.runtime import metrics
 
@@ -43,6 +43,7 @@ class Rig:
             tokens=fakes.FakeTokens(), template="no", max_model_len=64
         )
         self.flow_by_suite: dict[str, groups.Flow] = {}
+        self.predicate: group_predicate.Predicate | None = None
 
     async def start(self) -> None:
         token = types.SessionToken("s")
@@ -61,6 +62,7 @@ class Rig:
             max_attempts=self.max_attempts,
             clock=self.clock,
             metrics=metrics.Metrics(role=names.Role.ROLLOUT, job=JOB),
+            predicate=self.predicate,
         )
         return asyncio.ensure_future(runner.run(lease, self.slots.open_slot()))
 
@@ -333,3 +335,24 @@ async def test_a_suite_with_a_template_of_its_own_is_asked_by_it_and_training_of
     assert lease.prompt.source == "train"
     await rig.run(lease)
     assert [(item.prompt, item.suite) for item in rig.grading.items] == [(prompt, suite)] * 2
+
+
+@pytest.mark.parametrize(("kind", "rejected"), [(names.GroupKind.TRAIN, True), (names.GroupKind.EVALUATION, False)])
+async def test_the_users_predicate_is_asked_about_groups_of_training_alone(
+    kind: names.GroupKind, rejected: bool
+) -> None:
+    rig = Rig()
+    await rig.start()
+    rig.predicate = lambda group: False
+    group = await rig.run(dataclasses.replace(fakes.make_lease(), kind=kind))
+    assert (len(group.trajectories), group.rejected) == (2, rejected)
+
+
+async def test_a_predicate_that_raises_fails_the_group_as_data_and_hands_in_no_row() -> None:
+    rig = Rig()
+    await rig.start()
+    rig.predicate = lambda group: bool(group["nothing"])
+    group = await rig.run(fakes.make_lease())
+    assert (list(group.trajectories), group.rejected) == ([], False)
+    assert [(failure.sample_index, failure.infra) for failure in group.failures] == [(0, False), (1, False)]
+    assert "KeyError" in group.failures[0].detail

@@ -113,6 +113,8 @@ def judge(
     if evaluation:
         return Judgement(outcome=names.TrajectoryOutcome.RECORDED)
     reason = filters.rejection(filter_config, [metric(row, filter_config.metric) for row in group.trajectories])
+    if reason is None and group.rejected:
+        reason = names.DropReason.REJECTED
     if reason is not None:
         return Judgement(outcome=names.TrajectoryOutcome.FILTERED, detail=str(reason), drop=reason)
     oldest, newest = step_range(group.trajectories, facts.version_steps)

@@ -22,10 +22,12 @@ def problems(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     code = spec.workflow.code
     path = "" if code is None else posixpath.normpath(posixpath.join(folder, code.path))
     checks = []
-    templates = [(field, template) for field, template in suites.templates(spec) if ":" in template]
-    if ":" in spec.workflow.type or templates or spec.workflow.config:
+    functions = {field: template for field, template in suites.templates(spec) if ":" in template}
+    if spec.data.filter_groups.predicate is not None:
+        functions["data.filterGroups.predicate"] = spec.data.filter_groups.predicate
+    if ":" in spec.workflow.type or functions or spec.workflow.config:
         config = json.dumps(dict(spec.workflow.config))
-        checks.append(["rollout", path, spec.workflow.type, config, json.dumps(dict(templates))])
+        checks.append(["rollout", path, spec.workflow.type, config, json.dumps(functions)])
     checks += [
         ["verifier", path, reward.type, json.dumps(dict(reward.config))]
         for _, _, reward in suites.rewards(spec)

@@ -6,7 +6,7 @@ from pathlib import Path
 from rljob_api import errors, roles
 from rljob_workers.data import records
 from rljob_workers.models import builtin
-from rljob_workers.rollout import groups, process
+from rljob_workers.rollout import group_predicate, groups, process
 from rljob_workers.rollout.episodes import protocols
 
 
@@ -16,6 +16,7 @@ def problems(config: roles.RolloutConfig, sources: Path | None) -> list[str]:
         tokens = process.load_tokenizer(config, builtin.ensure_model(config.model))
         process.flow_of(config, config.template, tokens)
         suites = process.flows_of_suites(config, tokens)
+        group_predicate.load(config.group_predicate, file=config.user_code)
     except errors.ManifestError as error:
         return list(error.problems)
     if sources is None:

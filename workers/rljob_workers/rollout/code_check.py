@@ -1,4 +1,4 @@
-"""`python -m rljob_workers.rollout.code_check FILE WORKFLOW CONFIG TEMPLATES`: imports user code, looks at its form.
+"""`python -m rljob_workers.rollout.code_check FILE WORKFLOW CONFIG FUNCTIONS`: imports user code, looks at its form.
 
 Options of built-in workflows are looked at too.
 A program of its own, because `rljob plan` must not import a user's module into itself. Prints `error: file:line: ...`.
@@ -14,17 +14,17 @@ from rljob_workers.rollout.episodes import catalog, custom
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0, or 2 after printing what is wrong. CONFIG and TEMPLATES are JSON: `workflow.config`, and the user's
-    templates by field below spec.
+    """Return 0, or 2 after printing what is wrong. CONFIG and FUNCTIONS are JSON: `workflow.config`, and the user's
+    templates and predicate by field below spec.
     """
-    file, workflow, config, templates_by_field = sys.argv[1:] if argv is None else argv
+    file, workflow, config, functions = sys.argv[1:] if argv is None else argv
     try:
         if ":" in workflow:
             custom.check(workflow, file=file, config=json.loads(config))
         else:
             catalog.options_of(workflow, json.loads(config))
-        for field, template in json.loads(templates_by_field).items():
-            templates.load(template, file=file, field=f"spec.{field}")
+        for field, function in json.loads(functions).items():
+            templates.load(function, file=file, field=f"spec.{field}")
     except errors.ManifestError as error:
         for problem in error.problems:
             sys.stderr.write(f"error: {problem}\n")

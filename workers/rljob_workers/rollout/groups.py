@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 
 from rljob_api import errors, names, types
-from rljob_workers.rollout import generation, grading_batch, group_times, waits, weights
+from rljob_workers.rollout import generation, grading_batch, group_predicate, group_times, waits, weights
 from rljob_workers.rollout.episodes import protocols
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
@@ -67,14 +67,15 @@ class GroupRunner:
         max_attempts: int,
         clock: clocks.Clock,
         metrics: metrics_module.Metrics,
+        predicate: group_predicate.Predicate | None = None,
     ) -> None:
         """`flow` serves training and every suite that is not in `flow_by_suite`.
 
-        `max_attempts` bounds the attempts of one member.
+        `max_attempts` bounds the attempts of one member; `predicate` says which groups are to be trained.
         """
         self._generator, self._flow, self._flow_by_suite = generator, flow, flow_by_suite
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
-        self._clock, self._metrics = clock, metrics
+        self._clock, self._metrics, self._predicate = clock, metrics, predicate
 
     async def run(self, lease: types.GroupLease, slot: waits.Slot) -> ScoredGroup:
         """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
@@ -89,13 +90,26 @@ class GroupRunner:
             ]
         else:
             outcomes = await self._members(lease, task, batch, times)
+        try:
+            rejected = self._rejected(lease, outcomes)
+        except errors.EpisodeError as error:
+            # No answer is neither yes nor no: the group is tried again, and ends when its attempts do.
+            rejected, outcomes = False, [_failure(index, error) for index in range(lease.group_size)]
         told = {
             index: outcome.turns for index, outcome in enumerate(outcomes) if isinstance(outcome, protocols.Episode)
         }
-        return ScoredGroup(group=self._group(lease, outcomes, times), turns=told)
+        group = dataclasses.replace(self._group(lease, outcomes, times), rejected=rejected)
+        return ScoredGroup(group=group, turns=told)
 
     def _flow_of(self, lease: types.GroupLease) -> Flow:
         return self._flow_by_suite.get(_suite(lease), self._flow)
+
+    def _rejected(self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]) -> bool:
+        """Return whether the user's predicate leaves out the group; of an evaluation it is not asked."""
+        rows = _rows(outcomes)
+        if self._predicate is None or not rows or lease.kind is names.GroupKind.EVALUATION:
+            return False
+        return not group_predicate.keeps(self._predicate, lease.prompt, rows)
 
     async def _members(
         self,
@@ -181,7 +195,7 @@ class GroupRunner:
         outcomes: list[protocols.Episode | types.MemberFailure],
         times: group_times.GroupTimes,
     ) -> types.PromptGroup:
-        rows = [row for outcome in outcomes if isinstance(outcome, protocols.Episode) for row in outcome.rows]
+        rows = _rows(outcomes)
         if lease.kind is names.GroupKind.EVALUATION:
             # The coordinator writes the responses, and holds no tokenizer.
             rows = [_with_text(row, self._flow.tokens) for row in rows]
@@ -198,6 +212,10 @@ class GroupRunner:
             generate_finished_at=times.finished_at,
             verify_s=times.verify_s,
         )
+
+
+def _rows(outcomes: list[protocols.Episode | types.MemberFailure]) -> list[types.Trajectory]:
+    return [row for outcome in outcomes if isinstance(outcome, protocols.Episode) for row in outcome.rows]
 
 
 def _suite(lease: types.GroupLease) -> str:

@@ -16,6 +16,7 @@ from rljob_workers.rollout import (
     admission,
     dumps,
     engine_metrics,
+    group_predicate,
     groups,
     readiness,
     reporting,
@@ -200,6 +201,7 @@ def _worker(
         max_attempts=config.max_infra_attempts,
         clock=clock,
         metrics=metrics,
+        predicate=group_predicate.load(config.group_predicate, file=config.user_code),
     )
 
     def on_session(token: str) -> None:

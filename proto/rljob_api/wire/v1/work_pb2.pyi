@@ -314,7 +314,7 @@ class MemberFailure(_message.Message):
     def __init__(self, sample_index: _Optional[int] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., infra: bool = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("session", "lease_id", "group_id", "attempt", "trajectories", "failures", "generate_started_at", "generate_finished_at", "verify_seconds")
+    __slots__ = ("session", "lease_id", "group_id", "attempt", "trajectories", "failures", "generate_started_at", "generate_finished_at", "verify_seconds", "rejected")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +324,7 @@ class SubmitRequest(_message.Message):
     GENERATE_STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     GENERATE_FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     VERIFY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     session: str
     lease_id: str
     group_id: str
@@ -333,7 +334,8 @@ class SubmitRequest(_message.Message):
     generate_started_at: float
     generate_finished_at: float
     verify_seconds: float
-    def __init__(self, session: _Optional[str] = ..., lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., attempt: _Optional[int] = ..., trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[MemberFailure, _Mapping]]] = ..., generate_started_at: _Optional[float] = ..., generate_finished_at: _Optional[float] = ..., verify_seconds: _Optional[float] = ...) -> None: ...
+    rejected: bool
+    def __init__(self, session: _Optional[str] = ..., lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., attempt: _Optional[int] = ..., trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[MemberFailure, _Mapping]]] = ..., generate_started_at: _Optional[float] = ..., generate_finished_at: _Optional[float] = ..., verify_seconds: _Optional[float] = ..., rejected: bool = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("outcome", "detail", "duplicate")
