@@ -192,8 +192,9 @@ def test_status_of_a_run_that_ended_tells_its_last_state(here: pathlib.Path) -> 
 
 def test_status_as_json(here: pathlib.Path) -> None:
     finished_run(here)
-    body = json.loads(rljob("status", "small", "--json").stdout)
-    assert (body["running"], body["last_step"], body["status"]) == (False, 1, None)
+    for words in (("--json",), ("-o", "json"), ("--output", "json")):
+        body = json.loads(rljob("status", "small", *words).stdout)
+        assert (body["running"], body["last_step"], body["status"]) == (False, 1, None)
 
 
 def test_status_asks_which_run_when_there_are_two(here: pathlib.Path) -> None:
@@ -224,5 +225,18 @@ def test_crd_prints_the_definition() -> None:
     assert yaml.safe_load(result.stdout)["metadata"]["name"] == "rljobs.rljob.dev"
 
 
+def test_report_as_json_says_where_the_page_is_and_the_figures(here: pathlib.Path) -> None:
+    finished_run(here)
+    body = json.loads(rljob("report", "small", "--json").stdout)
+    assert pathlib.Path(body["report"]).is_file()
+    assert (body["summary"]["steps"], body["summary"]["reward_mean"]) == (1, [0.375])
+
+
+def test_job_may_be_named_by_its_directory(here: pathlib.Path) -> None:
+    finished_run(here)
+    assert rljob("status", "runs/small").stdout == rljob("status", "small").stdout
+
+
 def test_version_is_printed() -> None:
     assert rljob("version").stdout.startswith("rljob 0.")
+    assert rljob("version").stdout == f"rljob {json.loads(rljob('version', '-o', 'json').stdout)['version']}\n"

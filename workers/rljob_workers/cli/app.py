@@ -8,13 +8,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from rljob_api import errors, names
-from rljob_workers.cli import choices
+from rljob_workers.cli import choices, complete
 
 app = typer.Typer(
     name="rljob",
     help="Reinforcement learning for language models, from one manifest: on this machine or in a cluster.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -23,11 +22,11 @@ ManifestArgument = Annotated[pathlib.Path, typer.Argument(metavar="JOB.yaml", he
 JobArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[JOB]", help="Name of the job, its manifest or directory; if left out the only run below runs/."
+        metavar="[JOB]",
+        help="Name of the job, its manifest or directory; if left out the only run below runs/.",
+        autocompletion=complete.jobs,
     ),
 ]
-
-
 OutputOption = Annotated[choices.Output, typer.Option("--output", "-o", help="How to print.")]
 RunDirOption = Annotated[
     pathlib.Path | None, typer.Option("--run-dir", help="The run's directory.", show_default="runs/<job name>")
@@ -119,25 +118,27 @@ def evaluate(
 @app.command()
 def plan(
     manifest: ManifestArgument,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+    output: OutputOption = choices.Output.TEXT,
 ) -> None:
     """Show what a manifest means: every effective value and why, warnings, memory; refuse what cannot work."""
     from rljob_workers.cli import plan as command
 
-    _exit_with(lambda: command.plan(manifest, output=output))
+    _exit_with(lambda: command.plan(manifest, as_json=output is choices.Output.JSON))
 
 
 @app.command()
 def status(
     job: JobArgument = "",
     run_dir: RunDirOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the whole status as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Print it again every two seconds.")] = False,
+    output: OutputOption = choices.Output.TEXT,
 ) -> None:
     """Show how a run stands: one line per process, one progress line, who waits for whom."""
     from rljob_workers.cli import status as command
 
-    _exit_with(lambda: command.status(job, run_dir=run_dir, as_json=json, watch=watch))
+    as_json = json or output is choices.Output.JSON
+    _exit_with(lambda: command.status(job, run_dir=run_dir, as_json=as_json, watch=watch))
 
 
 @app.command()
@@ -162,7 +163,12 @@ def logs(
     job: JobArgument = "",
     run_dir: RunDirOption = None,
     role: Annotated[
-        list[str] | None, typer.Option("--role", help="Only this role or process, or the runner; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--role",
+            help="Only this role or process, or the runner; may be repeated.",
+            autocompletion=complete.roles,
+        ),
     ] = None,
     step: Annotated[
         str, typer.Option("--step", metavar="K or K-L", help="Only what belongs to these steps.", show_default=False)
@@ -213,7 +219,11 @@ def trajectories(
     ] = "",
     reason: Annotated[
         list[str] | None,
-        typer.Option("--reason", help="Of the verdict or of the group's drop, such as no_answer; may be repeated."),
+        typer.Option(
+            "--reason",
+            help="Of the verdict or of the group's drop, such as no_answer; may be repeated.",
+            autocompletion=complete.reasons,
+        ),
     ] = None,
     group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Of this group only.")] = None,
     prompt: Annotated[list[str] | None, typer.Option("--prompt", metavar="ID", help="Of this prompt only.")] = None,
@@ -260,11 +270,14 @@ def report(
     output: Annotated[
         pathlib.Path | None, typer.Option("--output", "-o", help="The page.", show_default="report.html in the run")
     ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print where the page is and the run's figures as JSON.")
+    ] = False,
 ) -> None:
     """Make the report of a run, finished or not: one HTML page with its curves, readable offline."""
     from rljob_workers.cli import report as command
 
-    _exit_with(lambda: command.report(job, run_dir=run_dir, output=output))
+    _exit_with(lambda: command.report(job, run_dir=run_dir, output=output, as_json=json))
 
 
 @app.command()
@@ -276,8 +289,8 @@ def crd() -> None:
 
 
 @app.command()
-def version() -> None:
+def version(output: OutputOption = choices.Output.TEXT) -> None:
     """Print the version."""
     from rljob_workers.cli import version as command
 
-    _exit_with(command.version)
+    _exit_with(lambda: command.version(as_json=output is choices.Output.JSON))

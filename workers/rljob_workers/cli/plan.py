@@ -10,10 +10,8 @@ from rljob_workers.local import failure_policy, model_memory, prepare, user_code
 _NO_RUN = "plan"
 
 
-def plan(path: pathlib.Path, *, output: str) -> int:
+def plan(path: pathlib.Path, *, as_json: bool) -> int:
     """Print effective values, warnings and memory. Raises ManifestError with every problem of a manifest."""
-    if output not in ("table", "json"):
-        raise errors.ManifestError(f"--output is {output!r}, but must be table or json")
     manifest = prepare.read_manifest(path)
     # Values are shown, nothing is started: the run directory is only a placeholder.
     folder = pathlib.Path(tempfile.gettempdir()) / "rljob-plan"
@@ -22,7 +20,7 @@ def plan(path: pathlib.Path, *, output: str) -> int:
         raise errors.ManifestError(*problems)
     rows, warnings = resolve.explain(manifest.job, resolved), resolve.warnings(manifest.job)
     memory = model_memory.lines(resolved)
-    if output == "json":
+    if as_json:
         body = {
             "job": manifest.job.metadata.name,
             "values": [{"path": row.path, "value": row.value, "why": row.why} for row in rows],

@@ -1,9 +1,11 @@
 """`rljob version`."""
 
+import json
+
 import rljob_api
 
 
-def version() -> int:
+def version(*, as_json: bool) -> int:
     """Print the version."""
-    print(f"rljob {rljob_api.__version__}")
+    print(json.dumps({"version": rljob_api.__version__}) if as_json else f"rljob {rljob_api.__version__}")
     return 0

@@ -1,0 +1,25 @@
+"""What a shell offers for a word that is being typed. Reads names below runs/, asks nobody."""
+
+import itertools
+import pathlib
+
+from rljob_api import names
+
+_MOST = 200
+
+
+def jobs(incomplete: str) -> list[str]:
+    """Return the jobs that have a run below runs/."""
+    runs = (path.parent.name for path in pathlib.Path("runs").glob("*/job.json"))
+    return sorted(itertools.islice((name for name in runs if name.startswith(incomplete)), _MOST))
+
+
+def roles(incomplete: str) -> list[str]:
+    """Return the roles, and the runner."""
+    return [role for role in ("runner", *map(str, names.Role)) if role.startswith(incomplete)]
+
+
+def reasons(incomplete: str) -> list[str]:
+    """Return the reasons of verdicts and of drops."""
+    known = [*map(str, names.VerdictReason), *map(str, names.DropReason)]
+    return [reason for reason in known if reason.startswith(incomplete)]
