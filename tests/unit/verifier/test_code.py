@@ -141,9 +141,9 @@ def test_cpp_is_unsupported_in_strict() -> None:
         ("import os\ndef add(a, b):\n    os._exit(0)", ADD, R.CRASH, O.FORCED_EXIT, -4),
         ("def add(a, b):\n    raise KeyboardInterrupt", ADD, R.CRASH, O.FORCED_EXIT, -4),
         ("import os\ndef add(a, b):\n    os.kill(os.getpid(), 9)", ADD, R.CRASH, O.FORCED_EXIT, -4),
-        (FORGES, ADD, R.CRASH, O.FORCED_EXIT, -4),
+        (FORGES, ADD, R.CRASH, O.FAIL, -4),
         (LIES, ADD, R.CRASH, O.FAIL, -4),
-        (PATCHES, ADD, R.CRASH, O.FORCED_EXIT, -4),
+        (PATCHES, ADD, R.CRASH, O.FAIL, -4),
         # Resources.
         ("block = bytearray(1 << 34)\nprint(3)", SUM, R.CRASH, O.FAIL, -4),
         ("while True:\n    print('x' * 100000)", SUM, R.RESOURCE_LIMIT, O.OUTPUT_FLOOD, -4),

@@ -109,12 +109,18 @@ def _serve(requests: BinaryIO, stream: BinaryIO, graders: Sequence[protocol.Grad
             _send(stream, replies.error_to(error))
             continue
         exhausted = grade.outcome is names.VerifyOutcome.OOM or procfs.mapped_bytes(os.getpid()) > ceiling
-        # What a program left behind would slow the next one, or write into it.
-        retire = exhausted or count == MAX_ITEMS or bool(procfs.children(os.getpid()))
+        retire = exhausted or count == MAX_ITEMS or _has_survivors(hello, request)
         _send(stream, {**replies.grade_to(grade), "retire": retire})
         if retire:
             break
     return int(names.ExitCode.OK)
+
+
+def _has_survivors(hello: Hello, request: Mapping[str, object]) -> bool:
+    """Return whether a program of the policy's left something behind, which would slow the next one or write into it."""
+    index = request["reward"]
+    assert isinstance(index, int)
+    return hello.rewards[index].type in PROGRAM_REWARDS and bool(procfs.children(os.getpid()))
 
 
 def _answer(graders: Sequence[protocol.Grader], request: Mapping[str, object]) -> protocol.Grade:

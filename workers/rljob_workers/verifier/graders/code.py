@@ -113,7 +113,9 @@ class CodeGrader(protocol.OneClock):
         if failure is not None:
             return failure
         # Whatever the exit code says: a call that ends without its one record has failed.
-        if len(run.records) != 1 or run.records[0][0] != "returned":
+        if run.malformed or len(run.records) > 1:
+            return Case.MALFORMED
+        if not run.records or run.records[0][0] != "returned":
             return Case.LEFT
         try:
             returned = decoded(run.records[0][1])

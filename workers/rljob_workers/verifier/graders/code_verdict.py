@@ -23,6 +23,7 @@ class Case(enum.Enum):
     NO_FUNCTION = "the function is not there"
     MEMORY = "over the limit of memory or processes"
     FLOOD = "printed more than the limit"
+    MALFORMED = "answered with something that is no result"
     FORBIDDEN = "made a call that is forbidden"
     UNJUDGED = "could not be run"
 
@@ -44,6 +45,7 @@ _MEANS = {
     Case.LEFT: _Means(-1, -4, R.CRASH, O.FORCED_EXIT),
     Case.MEMORY: _Means(-1, -4, R.RESOURCE_LIMIT, O.OOM),
     Case.FLOOD: _Means(-1, -4, R.RESOURCE_LIMIT, O.OUTPUT_FLOOD),
+    Case.MALFORMED: _Means(-1, -4, R.CRASH, O.FAIL),
     Case.FORBIDDEN: _Means(-1, -4, R.RESOURCE_LIMIT, O.FORBIDDEN),
     Case.NOT_COMPILED: _Means(-2, -1, R.PARSE_ERROR, O.FAIL),
     Case.NO_FUNCTION: _Means(-2, -1, R.PARSE_ERROR, O.FAIL),

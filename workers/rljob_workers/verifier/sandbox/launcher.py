@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from rljob_workers.verifier.sandbox import procfs
 START_TIMEOUT_S = 120.0
 KILL_TIMEOUT_S = 5.0
 EXIT_GRACE_S = 0.5
+_EMPTY_SCANS, _SCAN_S = 2, 0.005
 
 _ENVIRONMENT: Mapping[str, str] = {
     "HOME": "/nonexistent",
@@ -103,11 +105,34 @@ class ProcessWorker:
         return self._cpu_s
 
     async def teardown(self) -> bool:
-        """Kill the whole group, reap, close. Returns False if a member is still there after 5 s."""
+        """Kill the whole tree, reap, close. Returns False if a member is still there after 5 s."""
         self._writer.close()
+        no_programs = await self._end_programs()
         self._signal_group(signal.SIGKILL)
         await _wait_for_exit(self._process, KILL_TIMEOUT_S)
-        return not self._signal_group(0)
+        return no_programs and not self._signal_group(0)
+
+    async def _end_programs(self) -> bool:
+        """Kill the programs that the worker runs, which are in sessions of their own. Returns False if one stays.
+
+        Before the worker ends: it adopts their orphans, so that its tree is all there is; and it stands still
+        meanwhile, so that it starts no other.
+        """
+        if self._process.poll() is not None:
+            return True
+        deadline_s = time.monotonic() + KILL_TIMEOUT_S
+        num_empty = 0
+        while num_empty < _EMPTY_SCANS:
+            self._signal_group(signal.SIGSTOP)
+            members = procfs.tree(self.pid) - {self.pid}
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            num_empty = 0 if members else num_empty + 1
+            if time.monotonic() > deadline_s:
+                return False
+            await asyncio.sleep(_SCAN_S if members else 0)
+        return True
 
     def _signal_group(self, number: int) -> bool:
         try:

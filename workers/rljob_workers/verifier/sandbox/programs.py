@@ -26,7 +26,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from rljob_workers.verifier.sandbox import candidate, confinement, procfs
+from rljob_workers.verifier.sandbox import confinement, procfs, records
 
 SCRIPT = pathlib.Path(__file__).with_name("candidate.py")
 MAX_PROCESSES = 64
@@ -71,13 +71,15 @@ class Program:
 class Run:
     """How it ended. `stopped`: cpu, wall, starved, memory or output if we killed it, forbidden if the filter did.
 
-    records: statuses and values of this run's nonce.
+    records: statuses and values of this run's nonce; none at all if anything else is in the reply, which `malformed`
+    says.
     """
 
     output: bytes
     exit_code: int
     stopped: str = ""
     records: tuple[tuple[str, object], ...] = ()
+    malformed: bool = False
 
 
 class CannotRunError(Exception):
@@ -102,8 +104,8 @@ def run(program: Program, *, stdin: bytes, limits: Limits, confined: confinement
             )
         finally:
             _end(process, before)
-    entered, records = _records(bytes(watch.reply), nonce)
-    if not entered:
+    reply_of_run = records.read(bytes(watch.reply), nonce)
+    if not reply_of_run.entered:
         # Nothing of the program has run: whatever happened is not its doing.
         said = bytes(watch.errors).decode("utf-8", errors="backslashreplace").strip().rpartition("\n")[2]
         raise CannotRunError(f"a program's process did not confine itself (exit code {process.returncode}): {said}")
@@ -111,7 +113,13 @@ def run(program: Program, *, stdin: bytes, limits: Limits, confined: confinement
         stopped = "cpu"
     if not stopped and confined and process.returncode == -signal.SIGSYS:
         stopped = "forbidden"
-    return Run(output=bytes(watch.output), exit_code=process.returncode, stopped=stopped, records=records)
+    return Run(
+        output=bytes(watch.output),
+        exit_code=process.returncode,
+        stopped=stopped,
+        records=reply_of_run.found,
+        malformed=reply_of_run.malformed,
+    )
 
 
 def _ended_by_kernel(process: "subprocess.Popen[bytes]", limits: Limits, cpu_s: float) -> bool:
@@ -223,17 +231,23 @@ class _Watch:
             return "output"
         if time.monotonic() - self._started_s > self._limits.wall_s:
             # A machine that gave it no time is to blame: its own tree's time is summed and would have come first.
-            starved = procfs.run_delay_s(self._process.pid) > self._limits.wall_s / 4
-            return "starved" if starved else "wall"
-        # Orphans are children of this process, and those that ended count: nobody else has waited for them.
-        roots = {self._process.pid} | (procfs.children(os.getpid()) - self._before)
-        usage = [procfs.usage(pid) for pid in {pid for root in roots for pid in procfs.tree(root, ended=True)}]
+            waited_s = max(map(procfs.run_delay_s, self._members()), default=0.0)
+            return "starved" if waited_s > self._limits.wall_s / 4 else "wall"
+        usage = [procfs.usage(pid) for pid in self._members()]
         self._cpu_s = max(self._cpu_s, sum(one.cpu_s for one in usage))
         if self._cpu_s >= self._limits.cpu_s:
             return "cpu"
         if sum(one.num_threads for one in usage) > MAX_PROCESSES:
             return "memory"
         return "memory" if sum(one.resident_bytes for one in usage) > self._limits.memory_bytes else ""
+
+    def _members(self) -> set[int]:
+        """Return the processes of the run, orphans included, which are children of this process.
+
+        Those that ended count, too, until they are waited for: what they used is the run's.
+        """
+        roots = {self._process.pid} | (procfs.children(os.getpid()) - self._before)
+        return {pid for root in roots for pid in procfs.tree(root, ended=True)}
 
 
 def _fed(stream: IO[bytes], left: dict[IO[bytes], memoryview]) -> bool:
@@ -280,27 +294,3 @@ def _end(process: "subprocess.Popen[bytes]", before: frozenset[int]) -> None:
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()
-
-
-def _records(data: bytes, nonce: str) -> tuple[bool, tuple[tuple[str, object], ...]]:
-    """Return whether the process was confined, and the program's records after that.
-
-    None at all if a single one is not of this run or not whole. The first record was written before the program was
-    there, so what the program writes cannot change it.
-    """
-    first, _, rest = data.partition(b"\n")
-    if _record(first, nonce) != (candidate.ENTERED, None):
-        return False, ()
-    found = [_record(line, nonce) for line in rest.split(b"\n")[:-1]]
-    whole = [record for record in found if record is not None]
-    return True, tuple(whole) if len(whole) == len(found) and (not rest or rest.endswith(b"\n")) else ()
-
-
-def _record(line: bytes, nonce: str) -> tuple[str, object] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or record.get("nonce") != nonce or not isinstance(record.get("status"), str):
-        return None
-    return record["status"], record.get("value")
