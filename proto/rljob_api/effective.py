@@ -118,6 +118,27 @@ def filter_enabled(spec: JobSpec) -> bool:
     return spec.algorithm.group_size > 1 if written is None else written
 
 
+def filter_bounds(spec: JobSpec) -> tuple[float | None, float | None]:
+    """Return the bounds on a group's mean raw reward: those of the filter, else those of signed single-step agents."""
+    groups = spec.data.filter_groups
+    lower, upper = success_rate_bounds(spec)
+    return (
+        lower if groups.lower is None else number(groups.lower),
+        upper if groups.upper is None else number(groups.upper),
+    )
+
+
+def success_rate_bounds(spec: JobSpec) -> tuple[float | None, float | None]:
+    """Return successRateLowerBound and successRateUpperBound of workflow.config where it shapes by sign; raw rewards
+    are successes there.
+    """
+    if spec.workflow.type != "math_code_single_step" or not shapes_rewards_itself(spec):
+        return None, None
+    written = [spec.workflow.config.get(f"successRate{end}Bound") for end in ("Lower", "Upper")]
+    lower, upper = (float(value) if isinstance(value, int | float) else None for value in written)
+    return lower, upper
+
+
 def max_extra_groups(spec: JobSpec) -> int:
     """Return how many groups of one step may be rejected before the run counts as starved; default 10 x B."""
     return spec.data.filter_groups.max_extra_groups or FILTER_STARVATION_STEPS * spec.algorithm.prompts_per_step

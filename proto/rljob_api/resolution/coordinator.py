@@ -5,7 +5,7 @@ from rljob_api.job import JobSpec, RLJob
 from rljob_api.placement import Placement
 from rljob_api.resolution.common import identity
 from rljob_api.resolution.data import data_config, evaluation_config, sampling_config
-from rljob_api.spec.base import number, optional_number
+from rljob_api.spec.base import number
 from rljob_api.spec.rollout import AutoscalingSpec
 
 
@@ -87,11 +87,12 @@ def _algorithm(spec: JobSpec) -> roles.AlgorithmConfig:
 
 def _filter(spec: JobSpec) -> roles.FilterConfig:
     groups = spec.data.filter_groups
+    lower, upper = effective.filter_bounds(spec)
     return roles.FilterConfig(
         enabled=effective.filter_enabled(spec),
         metric=groups.metric,
-        lower=optional_number(groups.lower),
-        upper=optional_number(groups.upper),
+        lower=lower,
+        upper=upper,
         max_extra_groups=effective.max_extra_groups(spec),
     )
 

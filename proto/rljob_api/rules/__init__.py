@@ -44,6 +44,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("optimizer", resource.optimizer_in_range),
     ("sources", resource.one_place_per_source),
     ("names", resource.names_are_unique),
+    ("success rate", batch.bounds_written_twice),
     ("filter metric", resource.filter_metric_exists),
     ("compat", resource.compat_needs_an_original),
     ("reward options", rewards.options_exist),

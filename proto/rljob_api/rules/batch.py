@@ -15,6 +15,18 @@ def filter_accepts_nothing(spec: JobSpec) -> Iterator[str]:
         yield refuse("data.filterGroups.lower", lower, f"it is above upper '{upper}', so no group would be accepted")
 
 
+def bounds_written_twice(spec: JobSpec) -> Iterator[str]:
+    """A bound on a group's mean success stands in one place."""
+    groups = spec.data.filter_groups
+    for end, bound, key, other in zip(
+        ("Lower", "Upper"), effective.success_rate_bounds(spec), ("lower", "upper"), (groups.lower, groups.upper),
+        strict=True,
+    ):  # fmt: skip
+        if bound is not None and other is not None:
+            because = f"data.filterGroups.{key} is '{other}', which bounds the same mean: write one of them"
+            yield refuse(f"workflow.config.successRate{end}Bound", bound, because)
+
+
 def synchronous_with_async_settings(spec: JobSpec) -> Iterator[str]:
     """Row 20."""
     section = spec.async_

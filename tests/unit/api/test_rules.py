@@ -14,6 +14,7 @@ CORRECTION = "algorithm.loss.rolloutCorrection"
 TURNS = {"workflow.type": "multi_turn_math"}
 SIGNED = {"workflow": {"type": "math_code_single_step", "config": {"shaping": "signed"}}}
 LEGACY = {**TURNS, "workflow.config": {"layout": "legacy"}}
+BOUNDED = {"type": "math_code_single_step", "config": {"shaping": "signed", "successRateLowerBound": 0.1}}
 GAE_PPO = {"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}}
 
 
@@ -507,6 +508,12 @@ TABLE: dict[str, Row] = {
         {"data.filterGroups.metric": "wrong"},
         "spec.data.filterGroups.metric is 'wrong'",
         {"data.filterGroups.metric": "right"},
+    ),
+    "bound on the mean success in two places": Row(
+        "success rate",
+        {"workflow": BOUNDED, "data.filterGroups.lower": "0.2"},
+        "spec.workflow.config.successRateLowerBound is 0.1, but data.filterGroups.lower is '0.2'",
+        {"workflow": BOUNDED, "data.filterGroups.upper": "0.8"},
     ),
     "own grader in compat mode": Row(
         "compat",

@@ -287,3 +287,59 @@ async def test_a_workflow_that_returns_none_is_rejected(write: Write) -> None:
         llm_client=episodes.FakeModel(), gconfig=types.Sampling(), task=TASK, grader=episodes.FakeGrader(), seed=7
     )
     assert found is None
+
+
+INTERACTIONS = """
+    from rljob_workers.rollout.episodes.workflow_form import Interaction
+
+    class Flow:
+        def __init__(self, config):
+            self.kind = config.get("kind", "two")
+
+        async def arun_episode(self, engine, data):
+            first = await engine.agenerate(data["input_ids"])
+            if self.kind == "none":
+                return {}
+            if self.kind == "mixed":
+                return {"a": Interaction(answer=first), "rewards": [1.0]}
+            if self.kind == "twice":
+                return {"a": Interaction(answer=first), "b": Interaction(answer=first, reward=1.0)}
+            if self.kind == "endless":
+                return {"a": Interaction(answer=first, reward=float("inf"))}
+            second = await engine.agenerate([*data["input_ids"], *first.result.output_ids, 33])
+            return {"a": Interaction(answer=first), "b": Interaction(answer=second, reward=0.5)}
+"""
+
+
+async def ask(flow: protocols.RolloutCollector, *answers: tuple[int, ...]) -> protocols.Episode | None:
+    return await flow.arun_episode(
+        llm_client=episodes.FakeModel(*answers, first_version=3), gconfig=types.Sampling(max_tokens=8), task=TASK,
+        grader=episodes.FakeGrader(), seed=7,
+    )  # fmt: skip
+
+
+async def test_a_workflow_may_return_interactions_by_id_each_a_row_with_its_own_reward(write: Write) -> None:
+    episode = await ask(make(write(INTERACTIONS), "Flow"), (65, EOS), (66, EOS))
+    assert episode is not None
+    assert [list(row.tokens) for row in episode.rows] == [[104, 105, 65, EOS], [104, 105, 65, EOS, 33, 66, EOS]]
+    assert [row.num_sampled for row in episode.rows] == [2, 2]
+    assert [(row.reward, row.raw_reward) for row in episode.rows] == [(0.0, 0.0), (0.5, 0.5)]
+    assert [max(row.turn_ids) for row in episode.rows] == [0, 1]
+    assert (episode.total_reward, episode.num_turns) == (0.5, 2)
+
+
+async def test_no_interaction_is_rejected(write: Write) -> None:
+    assert await ask(make(write(INTERACTIONS), "Flow", {"kind": "none"}), (65, EOS)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("mixed", "interactions and other values"),
+        ("twice", "interaction 'b' has the answer of another one"),
+        ("endless", "the reward of interaction 'a' is inf"),
+    ],
+)
+async def test_interactions_that_cannot_be_rows_fail_the_attempt(write: Write, kind: str, said: str) -> None:
+    with pytest.raises(errors.EpisodeError, match=said):
+        await ask(make(write(INTERACTIONS), "Flow", {"kind": kind}), (65, EOS))

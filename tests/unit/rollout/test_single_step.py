@@ -90,3 +90,30 @@ async def test_signed_shaping_maps_success_and_keeps_the_raw_reward(success: flo
 async def test_a_scale_without_signed_shaping_is_refused() -> None:
     with pytest.raises(errors.ManifestError, match="rewardScale and rewardBias belong to shaping: signed"):
         await run(episodes.FakeModel(), episodes.FakeGrader(), {"rewardScale": 2.0})
+
+
+async def test_a_list_of_answers_gives_a_list_of_rewards_in_its_order() -> None:
+    environment = single_step.MathCodeEnvironment(grader=episodes.FakeGrader(1.0, 0.0))
+    await environment.reset(options=OPTIONS)
+    answers = [single_step.Answer(query_id=f"q@{index}", text=text) for index, text in enumerate(("four", "five"))]
+    _, rewards, terminated, _, info = await environment.step(answers)
+    assert (rewards, terminated, info["query_id"]) == ([1.0, 0.0], True, ["q", "q"])
+    verdicts = info["verdict"]
+    assert isinstance(verdicts, list)
+    assert [verdict.reward for verdict in verdicts] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"successRateLowerBound": 0.1}, "success rate bounds belong to shaping: signed"),
+        (
+            {"shaping": "signed", "successRateLowerBound": 0.6, "successRateUpperBound": 0.5},
+            "successRateLowerBound 0.6 is above successRateUpperBound 0.5",
+        ),
+        ({"shaping": "signed", "successRateUpperBound": 1.5}, "successRateUpperBound"),
+    ],
+)
+async def test_bounds_that_mean_nothing_are_refused(config: dict[str, object], said: str) -> None:
+    with pytest.raises(errors.ManifestError, match=said):
+        await run(episodes.FakeModel(), episodes.FakeGrader(), config)

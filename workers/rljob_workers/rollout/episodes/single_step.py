@@ -2,12 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, overload
 
 import pydantic
 import pydantic.alias_generators
 
-from rljob_api import errors
+from rljob_api import errors, types
 from rljob_workers.rollout.episodes import agent_loop, protocols, turn_rewards, turns
 
 SAMPLE_MARK = "@"
@@ -23,11 +23,19 @@ class SingleStepConfig(pydantic.BaseModel):
     shaping: Literal["none", "signed"] = "none"
     reward_scale: float = pydantic.Field(default=1.0, allow_inf_nan=False)
     reward_bias: float = pydantic.Field(default=0.0, allow_inf_nan=False)
+    # The group filter reads them: bounds on a group's mean success, inclusive.
+    success_rate_lower_bound: float = pydantic.Field(default=0.0, ge=0.0, le=1.0)
+    success_rate_upper_bound: float = pydantic.Field(default=1.0, ge=0.0, le=1.0)
 
     @pydantic.model_validator(mode="after")
     def _only_where_it_acts(self) -> "SingleStepConfig":
         if self.shaping == "none" and (self.reward_scale, self.reward_bias) != (1.0, 0.0):
             raise ValueError("rewardScale and rewardBias belong to shaping: signed")
+        bounds = (self.success_rate_lower_bound, self.success_rate_upper_bound)
+        if self.shaping == "none" and bounds != (0.0, 1.0):
+            raise ValueError("success rate bounds belong to shaping: signed; data.filterGroups has lower and upper")
+        if bounds[0] > bounds[1]:
+            raise ValueError(f"successRateLowerBound {bounds[0]} is above successRateUpperBound {bounds[1]}")
         return self
 
     def reward_of(self, success: float) -> float:
@@ -115,17 +123,36 @@ class MathCodeEnvironment:
         self._prompt_ids = tuple(int(token) for token in ids)
         return Question(query_id=str(given["query_id"]), prompt_ids=self._prompt_ids), {}
 
-    async def step(self, action: Answer) -> tuple[None, float, bool, bool, Mapping[str, object]]:
-        """Return (None, reward, True, False, task, query_id and verdict). Raises SandboxError without a verdict."""
-        verdict = await self._grader.grade(
+    @overload
+    async def step(self, action: Answer) -> tuple[None, float, bool, bool, Mapping[str, object]]: ...
+    @overload
+    async def step(self, action: Sequence[Answer]) -> tuple[None, list[float], bool, bool, Mapping[str, object]]: ...
+    async def step(
+        self, action: Answer | Sequence[Answer]
+    ) -> tuple[None, float | list[float], bool, bool, Mapping[str, object]]:
+        """Return (None, reward, True, False, task, query_id and verdict); lists of the latter and of rewards for a list
+        of answers, in its order. Raises SandboxError without a verdict.
+        """
+        if isinstance(action, Answer):
+            verdict = await self._graded(action)
+            info = {"task": self._task, "query_id": bare_id(action.query_id), agent_loop.VERDICT: verdict}
+            return None, self._reward(verdict), True, False, info
+        verdicts = [await self._graded(answer) for answer in action]
+        ids = [bare_id(answer.query_id) for answer in action]
+        info = {"task": self._task, "query_id": ids, agent_loop.VERDICT: verdicts}
+        return None, [self._reward(verdict) for verdict in verdicts], True, False, info
+
+    async def _graded(self, answer: Answer) -> types.Verdict:
+        return await self._grader.grade(
             prompt=self._prompt,
-            completion=action.text,
-            truncated=action.truncated,
+            completion=answer.text,
+            truncated=answer.truncated,
             prompt_ids=self._prompt_ids,
-            completion_ids=action.output_ids,
+            completion_ids=answer.output_ids,
         )
-        info = {"task": self._task, "query_id": bare_id(action.query_id), agent_loop.VERDICT: verdict}
-        return None, self._config.reward_of(turns.reward_of(verdict)), True, False, info
+
+    def _reward(self, verdict: types.Verdict) -> float:
+        return self._config.reward_of(turns.reward_of(verdict))
 
     async def aclose(self) -> None:
         """There is nothing to free."""

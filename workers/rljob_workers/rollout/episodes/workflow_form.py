@@ -1,15 +1,17 @@
 """The newer form of a workflow, `arun_episode(engine, data)`, as a collector. Source: workflow reference 2.
 
-`data` is the record with input_ids and query_id; `engine` generates and grades; padded arrays come back.
+`data` is the record with input_ids and query_id; `engine` generates and grades; padded arrays come back, or
+interactions by id.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rljob_api import errors, types
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.episodes import agent_loop, arrays, protocols, turns
+from rljob_workers.rollout.episodes import agent_loop, arrays, protocols, rows, turns
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +41,19 @@ class Engine:
         return (await turns.graded(answer, self.grader, prompt=self.task.prompt_text)).raw_reward
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """One answer of the engine and what it earned; None counts 0."""
+
+    answer: turns.Answer
+    reward: float | None = None
+
+
 class Workflow(Protocol):
     """What the user's class offers."""
 
     async def arun_episode(self, engine: Engine, data: Mapping[str, object]) -> Mapping[str, object] | None:
-        """Return padded arrays, or None: rejected."""
+        """Return padded arrays by name, or interactions by id; None or no interaction: rejected."""
 
 
 class WorkflowCollector:
@@ -63,13 +73,40 @@ class WorkflowCollector:
         grader: protocols.Grader,
         seed: int,
     ) -> protocols.Episode | None:
-        """Run the workflow and take its arrays apart. Raises EpisodeError for arrays that are none."""
+        """Run the workflow and make rows of what it returns. Raises EpisodeError for what is neither form."""
         client = turns.EpisodeClient(inner=llm_client, seed=seed, max_model_len=self._max_model_len)
         engine = Engine(asker=self._asker, client=client, gconfig=gconfig, task=task, grader=grader)
         returned = await self._workflow.arun_episode(engine, agent_loop.options(task))
         if returned is None:
             return None
         if not isinstance(returned, Mapping):
-            raise errors.EpisodeError(f"the workflow returned {type(returned).__name__}, not arrays by name or None")
-        rows = arrays.rows_of(returned)
-        return protocols.Episode(rows=rows, total_reward=sum(row.reward for row in rows), num_turns=client.num_calls)
+            raise errors.EpisodeError(
+                f"the workflow returned {type(returned).__name__}, not arrays by name, interactions by id or None"
+            )
+        if not returned:
+            return None
+        by_id = {key: value for key, value in returned.items() if isinstance(value, Interaction)}
+        if by_id and len(by_id) < len(returned):
+            raise errors.EpisodeError("the workflow returned interactions and other values: return one form")
+        made = rows_of(by_id) if by_id else arrays.rows_of(returned)
+        return protocols.Episode(rows=made, total_reward=sum(row.reward for row in made), num_turns=client.num_calls)
+
+
+def rows_of(by_id: Mapping[str, Interaction]) -> tuple[types.Trajectory, ...]:
+    """Return a row for each interaction, in the mapping's order, with its own reward. Raises EpisodeError for a reward
+    that is not finite and for an answer that stands under two ids: its tokens would be trained twice.
+    """
+    seen: set[int] = set()
+    made: list[types.Trajectory] = []
+    for turn, (key, interaction) in enumerate(by_id.items()):
+        answer, reward = interaction.answer, 0.0 if interaction.reward is None else interaction.reward
+        if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+            raise errors.EpisodeError(f"the reward of interaction {key!r} is {reward!r}, but must be a finite number")
+        if id(answer) in seen:
+            raise errors.EpisodeError(f"interaction {key!r} has the answer of another one")
+        seen.add(id(answer))
+        row = rows.RowBuilder.begin(answer.request.input_ids)
+        row.sample(answer.result, turn=turn)
+        verdict = agent_loop.verdict_of(reward, grader="workflow")
+        made.append(row.finished(last=answer.result, reward=float(reward), raw_reward=float(reward), verdict=verdict))
+    return tuple(made)
