@@ -6,6 +6,10 @@ ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
 FROM ${BASE_IMAGE} AS build
 ARG LOCK=workers/constraints/cpu.txt
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+# A package or two of the lock come as C source alone.
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && { test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" \
+         || apt-get install -y --no-install-recommends python3-dev; }
 RUN python3 -m venv /opt/uv && /opt/uv/bin/python -m pip install -q --disable-pip-version-check uv==0.13.8 \
     && python3 -m venv --without-pip /opt/rljob
 WORKDIR /src

@@ -28,6 +28,8 @@ CERTIFICATES = pathlib.Path("/etc/ssl/certs")
 # What the Dockerfiles copy.
 _SOURCES = ("pyproject.toml", "README.md", "LICENSE", "proto", "operator", "workers")
 _PAUSE_SOURCE = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
+# As a list: a plain string would be run by a shell, which this image lacks.
+_PAUSE_CONFIG = ('--entrypoint=["/pause"]', "--user=65535:65535")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def load(nodes: Sequence[Node], images: Sequence[Image]) -> None:
 
     A node that already holds an image of the same sources is left alone.
     """
-    _load(nodes, PAUSE, _digest([_PAUSE_SOURCE.encode()]), _build_pause)
+    _load(nodes, PAUSE, _digest([_PAUSE_SOURCE.encode(), *(option.encode() for option in _PAUSE_CONFIG)]), _build_pause)
     for image in images:
         _load(nodes, image.name, _source_digest(), partial(_build, image))
 
@@ -90,7 +92,7 @@ def _build_pause() -> None:
     with tempfile.TemporaryDirectory(dir=_folder()) as folder:
         (pathlib.Path(folder) / "pause.c").write_text(_PAUSE_SOURCE)
         _run(["gcc", "-static", "-Os", "-o", f"{folder}/pause", f"{folder}/pause.c"])
-        _commit(_local(PAUSE), f"{folder}/pause", "/pause", "--entrypoint=/pause", "--user=65535:65535")
+        _commit(_local(PAUSE), f"{folder}/pause", "/pause", *_PAUSE_CONFIG)
 
 
 def _commit(name: str, source: str, target: str, *config: str) -> None:

@@ -102,7 +102,8 @@ class Node:
 
     def has_image(self, name: str, digest: str) -> bool:
         """Return whether the runtime holds an image with this label of its source."""
-        done = self._ctr("images", "ls", f"name=={name}", f'labels."rljob.test/source"=={digest}', "-q")
+        # One filter whose parts must all hold; filters of their own would be alternatives.
+        done = self._ctr("images", "ls", f'name=={name},labels."rljob.test/source"=={digest}', "-q")
         return name in done.stdout.split()
 
     def import_image(self, archive: pathlib.Path, name: str, digest: str) -> None:
