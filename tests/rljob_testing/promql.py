@@ -38,9 +38,10 @@ def faults(expression: str, recorded: Mapping[str, frozenset[str]]) -> list[str]
     exported = {name: entry for entry in metric_catalog.exported().values() for name in metric_catalog.series(entry)}
     known = {label for entry in exported.values() for label in entry.labels} | ADDED
     known |= {label for labels in recorded.values() for label in labels}
+    known |= {"alertname", "severity"} if "ALERTS" in expression else set()
     found = [f"no series has the label {label}" for label in grouped_labels(expression) - known]
     for selector in selectors(expression):
-        if selector.name.startswith(("vllm:", "process_")):
+        if selector.name.startswith(("vllm:", "process_", "ALERTS")):
             continue
         values: Mapping[str, Sequence[str]] = {}
         if selector.name in recorded:

@@ -131,7 +131,7 @@ def test_the_values_table_of_the_readme_is_that_of_values_yaml() -> None:
 def test_every_yaml_of_the_readme_parses() -> None:
     blocks = re.findall(r"```\n(.*?)```", chart_readme.README.read_text(), flags=re.DOTALL)
     parsed = [yaml.safe_load(block) for block in blocks if ": " in block and "kubectl" not in block]
-    assert len(parsed) == 2
+    assert len(parsed) == 3
     assert all(parsed)
 
 
