@@ -1,5 +1,6 @@
 """Dashboards are what their module makes, in Grafana's shape, and ask only for what a process exports."""
 
+import itertools
 import json
 import pathlib
 import re
@@ -10,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from rljob_testing import dashboards, grafana, promql, rules
+from rljob_testing import dashboards, grafana, metric_catalog, promql, rules
 from rljob_testing.charts import Helm, only
 from rljob_testing.prometheus import Promtool, PromtoolError
 
@@ -218,3 +219,58 @@ def test_dashboards_can_be_left_out_and_labelled_otherwise(helm: Helm) -> None:
         assert each["metadata"]["labels"]["team"] == "a"
         assert "grafana_dashboard" not in each["metadata"]["labels"]
         assert "annotations" not in each["metadata"]
+
+
+def everything() -> dict[str, str]:
+    """Return input for promtool: all series that a job and the operator can have, growing where they can."""
+    made = {}
+    for entry in metric_catalog.exported().values():
+        own = {**metric_catalog.VALUES.get(entry.metric.name, {}), "rljob_namespace": ["team"], "rljob": ["run"]}
+        where = {"pod": f"{entry.process}-0", "instance": f"{entry.process}-0:8080"}
+        grows = entry.metric.kind != "g" or entry.metric.name == "rljob_step"
+        for values in itertools.product(*(own[label] or ["one"] for label in entry.labels)):
+            labels = {**dict(zip(entry.labels, values, strict=True)), **where}
+            for name in metric_catalog.series(entry):
+                for le in ("1", "10", "+Inf") if name.endswith("_bucket") else (None,):
+                    made[written(name, labels if le is None else {**labels, "le": le})] = "0+1x60" if grows else "1x60"
+    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
+        made[written(name, {"pod": "rollout-0", "instance": "rollout-0:8080"})] = "1x60"
+    for process in ("operator", "trainer"):
+        for name in ("process_resident_memory_bytes", "process_cpu_seconds_total"):
+            made[written(name, {"pod": f"{process}-0", "instance": f"{process}-0:8080"})] = "0+1x60"
+    return made
+
+
+def written(name: str, labels: dict[str, str]) -> str:
+    matchers = ",".join(f'{label}="{value}"' for label, value in labels.items())
+    return f"{name}{{{matchers}}}"
+
+
+def test_every_query_is_evaluated_and_has_data_where_all_series_are_there(
+    promtool: Promtool, tmp_path: pathlib.Path
+) -> None:
+    queries = {target["expr"] for made in BOARDS.values() for panel in panels(made) for target in panel["targets"]}
+    chosen = {"$rljob_namespace": "team", "$rljob": "run"}
+    tests = []
+    for query in sorted(queries):
+        expr = resolved(query)
+        for name, value in chosen.items():
+            expr = expr.replace(f'"{name}"', f'"{value}"')
+        tests.append(
+            {"expr": f"count({expr}) > bool 0", "eval_time": "45m", "exp_samples": [{"labels": "{}", "value": 1}]}
+        )
+    document = {
+        "rule_files": list(map(str, rules.FILES)),
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in everything().items()],
+                "promql_expr_test": tests,
+            }
+        ],
+    }
+    path = tmp_path / "tests.yaml"
+    path.write_text(yaml.safe_dump(document))
+    assert len(tests) > 100
+    promtool.test_rules(path)
