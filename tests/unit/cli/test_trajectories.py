@@ -40,10 +40,10 @@ def rows(result: Result) -> list[dict[str, Any]]:
 def test_newest_version_comes_first_and_as_many_as_asked_for(rljob: Rljob, dumped: Dump) -> None:
     for version in (0, 9, 10):
         dumped(f"g{version}", version=version)
-    result = rljob("trajectories", "small", "-n", "2", "-o", "json")
+    result = rljob("trajectories", "small", "--limit", "2", "-o", "json")
     assert [row["group_id"] for row in rows(result)] == ["g10", "g9"]
     assert "showed the first 2; --limit 0 shows all" in result.stderr
-    assert len(rows(rljob("trajectories", "small", "-n", "0", "-o", "json"))) == 3
+    assert len(rows(rljob("trajectories", "small", "--limit", "0", "-o", "json"))) == 3
 
 
 def test_text_shows_prompt_verdict_versions_and_completion(rljob: Rljob, dumped: Dump) -> None:

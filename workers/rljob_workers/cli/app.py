@@ -32,6 +32,30 @@ RunDirOption = Annotated[
     pathlib.Path | None, typer.Option("--run-dir", help="The run's directory.", show_default="runs/<job name>")
 ]
 
+ClusterOption = Annotated[bool, typer.Option("--cluster", help="Of a job in a cluster, as `kubectl rljob` is.")]
+NamespaceOption = Annotated[
+    str, typer.Option("--namespace", "-n", help="In this namespace of a cluster.", show_default=False)
+]
+ContextOption = Annotated[
+    str, typer.Option("--context", help="In the cluster of this kubectl context.", show_default=False)
+]
+_PLUG_IN = "kubectl rljob"
+
+
+def _asks_cluster(
+    ctx: typer.Context, *, run_dir: pathlib.Path | None, cluster: bool, namespace: str, context: str
+) -> bool:
+    """Return whether a command is about a cluster: by an option, or because it was called as kubectl's plug-in.
+
+    Raises ManifestError if a run directory is named too.
+    """
+    asked = cluster or bool(namespace or context)
+    if asked and run_dir is not None:
+        raise errors.ManifestError(
+            "--run-dir names a run on this machine; --cluster, --namespace and --context in a cluster: leave one out"
+        )
+    return asked or (run_dir is None and ctx.find_root().info_name == _PLUG_IN)
+
 
 def _exit_with(command: Callable[[], int]) -> NoReturn:
     """End with the command's exit code: 0 done, 1 failed, 2 bad input (nothing started), 130 stopped by the user."""
@@ -128,38 +152,63 @@ def plan(
 
 @app.command()
 def status(
+    ctx: typer.Context,
     job: JobArgument = "",
     run_dir: RunDirOption = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Print it again every two seconds.")] = False,
     output: OutputOption = choices.Output.TEXT,
+    cluster: ClusterOption = False,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
 ) -> None:
     """Show how a run stands: one line per process, one progress line, who waits for whom."""
+    from rljob_workers.cli import cluster_status, kubectl
     from rljob_workers.cli import status as command
 
     as_json = json or output is choices.Output.JSON
-    _exit_with(lambda: command.status(job, run_dir=run_dir, as_json=as_json, watch=watch))
+
+    def show() -> int:
+        if _asks_cluster(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context):
+            client = kubectl.Kubectl(namespace=namespace, context=context)
+            return cluster_status.status(client, job, as_json=as_json, watch=watch)
+        return command.status(job, run_dir=run_dir, as_json=as_json, watch=watch)
+
+    _exit_with(show)
 
 
 @app.command()
 def why(
+    ctx: typer.Context,
     job: JobArgument = "",
     run_dir: RunDirOption = None,
     events: Annotated[int, typer.Option("--events", min=0, help="How many of the last events to show.")] = 8,
     output: OutputOption = choices.Output.TEXT,
+    cluster: ClusterOption = False,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
 ) -> None:
     """Tell why a run is where it is: who waits for whom, who holds it up, and the last events.
 
     Of a run that ended: how, and what broke.
     """
+    from rljob_workers.cli import cluster_status, kubectl
     from rljob_workers.cli import why as command
 
     as_json = output is choices.Output.JSON
-    _exit_with(lambda: command.why(job, run_dir=run_dir, as_json=as_json, num_events=events))
+
+    def show() -> int:
+        if _asks_cluster(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context):
+            client = kubectl.Kubectl(namespace=namespace, context=context)
+            return cluster_status.why(client, job, as_json=as_json, num_events=events)
+        return command.why(job, run_dir=run_dir, as_json=as_json, num_events=events)
+
+    _exit_with(show)
 
 
 @app.command()
 def logs(
+    ctx: typer.Context,
     job: JobArgument = "",
     run_dir: RunDirOption = None,
     role: Annotated[
@@ -183,12 +232,16 @@ def logs(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
     output: OutputOption = choices.Output.TEXT,
+    cluster: ClusterOption = False,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
 ) -> None:
     """Show the logs of all processes of a run, merged by time (UTC); with the runner's own starts and endings.
 
-    --step shows lines that name the step and, of those that name none, what was written while it was worked on. With
-    --output json it is one JSON object a line.
+    --step shows lines that name the step and, on this machine, of those that name none what was written while it was
+    worked on. --follow in a cluster shows lines as they come. With --output json it is one JSON object a line.
     """
+    from rljob_workers.cli import cluster_logs, kubectl
     from rljob_workers.cli import logs as command
 
     options = command.Options(
@@ -201,7 +254,14 @@ def logs(
         follow=follow,
         as_json=output is choices.Output.JSON,
     )
-    _exit_with(lambda: command.logs(job, run_dir=run_dir, options=options))
+
+    def show() -> int:
+        if _asks_cluster(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context):
+            client = kubectl.Kubectl(namespace=namespace, context=context)
+            return cluster_logs.logs(client, job, options)
+        return command.logs(job, run_dir=run_dir, options=options)
+
+    _exit_with(show)
 
 
 @app.command()
@@ -229,7 +289,7 @@ def trajectories(
     prompt: Annotated[list[str] | None, typer.Option("--prompt", metavar="ID", help="Of this prompt only.")] = None,
     truncated: Annotated[bool, typer.Option("--truncated", help="Cut by length only.")] = False,
     evaluation: Annotated[bool, typer.Option("--evaluation", help="Of evaluations, not of training.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many to show at most; 0: all.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="How many to show at most; 0: all.")] = 10,
     max_chars: Annotated[int, typer.Option("--max-chars", min=0, help="Of each text; 0: all. Not for JSON.")] = 2000,
     output: OutputOption = choices.Output.TEXT,
 ) -> None:

@@ -74,7 +74,7 @@ def lines(account: Account, now: float) -> Iterator[str]:
         found = account.diagnosis
         yield terminal.line(f"held up by {found.pod or found.role}: {found.reason}")
         if not account.links and found.message:
-            yield f"  {terminal.line(found.message)}"
+            yield from (f"  {terminal.line(one)}" for one in found.message.split("; "))
         yield f"  {stall_hints.HINTS[found.reason]}"
     elif account.running and not account.down:
         yield "nobody holds it up" if account.links else "nobody waits"

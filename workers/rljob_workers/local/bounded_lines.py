@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import IO
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class RawLine:
     complete: bool
 
 
-def read(stream: BinaryIO, *, max_bytes: int) -> Iterator[RawLine]:
+def read(stream: IO[bytes], *, max_bytes: int) -> Iterator[RawLine]:
     """Yield lines of at most `max_bytes` each; the rest of a longer one is skipped."""
     while first := stream.readline(max_bytes):
         piece, num_skipped = first, 0

@@ -1,0 +1,319 @@
+"""Commands about a job in a cluster. `kubectl` is a small program here that answers from files and notes its words."""
+
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+
+import pytest
+from typer.testing import Result
+
+from rljob_api.conditions import ConditionType
+from rljob_workers.cli import cluster, cluster_logs, stall_hints
+
+Rljob = Callable[..., Result]
+
+# Prints the file named after its words but options and fails if there is none; `stderr` and `code` may lie beside it.
+KUBECTL = """#!/bin/sh
+here=$(dirname "$0")
+echo "$*" >> "$here/calls"
+name=""
+for word in "$@"; do
+  case "$word" in -*) ;; *) name="$name.$word" ;; esac
+done
+if [ -f "$here/answer$name" ]; then cat "$here/answer$name"; exit 0; fi
+echo "Error from server (NotFound): no$name" >&2
+exit 1
+"""
+RESOURCE = "rljobs.rljob.dev"
+
+
+class FakeKubectl:
+    """What the cluster answers."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+
+    def answers(self, words: str, body: object) -> None:
+        """`words` are those of the call without options; JSON unless `body` is text."""
+        text = body if isinstance(body, str) else json.dumps(body)
+        (self._folder / f"answer.{words.replace(' ', '.')}").write_text(text)
+
+    def calls(self) -> list[str]:
+        """Every call, with its options."""
+        return (self._folder / "calls").read_text().splitlines()
+
+
+@pytest.fixture
+def kubectl(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
+    folder = tmp_path_factory.mktemp("bin")
+    program = folder / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return FakeKubectl(folder)
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, str]:
+    return {
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+
+
+STATUS: dict[str, object] = {
+    "summary": "Running",
+    "step": 41,
+    "conditions": [condition("Running", "True", "Running")],
+    "roles": [
+        {"name": "rollout", "desired": 4, "ready": 3, "restarts": 2},
+        {"name": "trainer", "desired": 1, "ready": 1},
+    ],
+    "rollout": {"replicas": 4, "ready": "3/4"},
+    "version": {"lag": 1},
+    "reward": {"mean": "0.62", "step": 41},
+}
+STALLED = {
+    "summary": "Stalled",
+    "step": 41,
+    "conditions": [
+        condition(
+            "Stalled", "True", "VerifierSaturated", "trainer-0 waits for batch 42 for 9 s; r-1 waits for verifier"
+        )
+    ],
+    "stalled": {"role": "verifier", "pod": "sums-verifier-0", "reason": "VerifierSaturated"},
+}
+
+
+def job(status: Mapping[str, object], name: str = "sums") -> dict[str, object]:
+    return {
+        "metadata": {"name": name, "namespace": "research"},
+        "spec": {"maxSteps": 200, "failurePolicy": {"stall": {"timeoutSeconds": 600}}},
+        "status": status,
+    }
+
+
+def pod(name: str, role: str, *, waiting: str = "", restarts: int = 0) -> dict[str, object]:
+    state = {"waiting": {"reason": waiting}} if waiting else {"running": {}}
+    return {
+        "metadata": {"name": name, "labels": {"rljob.dev/role": role}},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "False" if waiting else "True"}],
+            "containerStatuses": [{"restartCount": restarts, "state": state}],
+        },
+    }
+
+
+def errors_of(result: Result) -> str:
+    return result.stderr.removeprefix("error: ").strip()
+
+
+def test_status_reads_the_rljob_alone_and_shows_roles_and_progress(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers(f"get {RESOURCE} sums", job(STATUS))
+    result = rljob("status", "sums", "--cluster", "--namespace", "research", "--context", "prod")
+    assert result.stdout.splitlines() == [
+        "rollout        3/4 ready  2 restarts",
+        "trainer        1/1 ready",
+        "Running",
+        "step 41/200  reward 0.62  rollout 3/4  lag 1",
+    ]
+    (call,) = kubectl.calls()
+    assert call.startswith(f"--namespace=research --context=prod get {RESOURCE} sums")
+
+
+def test_called_as_kubectls_plug_in_a_command_is_about_the_cluster(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers(f"get {RESOURCE}", {"items": [job(STATUS)]})
+    result = rljob("status", "-o", "json", prog_name="kubectl rljob")
+    body = json.loads(result.stdout)
+    assert (body["job"], body["running"], body["maxSteps"]) == ("sums", True, 200)
+    assert body["status"] == STATUS
+
+
+def test_stall_is_told_with_its_whole_chain(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers(f"get {RESOURCE} sums", job(STALLED))
+    last = rljob("status", "sums", "--cluster").stdout.splitlines()[-1]
+    assert last.startswith("stalled (VerifierSaturated): trainer-0 waits for batch 42")
+
+
+def test_why_names_the_culprit_pods_in_trouble_and_the_last_events(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers(f"get {RESOURCE} sums", job(STALLED))
+    pods = [pod("sums-verifier-0", "verifier", waiting="CrashLoopBackOff", restarts=7), pod("sums-r-0", "rollout")]
+    kubectl.answers("get pods", {"items": pods})
+    event = {"type": "Warning", "reason": "VerifierSaturated", "message": "Stalled: nothing\x1b[2J"}
+    events = [
+        {**event, "metadata": {}, "lastTimestamp": f"2026-01-01T00:0{minute}:00Z", "message": f"event {minute}\x1b"}
+        for minute in (3, 1, 2)
+    ]
+    kubectl.answers("get events", {"items": events})
+    assert rljob("why", "sums", "-n", "research", "--events", "2").stdout.splitlines() == [
+        "sums: Stalled, step 41 of 200",
+        "not running",
+        "  sums-verifier-0: CrashLoopBackOff, restarted 7 times",
+        "held up by sums-verifier-0: VerifierSaturated",
+        "  trainer-0 waits for batch 42 for 9 s",
+        "  r-1 waits for verifier",
+        f"  {stall_hints.HINTS['VerifierSaturated']}",
+        "last events (UTC)",
+        r"  2026-01-01 00:02:00.000 event        warning: VerifierSaturated: event 2\x1b",
+        r"  2026-01-01 00:03:00.000 event        warning: VerifierSaturated: event 3\x1b",
+    ]
+    assert any("--selector=rljob.dev/job=sums" in call for call in kubectl.calls())
+
+
+def test_why_of_a_failed_job_tells_the_condition_and_blames_no_pod_that_is_gone(
+    rljob: Rljob, kubectl: FakeKubectl
+) -> None:
+    failed = condition("Failed", "True", "RestartLimitExceeded", "trainer failed 6 times")
+    kubectl.answers(f"get {RESOURCE} sums", job({"summary": "Failed", "step": 3, "conditions": [failed]}))
+    kubectl.answers("get pods", {"items": [pod("sums-trainer-0", "trainer", waiting="Error")]})
+    kubectl.answers("get events", {"items": []})
+    assert rljob("why", "sums", "--cluster").stdout.splitlines() == [
+        "sums: Failed (RestartLimitExceeded): trainer failed 6 times, step 3 of 200"
+    ]
+
+
+def log_line(second: int, msg: str) -> str:
+    at = f"2026-01-01T00:00:{second:02d}.000000000Z"
+    own = {"ts": f"2026-01-01T00:00:{second:02d}.000+00:00", "level": "info", "msg": msg, "step": second}
+    return f"{at} {json.dumps(own)}\n"
+
+
+@pytest.fixture
+def logging_job(kubectl: FakeKubectl) -> FakeKubectl:
+    kubectl.answers(f"get {RESOURCE} sums", job(STATUS))
+    pods = [pod(f"sums-{name}", name.split("-")[0]) for name in ("trainer-0", "rollout-0")]
+    kubectl.answers("get pods", {"items": pods})
+    kubectl.answers(
+        "logs sums-trainer-0", log_line(1, "a") + "2026-01-01T00:00:02.5Z Traceback\n" + log_line(9, "d\x1b")
+    )
+    kubectl.answers("logs sums-rollout-0", log_line(2, "b") + log_line(3, "c"))
+    return kubectl
+
+
+def test_logs_of_all_pods_are_merged_by_time(rljob: Rljob, logging_job: FakeKubectl) -> None:
+    shown = rljob("logs", "sums", "--cluster").stdout.splitlines()
+    assert [line.split(" ", 2)[2].split() for line in shown] == [
+        ["trainer-0", "a", "step=1"],
+        ["rollout-0", "b", "step=2"],
+        ["trainer-0", "Traceback"],
+        ["rollout-0", "c", "step=3"],
+        ["trainer-0", r"d\x1b", "step=9"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(("--role", "rollout"), ["b", "c"]), (("--step", "3-9"), ["c", "d\x1b"]), (("--tail", "1"), ["d\x1b"])],
+)
+def test_logs_are_filtered_as_on_this_machine(
+    rljob: Rljob, logging_job: FakeKubectl, words: tuple[str, ...], expected: list[str]
+) -> None:
+    result = rljob("logs", "sums", "--cluster", "-o", "json", *words)
+    assert [json.loads(line)["msg"] for line in result.stdout.splitlines()] == expected
+
+
+def test_pod_without_a_log_does_not_hide_those_of_the_others(rljob: Rljob, logging_job: FakeKubectl) -> None:
+    pods = [pod("sums-rollout-0", "rollout"), pod("sums-verifier-0", "verifier", waiting="ContainerCreating")]
+    logging_job.answers("get pods", {"items": pods})
+    shown = rljob("logs", "sums", "--cluster").stdout
+    assert "verifier-0   warning: kubectl logs: Error from server (NotFound)" in shown
+    assert "rollout-0    c" in shown
+
+
+def test_following_asks_once_for_all_pods_and_names_each(rljob: Rljob, logging_job: FakeKubectl) -> None:
+    logging_job.answers("logs", f"[pod/sums-trainer-0/rljob] {log_line(5, 'later')}")
+    result = rljob("logs", "sums", "--cluster", "--follow", "--tail", "3", "-o", "json")
+    assert [(body["source"], body["msg"]) for body in map(json.loads, result.stdout.splitlines())] == [
+        ("trainer-0", "later")
+    ]
+    assert "--follow --max-log-requests=64 --tail=3" in logging_job.calls()[-1]
+
+
+def test_more_pods_than_can_be_read_at_once_are_refused(rljob: Rljob, logging_job: FakeKubectl) -> None:
+    pods = [pod(f"sums-rollout-{index}", "rollout") for index in range(cluster_logs.MAX_PODS + 1)]
+    logging_job.answers("get pods", {"items": pods})
+    result = rljob("logs", "sums", "--cluster")
+    assert result.exit_code == 2
+    assert errors_of(result) == "65 pods are more than 64 at once: choose with --role"
+
+
+def test_words_of_kubectl_are_passed_on_with_exit_code_one(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    result = rljob("status", "nobody", "--cluster")
+    assert result.exit_code == 1
+    assert errors_of(result) == f"kubectl get {RESOURCE}: Error from server (NotFound): no.get.{RESOURCE}.nobody"
+
+
+def test_job_that_no_operator_has_seen_is_no_error(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers(f"get {RESOURCE} sums", {**job({}), "status": None})
+    assert rljob("status", "sums", "--cluster").stdout.splitlines() == ["not seen by an operator yet", "step 0/200"]
+
+
+@pytest.mark.parametrize(
+    ("items", "problem"),
+    [
+        ([], "there is no RLJob in this namespace"),
+        ([job(STATUS, "one"), job(STATUS, "two")], "there are 2 RLJobs in this namespace (one, two): name the job"),
+    ],
+)
+def test_without_a_name_the_job_must_be_the_only_one(
+    rljob: Rljob, kubectl: FakeKubectl, items: list[object], problem: str
+) -> None:
+    kubectl.answers(f"get {RESOURCE}", {"items": items})
+    result = rljob("why", "--cluster")
+    assert result.exit_code == 2
+    assert problem in errors_of(result)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("status", "--cluster", "--", "--all"), "JOB is '--all'"),
+        (("status", "Sums", "--cluster"), "JOB is 'Sums'"),
+        (("why", "sums", "-n", "a b"), "--namespace is 'a b'"),
+        (("logs", "sums", "--cluster", "--run-dir", "x"), "leave one out"),
+    ],
+)
+def test_what_might_read_as_an_option_never_reaches_kubectl(
+    rljob: Rljob, kubectl: FakeKubectl, words: tuple[str, ...], problem: str
+) -> None:
+    result = rljob(*words)
+    assert result.exit_code == 2
+    assert problem in errors_of(result)
+
+
+def test_missing_kubectl_is_a_sentence(rljob: Rljob, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = rljob("status", "sums", "--cluster")
+    assert result.exit_code == 2
+    assert errors_of(result).startswith("kubectl is not on the PATH")
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        ({"phase": "Succeeded"}, ""),
+        ({"phase": "Pending"}, "Pending"),
+        ({"phase": "Failed", "reason": "Evicted"}, "Evicted"),
+        (
+            {"containerStatuses": [{"state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}]},
+            "OOMKilled with code 137",
+        ),
+        (
+            {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]},
+            "ErrImagePull: no such image",
+        ),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}]},
+            "Unschedulable: 0/3",
+        ),
+    ],
+)
+def test_trouble_of_a_pod_is_the_first_that_explains_it(status: dict[str, object], trouble: str) -> None:
+    assert cluster.pod_of({"metadata": {"name": "p"}, "status": status}).trouble == trouble
+
+
+def test_conditions_that_decide_are_those_of_the_api() -> None:
+    found = cluster.job_of(job(STALLED))
+    assert found.holds(ConditionType.STALLED)
+    assert not found.holds(ConditionType.FAILED)
+    assert found.stalled_after_s == 600.0

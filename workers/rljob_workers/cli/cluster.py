@@ -1,0 +1,146 @@
+"""A job in a cluster as the API server has it: the RLJob, its pods, its events."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+
+import pydantic
+
+from rljob_api import errors, names
+from rljob_api.job_status import Condition, JobStatus
+from rljob_workers.cli import kubectl
+from rljob_workers.local import log_lines, prepare
+
+_RESOURCE = f"rljobs.{names.API_GROUP}"
+JOB_LABEL, ROLE_LABEL = f"{names.API_GROUP}/job", f"{names.API_GROUP}/role"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One RLJob. stalled_after_s: its stall timeout, None where the object does not say."""
+
+    name: str
+    namespace: str
+    max_steps: int
+    stalled_after_s: float | None
+    status: JobStatus
+    raw_status: kubectl.Object
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return a condition by type."""
+        return next((one for one in self.status.conditions if one.type == kind), None)
+
+    def holds(self, kind: str) -> bool:
+        """Return whether a condition is True."""
+        found = self.condition(kind)
+        return found is not None and found.status == "True"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One pod of a job. trouble: why it is not ready, empty if it is or has ended well; restarts: of its container."""
+
+    name: str
+    role: str
+    ready: bool
+    restarts: int
+    trouble: str
+
+
+def find(client: kubectl.Kubectl, job: str) -> Job:
+    """Return the job of that name (or of that manifest), the only one of the namespace if `job` is empty.
+
+    Raises ManifestError if there are none or several to choose from, ClusterError if the cluster does not answer.
+    """
+    if job:
+        return job_of(client.get(_RESOURCE, name_of(job)))
+    found = client.get(_RESOURCE)["items"]
+    if len(found) == 1:
+        return job_of(found[0])
+    if not found:
+        raise errors.ManifestError("there is no RLJob in this namespace: name another with --namespace")
+    known = ", ".join(sorted(str(one["metadata"]["name"]) for one in found)[:8])
+    raise errors.ManifestError(f"there are {len(found)} RLJobs in this namespace ({known}): name the job")
+
+
+def name_of(job: str) -> str:
+    """Return the job's name, that of the manifest if `job` is a file. Raises ManifestError."""
+    if job.endswith((".yaml", ".yml")):
+        return prepare.read_manifest(pathlib.Path(job)).job.metadata.name
+    return kubectl.checked_name(job, "JOB")
+
+
+def job_of(body: kubectl.Object) -> Job:
+    """Return the job of an object. Raises ClusterError if its status is not one of ours."""
+    raw = body.get("status") or {}
+    try:
+        status = JobStatus.model_validate_json(json.dumps(raw))
+    except pydantic.ValidationError as error:
+        raise errors.ClusterError(
+            f"the status of {body['metadata']['name']} cannot be read: {error.error_count()} fields are not as "
+            f"{names.API_GROUP}/{names.API_VERSION} has them"
+        ) from error
+    stall = (body["spec"].get("failurePolicy") or {}).get("stall") or {}
+    limit = stall.get("timeoutSeconds")
+    return Job(
+        name=str(body["metadata"]["name"]),
+        namespace=str(body["metadata"].get("namespace", "")),
+        max_steps=int(body["spec"].get("maxSteps", 0)),
+        stalled_after_s=None if limit is None else float(limit),
+        status=status,
+        raw_status=raw,
+    )
+
+
+def pods(client: kubectl.Kubectl, job: str) -> list[Pod]:
+    """Return the pods of a job by name. Raises ClusterError."""
+    found = client.get("pods", f"--selector={JOB_LABEL}={job}")["items"]
+    return sorted((pod_of(one) for one in found), key=lambda pod: pod.name)
+
+
+def pod_of(body: kubectl.Object) -> Pod:
+    """Return what matters of a pod."""
+    status, metadata = body.get("status") or {}, body["metadata"]
+    containers = status.get("containerStatuses") or ()
+    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ())
+    return Pod(
+        name=str(metadata["name"]),
+        role=str((metadata.get("labels") or {}).get(ROLE_LABEL, "")),
+        ready=ready,
+        restarts=sum(int(one.get("restartCount", 0)) for one in containers),
+        trouble="" if ready or status.get("phase") == "Succeeded" else _trouble(status, containers),
+    )
+
+
+def _trouble(status: kubectl.Object, containers: Sequence[kubectl.Object]) -> str:
+    for one in containers:
+        state = one.get("state") or {}
+        found = state.get("waiting") or state.get("terminated")
+        if found:
+            code = f" with code {found['exitCode']}" if "exitCode" in found else ""
+            said = f": {found['message']}" if found.get("message") else ""
+            return f"{found.get('reason') or 'ended'}{code}{said}"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"{condition.get('reason', 'Unschedulable')}: {condition.get('message', '')}"
+    return str(status.get("reason") or status.get("phase") or "not ready")
+
+
+def events(client: kubectl.Kubectl, job: str, count: int) -> list[log_lines.Line]:
+    """Return the newest events about the RLJob, oldest first. Raises ClusterError."""
+    about = f"--field-selector=involvedObject.kind={names.KIND},involvedObject.name={job}"
+    found = sorted((event_of(one) for one in client.get("events", about)["items"]), key=lambda line: line.at)
+    return found[-count:] if count else []
+
+
+def event_of(body: kubectl.Object) -> log_lines.Line:
+    """Return an event as a line."""
+    series = body.get("series") or {}
+    times = (series.get("lastObservedTime"), body.get("lastTimestamp"), body.get("eventTime"))
+    at = next((time for time in times if time), body["metadata"].get("creationTimestamp"))
+    level = "warning" if body.get("type") == "Warning" else "info"
+    msg = f"{body.get('reason', '')}: {body.get('message', '')}"
+    return log_lines.Line(
+        at=log_lines.unix_s(at, 0.0), source="event", msg=msg, fields={"ts": at, "level": level, "msg": msg}
+    )

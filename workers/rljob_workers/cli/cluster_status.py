@@ -1,0 +1,118 @@
+"""`rljob status` and `rljob why` of a job in a cluster. Pure, but for what `status` and `why` ask of kubectl."""
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+from rljob_api import names, waiting
+from rljob_api.conditions import STALL_REASONS, ConditionType
+from rljob_workers.cli import cluster, kubectl, terminal, why_text
+from rljob_workers.cli import why as local_why
+from rljob_workers.local import log_lines, progress
+
+_WATCH_S = 2.0
+_ROLES_WIDTH = 14
+
+
+def status(client: kubectl.Kubectl, job: str, *, as_json: bool, watch: bool) -> int:
+    """Print how the job stands, from the RLJob alone. Raises ManifestError, ClusterError."""
+    while True:
+        found = cluster.find(client, job)
+        print(json.dumps(as_values(found), indent=1) if as_json else "\n".join(lines(found, time.time())), flush=True)
+        if not watch or found.holds(ConditionType.COMPLETE) or found.holds(ConditionType.FAILED):
+            return int(names.ExitCode.OK)
+        time.sleep(_WATCH_S)
+
+
+def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) -> int:
+    """Print why the job is where it is. Raises ManifestError, ClusterError."""
+    found, now = cluster.find(client, job), time.time()
+    pods, events = cluster.pods(client, found.name), cluster.events(client, found.name, num_events)
+    local_why.show(account(found, pods, events), as_json=as_json, now=now)
+    return int(names.ExitCode.OK)
+
+
+def as_values(job: cluster.Job) -> dict[str, object]:
+    """Return the status as JSON values, under the names of the RLJob."""
+    return {
+        "job": job.name,
+        "namespace": job.namespace,
+        "running": job.holds(ConditionType.RUNNING),
+        "maxSteps": job.max_steps,
+        "status": job.raw_status,
+    }
+
+
+def lines(job: cluster.Job, now: float) -> Iterator[str]:
+    """Yield one line per role, one of progress, the stall if there is one."""
+    known = job.status
+    for role in known.roles:
+        restarts = f"  {role.restarts} restarts" if role.restarts else ""
+        yield terminal.line(f"{role.name:<{_ROLES_WIDTH}} {role.ready}/{role.desired} ready{restarts}")
+    yield terminal.line(headline(job))
+    parts = [f"step {known.step or 0}/{job.max_steps}"]
+    if known.reward is not None:
+        parts.append(f"reward {float(known.reward.mean):.2f}")
+    if known.rollout is not None and known.rollout.ready:
+        parts.append(f"rollout {known.rollout.ready}")
+    if known.version is not None and known.version.lag is not None:
+        parts.append(f"lag {known.version.lag}")
+    parts += [f"{one.suite} {float(one.accuracy):.1%} at step {one.step}" for one in known.evaluation]
+    if known.last_checkpoint is not None:
+        parts.append(_checkpoint(known.last_checkpoint.step, known.last_checkpoint.time, now))
+    yield terminal.line("  ".join(parts))
+    stalled = job.condition(ConditionType.STALLED)
+    if stalled is not None and stalled.status == "True":
+        yield terminal.line(f"stalled ({stalled.reason}): {stalled.message}")
+
+
+def headline(job: cluster.Job) -> str:
+    """Return how the job stands: its summary, and why."""
+    word = job.status.summary or "not seen by an operator yet"
+    decisive = next(
+        (
+            one
+            for kind in (ConditionType.FAILED, ConditionType.COMPLETE, ConditionType.SUSPENDED)
+            if (one := job.condition(kind)) is not None and one.status == "True"
+        ),
+        None,
+    )
+    if decisive is not None:
+        return f"{word} ({decisive.reason}){': ' + decisive.message if decisive.message else ''}"
+    return f"{word} ({job.status.reason})" if job.status.reason else word
+
+
+def account(job: cluster.Job, pods: Sequence[cluster.Pod], events: Sequence[log_lines.Line]) -> why_text.Account:
+    """Return the account of a job: the operator's diagnosis with its chain, pods that are in trouble, events."""
+    ended = any(map(job.holds, (ConditionType.COMPLETE, ConditionType.FAILED, ConditionType.SUSPENDED)))
+    return why_text.Account(
+        job=job.name,
+        headline=f"{headline(job)}, step {job.status.step or 0} of {job.max_steps}",
+        running=not ended,
+        down=[] if ended else [_down(pod) for pod in pods if pod.trouble],
+        diagnosis=None if ended else _diagnosis(job),
+        events=events,
+    )
+
+
+def _diagnosis(job: cluster.Job) -> waiting.Diagnosis | None:
+    named = job.status.stalled
+    if named is None or named.reason not in STALL_REASONS:
+        return None
+    condition = job.condition(ConditionType.STALLED)
+    message = condition.message if condition is not None and condition.status == "True" else ""
+    since = log_lines.unix_s(named.since, math.nan)
+    return waiting.Diagnosis(
+        reason=named.reason, role=named.role, pod=named.pod, since=0.0 if math.isnan(since) else since, message=message
+    )
+
+
+def _down(pod: cluster.Pod) -> why_text.Down:
+    restarts = f", restarted {pod.restarts} times" if pod.restarts else ""
+    return why_text.Down(name=pod.name, sentence=f"{pod.name}: {pod.trouble}{restarts}")
+
+
+def _checkpoint(step: int, written: str | None, now: float) -> str:
+    at = log_lines.unix_s(written, math.nan)
+    return f"checkpoint of step {step}" + ("" if math.isnan(at) else f", {progress.duration(max(0.0, now - at))} ago")

@@ -1,0 +1,81 @@
+"""The user's own `kubectl`, with its kubeconfig, context and ways of signing in: no client and no secret of ours."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rljob_api import errors
+from rljob_workers.local import bounded_lines
+
+# Objects as the API serves them have no static types.
+Object = Mapping[str, Any]
+
+_REQUEST_S = 20
+_LIMIT_S = 60.0
+_SAID_BYTES = 64 << 10
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+
+class Kubectl:
+    """Runs kubectl in a namespace of a context; empty: those of the kubeconfig."""
+
+    def __init__(self, *, namespace: str = "", context: str = "", program: str = "kubectl") -> None:
+        """Look the program up. Raises ManifestError if it is not there or the namespace is no name."""
+        found = shutil.which(program)
+        if found is None:
+            raise errors.ManifestError(f"{program} is not on the PATH; rljob asks a cluster with it: install it first")
+        if namespace:
+            checked_name(namespace, "--namespace")
+        where = [f"--namespace={namespace}"] if namespace else []
+        self._command = [found, *where, *([f"--context={context}"] if context else [])]
+
+    def get(self, *words: str) -> Object:
+        """Return what `kubectl get ... -o json` answers. Raises ClusterError with kubectl's own words."""
+        command = [*self._command, "get", *words, "--output=json", f"--request-timeout={_REQUEST_S}s"]
+        try:
+            done = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_S, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            raise errors.ClusterError(f"kubectl get {words[0]} did not end within {_LIMIT_S:.0f} s") from None
+        if done.returncode:
+            raise _failed(f"get {words[0]}", done.stderr)
+        try:
+            answer: Object = json.loads(done.stdout)
+        except ValueError:
+            raise errors.ClusterError(f"kubectl get {words[0]} did not answer with JSON") from None
+        return answer
+
+    def lines(self, words: Sequence[str], *, max_bytes: int) -> Iterator[str]:
+        """Yield the lines that kubectl prints, as they come. Raises ClusterError if it ends with an error."""
+        command = [*self._command, *words]
+        with (
+            tempfile.TemporaryFile() as said,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, stdin=subprocess.DEVNULL) as process,
+        ):
+            assert process.stdout is not None
+            try:
+                for raw in bounded_lines.read(process.stdout, max_bytes=max_bytes):
+                    yield raw.data.decode("utf-8", errors="replace")
+                if process.wait():
+                    said.seek(0)
+                    raise _failed(words[0], said.read(_SAID_BYTES))
+            finally:
+                # Whoever reads may stop before the end, as `rljob logs | head` does.
+                process.kill()
+
+
+def checked_name(name: str, where: str) -> str:
+    """Return a name of Kubernetes. Raises ManifestError for any other text, which might read as an option."""
+    if not _NAME.fullmatch(name):
+        raise errors.ManifestError(
+            f"{where} is {name!r}, but must be a name of Kubernetes: lower-case letters, digits, '-' and '.'"
+        )
+    return name
+
+
+def _failed(what: str, said: bytes) -> errors.ClusterError:
+    lines = [line for line in said.decode("utf-8", errors="replace").splitlines() if line.strip()]
+    return errors.ClusterError(f"kubectl {what}: {lines[-1] if lines else 'it failed without a word'}")
