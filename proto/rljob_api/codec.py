@@ -234,6 +234,7 @@ def trajectory_to(row: types.Trajectory) -> work_pb2.Trajectory:
         num_turns=row.num_turns,
         prompt_text=row.prompt_text,
         output_text=row.output_text,
+        output_chars=row.output_chars,
         turn_rewards=row.turn_rewards,
     )
 
@@ -256,6 +257,7 @@ def trajectory_from(message: work_pb2.Trajectory) -> types.Trajectory:
         num_turns=message.num_turns,
         prompt_text=message.prompt_text,
         output_text=message.output_text,
+        output_chars=message.output_chars if message.HasField("output_chars") else None,
         turn_rewards=tuple(message.turn_rewards),
     )
 
@@ -331,6 +333,7 @@ def load_to(load: types.RolloutLoad) -> work_pb2.RolloutLoad:
         wait_seconds=dict(load.wait_s),
         waiting_for=load.waiting_for,
         waiting_since=load.waiting_since,
+        dump_failures=load.dump_failures,
     )
 
 
@@ -346,6 +349,7 @@ def load_from(message: work_pb2.RolloutLoad) -> types.RolloutLoad:
         wait_s=dict(message.wait_seconds),
         waiting_for=message.waiting_for,
         waiting_since=message.waiting_since,
+        dump_failures=message.dump_failures,
     )
 
 
@@ -968,6 +972,7 @@ def status_to(status: types.RunStatus) -> status_pb2.StatusReply:
         started_at=status.started_at,
         first_step_at=status.first_step_at,
         evaluating=status.evaluating,
+        dump_failures=status.dump_failures,
     )
 
 
@@ -1025,4 +1030,5 @@ def status_from(message: status_pb2.StatusReply) -> types.RunStatus:
         started_at=message.started_at,
         first_step_at=message.first_step_at,
         evaluating=message.evaluating,
+        dump_failures=message.dump_failures,
     )

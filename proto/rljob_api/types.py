@@ -151,6 +151,7 @@ class Trajectory:
     tokens, never decreasing, -1 elsewhere. `truncated` comes from the engine's finish reason. turn_rewards: one per
     turn id, where a workflow rewards turns one by one; empty for one reward of the whole row.
     prompt_text, output_text: what the ids before and from the first sampled token spell; for evaluation rows alone.
+    output_chars: characters of the answer that was graded; None where the workflow does not say.
     Raises WireError if lengths differ, no prompt or sampled token exists, or a value breaks these rules.
     """
 
@@ -167,6 +168,7 @@ class Trajectory:
     stop_reason: str = "stop"
     prompt_text: str = ""
     output_text: str = ""
+    output_chars: int | None = None
     num_turns: int = 1
     turn_rewards: tuple[float, ...] = ()
 
@@ -448,7 +450,10 @@ class WeightSync:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutLoad:
-    """What a rollout does. Totals count from process start; waits are slot-seconds divided by slots."""
+    """What a rollout does. Totals count from process start; waits are slot-seconds divided by slots.
+
+    dump_failures: trajectory dumps that could not be written.
+    """
 
     running_sequences: int = 0
     groups_in_flight: int = 0
@@ -459,6 +464,7 @@ class RolloutLoad:
     wait_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
     waiting_for: str = ""
     waiting_since: float = 0.0
+    dump_failures: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -540,7 +546,10 @@ class EvaluationResult:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1."""
+    """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1.
+
+    dump_failures: of the rollouts that are registered, since each of them started.
+    """
 
     job: str
     phase: names.Phase
@@ -571,3 +580,4 @@ class RunStatus:
     started_at: float = 0.0
     first_step_at: float = 0.0
     evaluating: str = ""
+    dump_failures: int = 0

@@ -46,7 +46,7 @@ def test_group_comes_back_from_its_bytes_as_it_was(rows: list[types.Trajectory])
 
 
 def test_the_texts_of_an_evaluation_row_come_back() -> None:
-    row = dataclasses.replace(makers.make_trajectory(), prompt_text="Q", output_text="A<|im_end|>")
+    row = dataclasses.replace(makers.make_trajectory(), prompt_text="Q", output_text="A<|im_end|>", output_chars=1)
     assert codec.trajectory_from(codec.trajectory_to(row)) == row
 
 
@@ -146,6 +146,7 @@ def test_status_comes_back_from_its_message_as_it_was() -> None:
         pods=(types.PodStatus(role="rollout", pod="rollout-0", serving_version=3, ready=True),),
         waiting=(types.Waiting(role="trainer", pod="trainer-0", what="batch 5", on_role="rollout", since=1.0),),
         evaluations=(types.EvaluationResult(suite="s", step=0, version=0, accuracy=0.25, n=4, score=0.25),),
+        dump_failures=2,
     )
     assert codec.status_from(codec.status_to(status)) == status
 

@@ -154,3 +154,13 @@ def test_a_step_of_oats_actor_is_the_published_example(masked: bool) -> None:
     told = {key: made.summary[f"actor/{key}"] for key in ("rewards", "avg_reward", "no_eos_count", "response_tok_len")}
     assert told == {"rewards": 1.0, "avg_reward": 0.5, "no_eos_count": 1, "response_tok_len": 2.5}
     assert (made.summary["actor/num_data"], made.summary["actor/total_time"]) == (2, pytest.approx(1.1))
+
+
+@pytest.mark.parametrize(("chars", "mean"), [((7, 4), 5.5), ((7, 0), 3.5), ((7, None), None)])
+def test_the_mean_characters_are_told_where_every_response_says_its_own(
+    chars: tuple[int | None, ...], mean: float | None
+) -> None:
+    group = makers.make_group(rewards=(1.0, 0.0))
+    rows = [dataclasses.replace(row, output_chars=n) for row, n in zip(group.trajectories, chars, strict=True)]
+    made = assemble([dataclasses.replace(group, trajectories=rows)])
+    assert made.summary.get("actor/generate_avg_str_len") == mean

@@ -101,3 +101,11 @@ def test_everything_that_moves_is_progress(make_bench: Make) -> None:
 def test_a_ledger_that_does_not_answer_is_named_with_the_last_status_known() -> None:
     last = types.RunStatus(job="j", phase=names.Phase.RUNNING, step=7)
     assert status.stuck(last) == dataclasses.replace(last, reason="LedgerStuck")
+
+
+def test_dumps_that_failed_are_counted_over_all_rollouts(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+    some = [
+        pods.Pod(token=f"t{n}", role=names.Role.ROLLOUT, pod=f"rollout-{n}", load=types.RolloutLoad(dump_failures=n))
+        for n in (2, 3)
+    ]
+    assert status.status(view(config, make_bench().ledger.snapshot(), *some)).dump_failures == 5

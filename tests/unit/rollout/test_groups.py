@@ -356,3 +356,10 @@ async def test_a_predicate_that_raises_fails_the_group_as_data_and_hands_in_no_r
     assert (list(group.trajectories), group.rejected) == ([], False)
     assert [(failure.sample_index, failure.infra) for failure in group.failures] == [(0, False), (1, False)]
     assert "KeyError" in group.failures[0].detail
+
+
+async def test_a_row_says_the_characters_of_the_answer_that_was_graded() -> None:
+    rig = Rig()
+    await rig.start()
+    group = await rig.run(fakes.make_lease())
+    assert [row.output_chars for row in group.trajectories] == [len(item.completion) for item in rig.grading.items]

@@ -1,6 +1,7 @@
 """The worker's story with FakeEngine, fake transport and FakeClock: the assertions are lists of events, in order."""
 
 import asyncio
+import pathlib
 from collections.abc import Sequence
 
 import pytest
@@ -29,7 +30,7 @@ JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
 class Rig:
     """A whole worker, everything outside it faked, one list of events."""
 
-    def __init__(self, *, token_s: float = 0.0, drain_s: float = 30.0, max_groups: int = 2) -> None:
+    def __init__(self, *, token_s: float = 0.0, drain_s: float = 30.0, max_groups: int = 2, dump_dir: str = "") -> None:
         self.clock = FakeClock()
         self.events: list[str] = []
         behaviour = fake_engine.Behaviour(token_s=token_s)
@@ -44,6 +45,7 @@ class Rig:
         self.options = worker.Options(
             pod="pod", boot_id="boot", initial_state_hash="hash", max_groups=max_groups, drain_s=drain_s
         )
+        self.dumper = dumps.Dumper(dumps.Options(folder=dump_dir), fakes.FakeTokens())
         self.worker = worker.RolloutWorker(self.options, self._parts())
         self.running: asyncio.Future[None] | None = None
 
@@ -84,7 +86,7 @@ class Rig:
             receiver=self.receiver,
             waits=self.slots,
             report=report,
-            dumper=dumps.Dumper(dumps.Options(folder=""), tokens),
+            dumper=self.dumper,
             clock=self.clock,
             on_session=self.sessions.append,
         )
@@ -420,4 +422,16 @@ async def test_metrics_tell_tokens_waits_versions_and_syncs() -> None:
     assert f"rljob_rollout_serving_version{{{labels}}} 2.0" in text
     assert f'rljob_weight_sync_bytes_total{{kind="anchor",{labels}}} 64.0' in text
     assert f'rljob_weight_sync_seconds_count{{phase="pause",{labels}}} 1.0' in text
+    await rig.end()
+
+
+async def test_heartbeats_tell_how_many_dumps_failed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    rig = Rig(dump_dir=str(tmp_path / "file" / "dumps"))
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(10.0)
+    load = rig.work.beats[-1]["load"]
+    assert isinstance(load, types.RolloutLoad)
+    # Two members, a row each.
+    assert (load.dump_failures, len(rig.work.submitted)) == (2, 1)
     await rig.end()

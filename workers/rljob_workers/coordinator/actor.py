@@ -10,22 +10,26 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One response: what it was graded, and how it ended."""
+    """One response: what it was graded, and how it ended. num_chars: None where the workflow does not say."""
 
     graded: float
     formatted: bool
     truncated: bool
     num_tokens: int
+    num_chars: int | None = None
 
 
 def metrics(
     responses: Sequence[Response], *, zero_truncated: bool, generate_s: Sequence[float], verify_s: Sequence[float]
 ) -> dict[str, float]:
     """Return the metrics. `actor/rewards` is before truncated responses are set to 0, `actor/avg_reward` after: the
-    mean of each response's largest dense reward, which is 0 but for the last token.
+    mean of each response's largest dense reward, which is 0 but for the last token. `actor/generate_avg_str_len` is
+    left out where a response does not say its characters.
     """
     learned = [0.0 if zero_truncated and response.truncated else response.graded for response in responses]
     generate, verify = statistics.fmean(generate_s), statistics.fmean(verify_s)
+    chars = [response.num_chars for response in responses if response.num_chars is not None]
+    texts = {"actor/generate_avg_str_len": statistics.fmean(chars)} if len(chars) == len(responses) else {}
     return {
         "actor/rewards": statistics.fmean(response.graded for response in responses),
         "actor/avg_reward": statistics.fmean(max(0.0, reward) for reward in learned),
@@ -37,4 +41,5 @@ def metrics(
         "actor/generate_time": generate,
         "actor/verify_time": verify,
         "actor/total_time": generate + verify,
+        **texts,
     }

@@ -181,6 +181,7 @@ def _actor(
             formatted=member.row.verdict.formatted,
             truncated=member.row.truncated,
             num_tokens=len(member.version_steps),
+            num_chars=member.row.output_chars,
         )
         for member in members
     ]

@@ -105,6 +105,7 @@ def status(view: View) -> types.RunStatus:
         started_at=view.started_at,
         first_step_at=known.first_step_at,
         evaluating=_evaluating(known),
+        dump_failures=sum(pod.load.dump_failures for pod in view.pods),
     )
 
 

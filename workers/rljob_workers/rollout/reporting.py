@@ -27,7 +27,7 @@ class Reporting:
         self._paused_s = 0.0
         self._last_sync_at = 0.0
 
-    def observe(self, *, num_groups: int) -> types.RolloutLoad:
+    def observe(self, *, num_groups: int, num_failed_dumps: int) -> types.RolloutLoad:
         """Look at everything once, and return the load of `num_groups` groups."""
         self._judge()
         self._count()
@@ -42,6 +42,7 @@ class Reporting:
             wait_s={str(reason): seconds for reason, seconds in self._slots.totals().items()},
             waiting_for=str(waiting_for or ""),
             waiting_since=self._clock.now() - for_s if waiting_for else 0.0,
+            dump_failures=num_failed_dumps,
         )
 
     def drained(self, seconds: float, *, num_released: int) -> None:

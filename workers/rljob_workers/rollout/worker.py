@@ -250,7 +250,7 @@ class RolloutWorker:
         """Report and obey; False if there was no answer to obey."""
         receiver, session = self._parts.receiver, self._registered
         self._head_moved.clear()
-        load = self._parts.report.observe(num_groups=len(self._held))
+        load = self._parts.report.observe(num_groups=len(self._held), num_failed_dumps=self._parts.dumper.num_failed)
         syncs = receiver.syncs
         try:
             order = await self._parts.transport.heartbeat(

@@ -156,7 +156,7 @@ class WeightSyncReport(_message.Message):
     def __init__(self, version: _Optional[int] = ..., step: _Optional[int] = ..., fetch_seconds: _Optional[float] = ..., verify_seconds: _Optional[float] = ..., pause_seconds: _Optional[float] = ..., apply_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., bytes: _Optional[int] = ..., requests_in_flight: _Optional[int] = ..., failure: _Optional[str] = ..., finished_at: _Optional[float] = ...) -> None: ...
 
 class RolloutLoad(_message.Message):
-    __slots__ = ("running_sequences", "groups_in_flight", "generated_tokens", "prompt_tokens", "generating_seconds", "paused_seconds", "wait_seconds", "waiting_for", "waiting_since")
+    __slots__ = ("running_sequences", "groups_in_flight", "generated_tokens", "prompt_tokens", "generating_seconds", "paused_seconds", "wait_seconds", "waiting_for", "waiting_since", "dump_failures")
     class WaitSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,7 @@ class RolloutLoad(_message.Message):
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     WAITING_SINCE_FIELD_NUMBER: _ClassVar[int]
+    DUMP_FAILURES_FIELD_NUMBER: _ClassVar[int]
     running_sequences: int
     groups_in_flight: int
     generated_tokens: int
@@ -182,7 +183,8 @@ class RolloutLoad(_message.Message):
     wait_seconds: _containers.ScalarMap[str, float]
     waiting_for: str
     waiting_since: float
-    def __init__(self, running_sequences: _Optional[int] = ..., groups_in_flight: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generating_seconds: _Optional[float] = ..., paused_seconds: _Optional[float] = ..., wait_seconds: _Optional[_Mapping[str, float]] = ..., waiting_for: _Optional[str] = ..., waiting_since: _Optional[float] = ...) -> None: ...
+    dump_failures: int
+    def __init__(self, running_sequences: _Optional[int] = ..., groups_in_flight: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generating_seconds: _Optional[float] = ..., paused_seconds: _Optional[float] = ..., wait_seconds: _Optional[_Mapping[str, float]] = ..., waiting_for: _Optional[str] = ..., waiting_since: _Optional[float] = ..., dump_failures: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("session", "lease_ids", "serving_version", "receiver_state", "load", "syncs", "draining")
@@ -225,7 +227,7 @@ class VersionSpan(_message.Message):
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Trajectory(_message.Message):
-    __slots__ = ("tokens", "loss_mask", "logprobs", "versions", "turn_ids", "truncated", "reward", "raw_reward", "verdict", "sample_index", "stop_reason", "num_turns", "prompt_text", "output_text", "turn_rewards")
+    __slots__ = ("tokens", "loss_mask", "logprobs", "versions", "turn_ids", "truncated", "reward", "raw_reward", "verdict", "sample_index", "stop_reason", "num_turns", "prompt_text", "output_text", "output_chars", "turn_rewards")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOSS_MASK_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +242,7 @@ class Trajectory(_message.Message):
     NUM_TURNS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TEXT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TEXT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_CHARS_FIELD_NUMBER: _ClassVar[int]
     TURN_REWARDS_FIELD_NUMBER: _ClassVar[int]
     tokens: bytes
     loss_mask: bytes
@@ -255,8 +258,9 @@ class Trajectory(_message.Message):
     num_turns: int
     prompt_text: str
     output_text: str
+    output_chars: int
     turn_rewards: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, tokens: _Optional[bytes] = ..., loss_mask: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., versions: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., turn_ids: _Optional[bytes] = ..., truncated: bool = ..., reward: _Optional[float] = ..., raw_reward: _Optional[float] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., sample_index: _Optional[int] = ..., stop_reason: _Optional[str] = ..., num_turns: _Optional[int] = ..., prompt_text: _Optional[str] = ..., output_text: _Optional[str] = ..., turn_rewards: _Optional[_Iterable[float]] = ...) -> None: ...
+    def __init__(self, tokens: _Optional[bytes] = ..., loss_mask: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., versions: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., turn_ids: _Optional[bytes] = ..., truncated: bool = ..., reward: _Optional[float] = ..., raw_reward: _Optional[float] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., sample_index: _Optional[int] = ..., stop_reason: _Optional[str] = ..., num_turns: _Optional[int] = ..., prompt_text: _Optional[str] = ..., output_text: _Optional[str] = ..., output_chars: _Optional[int] = ..., turn_rewards: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Verdict(_message.Message):
     __slots__ = ("reward", "reason", "formatted", "truncated", "extracted", "detail", "parts", "outcome", "grader", "cpu_seconds", "wall_seconds", "attempt", "case_results", "error_code", "grader_version")

@@ -28,6 +28,10 @@ class RlvrCollector:
         row = rows.RowBuilder.begin(task.input_ids)
         row.sample(answer.result, turn=0)
         made = row.finished(
-            last=answer.result, reward=turn.raw_reward, raw_reward=turn.raw_reward, verdict=turn.verdict
+            last=answer.result,
+            reward=turn.raw_reward,
+            raw_reward=turn.raw_reward,
+            verdict=turn.verdict,
+            output_chars=len(answer.text),
         )
         return protocols.Episode(rows=(made,), total_reward=turn.raw_reward, turns=(turn.record,))

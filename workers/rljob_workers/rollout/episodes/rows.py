@@ -50,6 +50,7 @@ class RowBuilder:
         verdict: types.Verdict,
         num_turns: int = 1,
         out_of_context: bool = False,
+        output_chars: int | None = None,
     ) -> types.Trajectory:
         """Return the row, which the last generation, or want of context, may have cut. Raises WireError if it breaks
         a rule of rows.
@@ -67,4 +68,5 @@ class RowBuilder:
             sample_index=0,
             stop_reason=last.stop_reason,
             num_turns=num_turns,
+            output_chars=output_chars,
         )
