@@ -5,9 +5,11 @@ import threading
 
 import pytest
 
+from rljob_api import errors
 from rljob_testing.clock import FakeClock
 from rljob_workers.verifier import layers, preflight
 from rljob_workers.verifier.layers import Layer
+from rljob_workers.verifier.sandbox import confinement, landlock, probe
 
 RESTRICTED = "Seccomp:\t2\nNoNewPrivs:\t1\nCapEff:\t0000000000000000\n"
 
@@ -133,3 +135,27 @@ def test_the_program_ends_with_79_when_a_required_layer_is_missing(capsys: pytes
     assert preflight.main(["--require", "seccomp,landlock"], probed=lambda _: found) == 79
     assert json.loads(capsys.readouterr().out)["missing"] == ["landlock"]
     assert preflight.main(["--require", "seccomp"], probed=lambda _: found) == 0
+
+
+def test_layer_confined_holds_where_its_test_found_no_hole(confined: confinement.Confinement) -> None:
+    assert layers.landlock() == Layer("landlock", True, f"ABI {confined.abi}")
+    found = layers.confined()
+    assert (found.name, found.holds) == ("confined", True)
+    assert found.detail == f"Landlock ABI {confined.abi}, filter for {confined.architecture.name}"
+
+
+def test_layer_confined_does_not_hold_where_something_is_missing_or_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(landlock, "version", absent)
+    assert layers.landlock() == Layer("landlock", False, "Function not implemented")
+    assert layers.confined() == Layer(
+        "confined", False, "isolation confined: layer landlock is missing: Function not implemented"
+    )
+
+    def leaks() -> confinement.Confinement:
+        raise errors.SandboxError("isolation confined does not hold: seccomp: A-48 a TCP socket succeeded")
+
+    monkeypatch.setattr(probe, "verified", leaks)
+    assert not layers.confined().holds

@@ -117,7 +117,7 @@ def _serve(requests: BinaryIO, stream: BinaryIO, graders: Sequence[protocol.Grad
 
 
 def _has_survivors(hello: Hello, request: Mapping[str, object]) -> bool:
-    """Return whether a program of the policy's left something behind, which would slow the next one or write into it."""
+    """Return whether a program of the policy's left a process, which would slow the next one or write into it."""
     index = request["reward"]
     assert isinstance(index, int)
     return hello.rewards[index].type in PROGRAM_REWARDS and bool(procfs.children(os.getpid()))

@@ -1,6 +1,5 @@
 """The layers of a verifier pod's isolation as this pod really has them: one probe each, no layer is believed unseen."""
 
-import ctypes
 import dataclasses
 import os
 import pathlib
@@ -8,11 +7,13 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
+from rljob_api import errors
+from rljob_workers.verifier.sandbox import landlock as landlock_rules
+from rljob_workers.verifier.sandbox import probe
+
 _PROC = pathlib.Path("/proc")
 _TOKEN = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _RESOLVER = pathlib.Path("/etc/resolv.conf")
-# x86_64, aarch64 and riscv64 share the number (include/uapi/asm-generic/unistd.h).
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_VERSION = 444, 1
 _METADATA = ("169.254.169.254", 80)
 _HOST_MAP = "0 0 4294967295"
 _CONNECT_S = 1.0
@@ -29,9 +30,19 @@ class Layer:
 
 def landlock() -> Layer:
     """Whether the kernel takes Landlock rules; the detail is the version of its interface."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION))
-    return Layer("landlock", version > 0, f"ABI {version}" if version > 0 else os.strerror(ctypes.get_errno()))
+    try:
+        return Layer("landlock", True, f"ABI {landlock_rules.version()}")
+    except OSError as error:
+        return Layer("landlock", False, str(error.strerror))
+
+
+def confined() -> Layer:
+    """Whether programs can be confined: each attempt of the test is made and must fail."""
+    try:
+        found = probe.verified()
+    except errors.SandboxError as error:
+        return Layer("confined", False, str(error))
+    return Layer("confined", True, f"Landlock ABI {found.abi}, filter for {found.architecture.name}")
 
 
 def process_layers(proc: pathlib.Path = _PROC) -> list[Layer]:

@@ -47,7 +47,14 @@ def _probed(given: argparse.Namespace) -> list[Layer]:
         monotonic=time.monotonic,
         sleep=time.sleep,
     )
-    return [layers.landlock(), *layers.process_layers(), layers.read_only_root(), layers.no_token(), network]
+    return [
+        layers.landlock(),
+        *layers.process_layers(),
+        layers.confined(),
+        layers.read_only_root(),
+        layers.no_token(),
+        network,
+    ]
 
 
 def settled(

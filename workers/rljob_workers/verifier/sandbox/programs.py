@@ -40,6 +40,8 @@ _ENVIRONMENT = {
     "PYTHONUTF8": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    # Each further arena reserves 64 MiB of the address space, which is limited, and threads would fail for want of it.
+    "MALLOC_ARENA_MAX": "1",
 }
 
 
