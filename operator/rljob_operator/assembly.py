@@ -169,7 +169,8 @@ class Operator:
             self.metrics.applied(kind, self._clock.monotonic() - change.seen_at)
 
     def _planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
-        self.metrics.saw(f"{seen.job.metadata.namespace}/{seen.job.metadata.name}", seen)
+        key = f"{seen.job.metadata.namespace}/{seen.job.metadata.name}"
+        self.metrics.saw(key, seen, certificate_ends=self._certifier.ends(seen.job.metadata.uid))
         self._settled.planned(seen, planned, wanted)
 
     def _wanted(self, seen: Observed) -> Wanted:

@@ -8,7 +8,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Set
 
-from rljob_api import errors
+from rljob_api import errors, names
 from rljob_api.job import RLJob
 from rljob_operator import trimming
 from rljob_operator.cluster import Client, Object
@@ -37,6 +37,7 @@ class _Held:
     job: RLJob
     authorities: Authorities
     again_at: float
+    ends: Mapping[names.Role, float]
 
 
 class Certifier:
@@ -63,7 +64,8 @@ class Certifier:
             if held is not None and now < held.again_at:
                 return
             found = await self._written(job, now)
-            self._held[uid] = _Held(job, found.authorities, min(found.again_at, now + LOOK_EVERY_S))
+            again_at = min(found.again_at, now + LOOK_EVERY_S)
+            self._held[uid] = _Held(job, found.authorities, again_at, found.ends)
 
     async def _written(self, job: RLJob, now: float) -> secrets.Secrets:
         """Write what is due and return it. A CA is read again after it was written: leaves are of the one that stands,
@@ -103,6 +105,11 @@ class Certifier:
     def knows(self, uid: str) -> bool:
         """Return whether a job's certificates were seen to, if it has any."""
         return uid in self._held
+
+    def ends(self, uid: str) -> Mapping[names.Role, float]:
+        """Return when the certificate of each role ends, unix seconds; nothing for a job in plain text."""
+        held = self._held.get(uid)
+        return {} if held is None else held.ends
 
     def credentials(self, uid: str) -> Credentials | None:
         """Return a fresh certificate for asking a job's coordinator; None for a job in plain text."""

@@ -29,6 +29,12 @@ METRICS: tuple[Metric, ...] = (
     _g("rljob_role_pods", "Pods by role and state.", *JOB, "role", "state"),
     _g("rljob_trainer_attempt", "Number of the trainer's attempt.", *JOB),
     _g("rljob_isolation_layer", "1 where every verifier pod has a layer.", *JOB, "layer", "required"),
+    _g(
+        "rljob_certificate_expiry_timestamp_seconds",
+        "Unix time at which the certificate of a role ends.",
+        *JOB,
+        "role",
+    ),
     _c("rljob_restarts_total", "Ends of trainer attempts by class.", *JOB, "role", "class"),
     _g("rljob_operator_info", "The operator's version.", "version"),
     _h("rljob_operator_reconcile_seconds", "Seconds of a pass.", "result"),

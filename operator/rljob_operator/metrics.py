@@ -32,7 +32,8 @@ SHOWN = (
 class Row:
     """What the series of one job are made of. pods: by role and state (desired, ready, pending, failed).
 
-    isolation: by layer whether it is required and whether it holds on every verifier pod.
+    isolation: by layer whether it is required and whether it holds on every verifier pod. certificate_ends: unix
+    seconds by role.
     """
 
     labels: tuple[str, str]
@@ -44,9 +45,10 @@ class Row:
     attempt: int | None
     stalled: tuple[str, str] | None
     isolation: Mapping[str, tuple[bool, bool]]
+    certificate_ends: Mapping[names.Role, float]
 
 
-def row_of(seen: Observed) -> Row:
+def row_of(seen: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
     """Return the row of a job as a pass saw it."""
     job, status = seen.job, seen.status
     stalled = None if status.stalled is None else (status.stalled.reason, status.stalled.role)
@@ -60,6 +62,7 @@ def row_of(seen: Observed) -> Row:
         attempt=status.attempt,
         stalled=stalled,
         isolation=_isolation(seen),
+        certificate_ends=certificate_ends,
     )
 
 
@@ -93,6 +96,7 @@ class _Jobs(Collector):
             _family, ("rljob_info", "rljob_state", "rljob_condition", "rljob_stalled")
         )
         pods, attempt, layers = map(_family, ("rljob_role_pods", "rljob_trainer_attempt", "rljob_isolation_layer"))
+        expiry = _family("rljob_certificate_expiry_timestamp_seconds")
         for row in list(self._rows.values()):
             info.add_metric((*row.labels, row.queue, row.model, rljob_api.__version__), 1)
             state.add_metric((*row.labels, row.state), 1)
@@ -106,7 +110,9 @@ class _Jobs(Collector):
                 stalled.add_metric((*row.labels, *row.stalled), 1)
             for layer, (required, holds) in row.isolation.items():
                 layers.add_metric((*row.labels, layer, str(required).lower()), float(holds))
-        yield from (info, state, condition, stalled, pods, attempt, layers)
+            for role, end in row.certificate_ends.items():
+                expiry.add_metric((*row.labels, str(role)), end)
+        yield from (info, state, condition, stalled, pods, attempt, layers, expiry)
 
 
 def _family(name: str) -> GaugeMetricFamily:
@@ -174,9 +180,9 @@ class Metrics:
         """Count a question to a coordinator."""
         self._polls.labels("ok" if answered else "no_answer").inc()
 
-    def saw(self, key: str, seen: Observed) -> None:
-        """Keep the row of a job."""
-        self._rows[key] = row_of(seen)
+    def saw(self, key: str, seen: Observed, *, certificate_ends: Mapping[names.Role, float]) -> None:
+        """Keep the row of a job. `certificate_ends`: unix seconds by role, none for a job in plain text."""
+        self._rows[key] = row_of(seen, certificate_ends)
 
     def wrote(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
         """Count the trainer attempts that a status write says have ended."""

@@ -283,6 +283,13 @@ CASES: Mapping[str, Case] = {
         fires={condition("StateDurable"): "0x400"},
         quiet={condition("StateDurable"): "1x400"},
     ),
+    "RLJobCertificateExpiring": Case(
+        severity="critical",
+        at="15m",
+        # A day has 86400 seconds; the second end moves with the clock and stays a minute beyond.
+        fires={of_job("rljob_certificate_expiry_timestamp_seconds", role="rollout"): "86400x30"},
+        quiet={of_job("rljob_certificate_expiry_timestamp_seconds", role="rollout"): "86460+60x30"},
+    ),
     "RLJobAutoscalerBlind": Case(
         severity="warning",
         at="20m",

@@ -982,6 +982,21 @@ OPERATOR = (
                 queries=[Query("max(rljob_operator_cache_objects)", "objects")],
             ),
             Panel(
+                title="Certificates",
+                question="When does the first certificate of each job end?",
+                good="More than two days ahead: they last seven and are renewed at two thirds.",
+                otherwise="Runbook of RLJobCertificateExpiring.",
+                unit="s",
+                width=24,
+                height=6,
+                queries=[
+                    Query(
+                        f"min by ({_KEY}) (rljob_certificate_expiry_timestamp_seconds) - time()",
+                        "{{rljob_namespace}}/{{rljob}}",
+                    )
+                ],
+            ),
+            Panel(
                 title="Memory",
                 question="How near is its limit?",
                 good="Flat, far below the limit.",

@@ -16,7 +16,7 @@ _WHERE = {
 }
 _HEAD = """# Metrics
 Every process answers `GET /metrics`: the four programs of a job on their health port, the operator on its metrics
-port. This page is made from the declarations in the code (`PYTHONPATH=tests python -m rljob_testing.metrics_page`).
+port. This page is made from the declarations in the code (`make gen`).
 Rules (`charts/rljob-operator/files/rules`) and dashboards (`charts/rljob-operator/files/dashboards`) use these names
 and no others, which tests hold. What to do when an alert fires: `docs/runbooks/README.md`.
 

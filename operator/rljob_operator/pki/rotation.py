@@ -62,6 +62,12 @@ def due_at(certificate: bytes) -> float:
     return 0.0 if found is None else found.start + RENEW_AT * found.seconds
 
 
+def ends_at(certificate: bytes) -> float:
+    """Return when a certificate ends, unix seconds; 0 if it cannot be read."""
+    found = certificates.validity(certificate)
+    return 0.0 if found is None else found.end
+
+
 def next_change(held: Authorities) -> float:
     """Return when `renewed` may next return something else."""
     if held.upcoming is not None:

@@ -27,12 +27,14 @@ Data = Mapping[str, str]
 class Secrets:
     """Secrets to apply, in this order, and the unix time at which something is due next.
 
-    authorities: the CAs after that, for the operator's own connections.
+    authorities: the CAs after that, for the operator's own connections. ends: unix seconds at which the certificate of
+    each role ends.
     """
 
     changed: tuple[Manifest, ...]
     again_at: float
     authorities: Authorities
+    ends: Mapping[names.Role, float]
 
 
 def authority_name(job: RLJob) -> str:
@@ -56,6 +58,7 @@ def secrets(job: RLJob, held: Mapping[str, Data], *, trust_domain: str, now: flo
     after = rotation.renewed(before, name=job.metadata.uid, now=now)
     changed = [] if after is before else [_secret(job, authority_name(job), _authority_data(after))]
     again_at = rotation.next_change(after)
+    ends = {}
     for role in names.Role:
         data = held.get(leaf_name(job, role), {})
         kept = _leaf(job, role, data, after, trust_domain=trust_domain, now=now)
@@ -63,7 +66,8 @@ def secrets(job: RLJob, held: Mapping[str, Data], *, trust_domain: str, now: flo
         if wanted != {key: _decoded(data, key) for key in wanted}:
             changed.append(_secret(job, leaf_name(job, role), wanted))
         again_at = min(again_at, rotation.due_at(kept.certificate))
-    return Secrets(changed=tuple(changed), again_at=again_at, authorities=after)
+        ends[role] = rotation.ends_at(kept.certificate)
+    return Secrets(changed=tuple(changed), again_at=again_at, authorities=after, ends=ends)
 
 
 def operator_leaf(job: RLJob, authorities: Authorities, *, trust_domain: str, now: float) -> Pair:

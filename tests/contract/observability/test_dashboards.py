@@ -114,7 +114,7 @@ def parse(promtool: Promtool, folder: pathlib.Path, *exprs: str) -> None:
 def test_files_are_what_their_module_makes() -> None:
     made = {name: dashboards.text(board) for name, board in dashboards.boards().items()}
     kept = {path.stem: path.read_text() for path in sorted(dashboards.FOLDER.glob("*.json"))}
-    assert kept == made, "run `PYTHONPATH=tests python -m rljob_testing.dashboards` and commit"
+    assert kept == made, "run `make gen` and commit"
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -21,7 +21,7 @@ JOB = roles.JobIdentity(name="j", namespace="n", uid="u")
 
 def test_the_page_is_made_from_the_declarations() -> None:
     written = metrics_page.PAGE.read_text(encoding="utf-8")
-    assert written == metrics_page.text(), "run `PYTHONPATH=tests python -m rljob_testing.metrics_page` and commit"
+    assert written == metrics_page.text(), "run `make gen` and commit"
 
 
 def test_a_name_is_declared_by_one_process() -> None:

@@ -65,6 +65,16 @@ def test_secrets_are_made_once_and_looked_at_again_after_half_an_hour() -> None:
     assert scene.ensure() == READ
 
 
+def test_ends_of_certificates_are_those_of_the_secrets() -> None:
+    """Seven days, less what a rounding to seconds takes."""
+    scene = Scene()
+    scene.ensure()
+    ends = scene.certifier.ends(scene.job.metadata.uid)
+    assert set(ends) == set(names.Role)
+    assert all(end == pytest.approx(scene.clock.now() + 7 * DAY_S, abs=1) for end in ends.values())
+    assert Scene("off").certifier.ends("unknown") == {}
+
+
 def test_a_job_in_plain_text_costs_no_request() -> None:
     scene = Scene("off")
     assert scene.ensure() == []

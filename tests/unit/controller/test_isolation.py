@@ -111,7 +111,7 @@ def test_a_metric_says_of_each_layer_whether_it_is_required_and_holds_everywhere
     text = _text("landlock", "seccomp", "no_token", failing=("network",), required=("landlock", "no_token"))
     pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, preflight=text)
     counted = metrics.Metrics()
-    counted.saw("team/run", Observed(job=_job(), pods=(pod,)))
+    counted.saw("team/run", Observed(job=_job(), pods=(pod,)), certificate_ends={})
     lines = [line for line in counted.exposition().decode().splitlines() if line.startswith("rljob_isolation_layer{")]
     assert {(line.split('layer="')[1].split('"')[0], 'required="true"' in line, line[-3:]) for line in lines} == {
         ("landlock", True, "1.0"),

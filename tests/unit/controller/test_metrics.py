@@ -43,7 +43,7 @@ def test_job_has_series_while_it_is_there_and_none_afterwards() -> None:
     run.settle()
     run.cluster.says(names.Phase.RUNNING, step=1)
     run.settle()
-    metrics.saw(KEY, seen(run))
+    metrics.saw(KEY, seen(run), certificate_ends={})
     found = series(metrics)
     assert value(found, "rljob_state", *JOB, "Running") == 1
     assert value(found, "rljob_condition", *JOB, "Running") == 1
@@ -62,7 +62,7 @@ def test_restarts_are_counted_by_class_when_status_says_so() -> None:
     run.wait(15.0)
     job = run.cluster.job
     assert job is not None
-    metrics.saw(KEY, seen(run))
+    metrics.saw(KEY, seen(run), certificate_ends={})
     for before, after in itertools.pairwise(run.cluster.statuses):
         metrics.wrote(job, before, after)
     assert value(series(metrics), "rljob_restarts_total", *JOB, "trainer", "infrastructure") == 1
@@ -73,7 +73,7 @@ def test_restarts_are_counted_by_class_when_status_says_so() -> None:
 def test_series_of_a_job_stay_below_their_budget() -> None:
     run, metrics = Run(), Metrics()
     run.settle()
-    metrics.saw(KEY, seen(run))
+    metrics.saw(KEY, seen(run), certificate_ends={})
     own = of_job(series(metrics))
     assert len(own) <= 90, "8.4: 90 series a job"
     assert len(series(metrics)) - len(own) <= 60, "8.4: 60 of the operator's own"
@@ -92,3 +92,13 @@ def test_requests_passes_and_polls_are_counted() -> None:
     assert value(found, "rljob_operator_reconcile_errors_total", "ValueError") == 1
     assert value(found, "rljob_operator_status_polls_total", "no_answer") == 1
     assert value(found, "rljob_operator_spec_to_child_seconds_count", "Deployment") == 1
+
+
+def test_ends_of_certificates_are_shown_by_role_and_absent_for_a_job_in_plain_text() -> None:
+    run, metrics = Run(), Metrics()
+    run.settle()
+    metrics.saw(KEY, seen(run), certificate_ends={names.Role.TRAINER: 1_800_000_000.0})
+    expiry = "rljob_certificate_expiry_timestamp_seconds"
+    assert value(series(metrics), expiry, *JOB, "trainer") == 1_800_000_000.0
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    assert expiry not in {name for name, _ in series(metrics)}
