@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from typer.testing import CliRunner, Result
 
+from rljob_testing.fake_kubectl import FakeKubectl
 from rljob_workers.cli.app import app
 from rljob_workers.local import journal, rundir
 
@@ -56,3 +57,11 @@ def dumped(run: rundir.RunDir) -> Callable[..., None]:
             file.write(json.dumps(row | changes) + "\n")
 
     return dump
+
+
+@pytest.fixture
+def kubectl(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
+    """Return the `kubectl` that commands find."""
+    folder = tmp_path_factory.mktemp("bin")
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return FakeKubectl(folder)

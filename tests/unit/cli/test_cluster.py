@@ -8,49 +8,12 @@ import pytest
 from typer.testing import Result
 
 from rljob_api.conditions import ConditionType
+from rljob_testing.fake_kubectl import FakeKubectl
 from rljob_workers.cli import cluster, cluster_logs, stall_hints
 
 Rljob = Callable[..., Result]
 
-# Prints the file named after its words but options and fails if there is none; `stderr` and `code` may lie beside it.
-KUBECTL = """#!/bin/sh
-here=$(dirname "$0")
-echo "$*" >> "$here/calls"
-name=""
-for word in "$@"; do
-  case "$word" in -*) ;; *) name="$name.$word" ;; esac
-done
-if [ -f "$here/answer$name" ]; then cat "$here/answer$name"; exit 0; fi
-echo "Error from server (NotFound): no$name" >&2
-exit 1
-"""
 RESOURCE = "rljobs.rljob.dev"
-
-
-class FakeKubectl:
-    """What the cluster answers."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
-
-    def answers(self, words: str, body: object) -> None:
-        """`words` are those of the call without options; JSON unless `body` is text."""
-        text = body if isinstance(body, str) else json.dumps(body)
-        (self._folder / f"answer.{words.replace(' ', '.')}").write_text(text)
-
-    def calls(self) -> list[str]:
-        """Every call, with its options."""
-        return (self._folder / "calls").read_text().splitlines()
-
-
-@pytest.fixture
-def kubectl(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
-    folder = tmp_path_factory.mktemp("bin")
-    program = folder / "kubectl"
-    program.write_text(KUBECTL)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return FakeKubectl(folder)
 
 
 def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, str]:

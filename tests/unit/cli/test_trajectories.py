@@ -169,6 +169,14 @@ def test_ledger_that_cannot_be_read_is_a_sentence(rljob: Rljob, dumped: Dump, ru
     assert "ledger.sqlite cannot be read: file is not a database" in result.stderr
 
 
+def test_copy_of_a_jobs_storage_needs_only_its_dumps(
+    rljob: Rljob, dumped: Dump, run: rundir.RunDir, tmp_path: pathlib.Path
+) -> None:
+    dumped("g1")
+    run.dumps.rename(tmp_path / "dumps")
+    assert [row["group_id"] for row in rows(rljob("trajectories", "--run-dir", str(tmp_path), "-o", "json"))] == ["g1"]
+
+
 def test_run_without_dumps_says_which_field_writes_them(rljob: Rljob, run: rundir.RunDir) -> None:
     result = rljob("trajectories", "small")
     assert result.exit_code == 2

@@ -33,7 +33,7 @@ def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) ->
 
     Raises ManifestError if there is no such run or it wrote no dumps, LedgerError if its ledger cannot be read.
     """
-    directory = locate.locate(job, run_dir)
+    directory = _directory(job, run_dir)
     kind = dumps.EVALUATION if options.evaluation else dumps.TRAINING
     if not (directory.dumps / kind).is_dir():
         raise errors.ManifestError(_no_dumps(directory, kind))
@@ -47,6 +47,13 @@ def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) ->
     finally:
         ledger.close()
     return int(names.ExitCode.OK)
+
+
+def _directory(job: str, run_dir: pathlib.Path | None) -> rundir.RunDir:
+    """Return the run's directory; one that is named needs no more than dumps, as the storage of a cluster has them."""
+    if run_dir is not None and rundir.RunDir(run_dir).dumps.is_dir():
+        return rundir.RunDir(run_dir)
+    return locate.locate(job, run_dir)
 
 
 def _groups(options: Options, ledger: group_facts.Ledger) -> Sequence[str] | None:
