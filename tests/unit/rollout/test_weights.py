@@ -218,12 +218,27 @@ async def test_the_watchdog_bites_at_the_deadline_and_not_before() -> None:
     assert (before, rig.receiver.state) == (ReceiverState.APPLYING, ReceiverState.SERVING)
 
 
-async def test_a_broken_load_fails_held_requests_instead_of_resuming_them() -> None:
-    rig = Rig(fake_engine.Behaviour(token_s=1.0, faults={"load": ["shape"]}))
+async def test_requests_that_a_broken_load_gave_up_go_on_from_their_tokens_on_the_whole_version() -> None:
+    rig = Rig(fake_engine.Behaviour(token_s=1.0, faults={"load": ["shape", None, "shape"]}))
     await rig.start()
     held = asyncio.ensure_future(rig.door.generate(fakes.make_request(max_tokens=4)))
     await rig.clock.advance(1.5)
-    await rig.take(1, 2.0)
+    await rig.take(1, 1.0)
+    await rig.take(2, 5.0)
+    result = await held
+    assert (len(result.output_ids), result.stop_reason) == (4, "length")
+    assert list(result.versions) == sorted(result.versions)
+    assert (result.versions[0], result.versions[-1]) == (0, 2)
+    assert rig.events.count("abort_all") == 2
+
+
+async def test_requests_inside_an_engine_process_that_died_fail() -> None:
+    rig = Rig(fake_engine.Behaviour(token_s=1.0))
+    await rig.start()
+    held = asyncio.ensure_future(rig.door.generate(fakes.make_request(max_tokens=4)))
+    await rig.clock.advance(1.5)
+    rig.engine.die()
+    await rig.clock.advance(1.0)
     with pytest.raises(errors.EngineError, match="aborted"):
         await held
 

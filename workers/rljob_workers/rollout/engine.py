@@ -71,6 +71,7 @@ class VllmEngine:
         self._keeper = concurrent.futures.ThreadPoolExecutor(1, "engine-keeper")
         self._llm: AsyncLLM | None = None
         self._running: set[str] = set()
+        self._interrupted: set[str] = set()
         self._finished_tokens = self._prompt_tokens = 0
 
     async def start(self) -> None:
@@ -101,9 +102,14 @@ class VllmEngine:
             raise errors.EngineError(f"generation failed: {type(error).__name__}: {error}") from error
         finally:
             self._running.discard(request.rid)
+            interrupted = request.rid in self._interrupted
+            self._interrupted.discard(request.rid)
         if final is None or len(final.outputs) != 1:
             raise errors.EngineError("the engine ended a request without an output")
         result = _result(final.outputs[0], final.metrics, latency_s=time.monotonic() - began)
+        # vLLM's own aborts are failures, only ours are interruptions: an answer that is never kept must not go on.
+        if interrupted and result.stop_reason == "abort":
+            result = dataclasses.replace(result, stop_reason=generation.INTERRUPT)
         self._finished_tokens += len(result.output_ids)
         self._prompt_tokens += len(request.input_ids)
         return result
@@ -161,7 +167,8 @@ class VllmEngine:
         await self._ask(self._engine().collective_rpc("rljob_reset_reload"))
 
     async def abort_all(self) -> None:
-        """Abort all requests; their outputs end with `abort`, which is refused as a result."""
+        """Abort all requests; what they sampled is theirs."""
+        self._interrupted |= self._running
         await self._ask(self._engine().abort(list(self._running)))
 
     async def restart(self) -> None:

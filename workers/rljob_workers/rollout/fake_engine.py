@@ -43,6 +43,7 @@ class FakeEngine:
         self._going = asyncio.Event()
         self._going.set()
         self._running: dict[str, asyncio.Event] = {}
+        self._interrupted: set[str] = set()
         self._generated = self._prompted = 0
 
     async def start(self) -> None:
@@ -65,20 +66,26 @@ class FakeEngine:
         try:
             while len(ids) < request.sampling.max_tokens and (not ids or ids[-1] != EOS):
                 await self._step(aborted)
+                if request.rid in self._interrupted:
+                    break
+                if aborted.is_set():
+                    raise errors.EngineError("aborted")
                 ids.append(self._token(request, len(ids)))
                 versions.append(self._asserted())
                 at_s.append(self._clock.monotonic())
         finally:
             del self._running[request.rid]
+            interrupted = request.rid in self._interrupted
+            self._interrupted.discard(request.rid)
         self._prompted += len(request.input_ids)
         return generation.GenerationResult(
             output_ids=tuple(ids),
             logprobs=tuple(-0.25 - (token % 7) / 8 for token in ids),
             versions=tuple(versions),
-            stop_reason="stop" if ids[-1] == EOS else "length",
-            latency_s=at_s[-1] - at_s[0],
-            ttft_s=at_s[1] - at_s[0],
-            itl_s=generation.inter_token_s(at_s[1], at_s[-1], num_tokens=len(ids)),
+            stop_reason=generation.INTERRUPT if interrupted else "stop" if ids[-1] == EOS else "length",
+            latency_s=self._clock.monotonic() - at_s[0],
+            ttft_s=at_s[1] - at_s[0] if ids else 0.0,
+            itl_s=generation.inter_token_s(at_s[1], at_s[-1], num_tokens=len(ids)) if ids else 0.0,
         )
 
     def num_running(self) -> int:
@@ -136,8 +143,9 @@ class FakeEngine:
         await self._call("repair")
 
     async def abort_all(self) -> None:
-        """Fail what runs."""
+        """Interrupt what runs."""
         await self._call("abort_all")
+        self._interrupted |= set(self._running)
         self._abort()
 
     async def restart(self) -> None:
@@ -171,8 +179,6 @@ class FakeEngine:
             _, pending = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
             for waiter in pending:
                 waiter.cancel()
-        if aborted.is_set():
-            raise errors.EngineError("aborted")
 
     def _abort(self) -> None:
         for aborted in self._running.values():

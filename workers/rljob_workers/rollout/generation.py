@@ -13,6 +13,8 @@ from typing import Protocol
 from rljob_api import errors, names, types
 
 SEED_BITS = 63
+# The engine could not keep the request; what is left of it is sent again, and no episode sees this.
+INTERRUPT = "interrupt"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,8 @@ class GenerationRequest:
 class GenerationResult:
     """What the engine sampled. output_ids, logprobs, versions [T]; versions are ids that the engine asserted.
 
-    `stop_reason` is `stop` or `length`; `matched_stop` the stop string that ended it, which stands in output_ids.
+    `stop_reason` is `stop`, `length` or, of a part, INTERRUPT; `matched_stop` the stop string that ended it, which stands
+    in output_ids.
     ttft_s: from arrival in the engine to the first token. itl_s: between two tokens, the mean; 0 for a single one.
     """
 
@@ -92,7 +95,7 @@ class Engine(Protocol):
         """Undo the bookkeeping of a broken load so that a complete one can follow."""
 
     async def abort_all(self) -> None:
-        """Fail all requests inside the engine; their callers see EngineError."""
+        """End all requests inside the engine; their callers get what was sampled, with stop reason INTERRUPT."""
 
     async def restart(self) -> None:
         """Replace the engine process by a new one with the weights of the model files, paused by nobody."""
