@@ -31,8 +31,8 @@ class GenerationRequest:
 class GenerationResult:
     """What the engine sampled. output_ids, logprobs, versions [T]; versions are ids that the engine asserted.
 
-    `stop_reason` is `stop`, `length` or, of a part, INTERRUPT; `matched_stop` the stop string that ended it, which stands
-    in output_ids.
+    `stop_reason` is `stop`, `length` or, of a part, INTERRUPT; `matched_stop` the stop string that ended it, which
+    stands in output_ids.
     ttft_s: from arrival in the engine to the first token. itl_s: between two tokens, the mean; 0 for a single one.
     """
 
