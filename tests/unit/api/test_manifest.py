@@ -126,6 +126,9 @@ def test_recipe_name_as_loss_type_is_answered_with_our_fields(name: str, manifes
         ("dppo_mask_low", "algorithm.loss.clipLow"),
         ("cliprange_value", "algorithm.critic.valueClip"),
         ("gae_timestep_unit", "algorithm.gae.unit"),
+        ("successRateLowerBound", "data.filterGroups.lower"),
+        ("filter_reward_ub", "data.filterGroups.upper"),
+        ("should_accept_fn", "data.filterGroups.predicate"),
         ("presence-penalty", None),
     ],
 )
