@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import pytest
 from typer.testing import Result
@@ -11,7 +11,7 @@ from typer.testing import Result
 from rljob_api import names, types
 from rljob_api.conditions import STALL_REASONS
 from rljob_workers.cli import stall_hints, why, why_text
-from rljob_workers.local import journal, log_lines, rundir
+from rljob_workers.local import journal, log_lines, rundir, supervise
 
 Rljob = Callable[..., Result]
 NOW = 10_000.0
@@ -34,8 +34,10 @@ def going(run: rundir.RunDir) -> rundir.RunDir:
     return run
 
 
-def account(run: rundir.RunDir, known: types.RunStatus | None) -> why_text.Account:
-    return why.account(run, known, events=(), now=NOW)
+def account(
+    run: rundir.RunDir, known: types.RunStatus | None, states: Mapping[str, supervise.State] = MappingProxyType({})
+) -> why_text.Account:
+    return why.account(run, known, states=states, events=(), now=NOW)
 
 
 def text(told: why_text.Account) -> list[str]:
@@ -44,7 +46,7 @@ def text(told: why_text.Account) -> list[str]:
 
 def test_run_that_moves_shows_the_chain_and_blames_nobody(going: rundir.RunDir) -> None:
     assert text(account(going, dataclasses.replace(RUN, waiting=WAITING))) == [
-        "small: running, step 12 of 25; last progress 3s ago (stalled after 10m00s)",
+        "small: working on step 13; 12 of 25 steps done; last progress 3s ago (stalled after 10m00s)",
         "who waits for whom",
         "  trainer-0 waits for batch 13 for 90 s",
         "  rollout-0 waits for verifier for 40 s",
@@ -118,12 +120,17 @@ def test_process_that_runs_again_or_ended_well_is_not_broken(later: journal.Entr
 
 
 def test_coordinator_that_does_not_answer_is_named(going: rundir.RunDir) -> None:
-    # This process stands for the run's.
-    going.pids.write_text(json.dumps({"coordinator": {"pid": os.getpid(), "guard": os.getpid()}}))
-    told = account(going, None)
+    told = account(going, None, {"coordinator": supervise.State(role=names.Role.COORDINATOR, running=True)})
     assert told.diagnosis is not None
     assert told.diagnosis.reason == "CoordinatorUnreachable"
     assert "small: running; the coordinator does not answer" in text(told)
+
+
+def test_run_that_loads_its_model_says_so(going: rundir.RunDir) -> None:
+    rollout = types.PodStatus(role="rollout", pod="rollout-0")
+    starting = dataclasses.replace(RUN, phase=names.Phase.STARTING, step=0, pods=(rollout,))
+    told = account(going, starting, {"rollout": supervise.State(role=names.Role.ROLLOUT, running=True)})
+    assert told.headline == "starting: rollout loading the model; 0 of 25 steps done"
 
 
 def test_run_that_ended_tells_how_and_shows_its_last_events(rljob: Rljob, run: rundir.RunDir) -> None:

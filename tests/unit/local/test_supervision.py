@@ -210,3 +210,4 @@ def test_log_line_of_ours_is_shown_as_its_message() -> None:
     assert readable('{"ts": "t", "level": "error", "msg": "lost the engine"}') == "error: lost the engine"
     assert readable("  Segmentation fault\n") == "Segmentation fault"
     assert readable("[1, 2]") == "[1, 2]"
+    assert readable("\x1b[31mfailed\x1b[0m") == r"\x1b[31mfailed\x1b[0m"

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import names, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
-from rljob_workers.cli import cluster, kubectl, terminal, why_text
+from rljob_workers.cli import cluster, kubectl, why_text
 from rljob_workers.cli import why as local_why
-from rljob_workers.local import log_lines, progress
+from rljob_workers.local import log_lines, progress, terminal
 
 _WATCH_S = 2.0
 _ROLES_WIDTH = 14

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 
 from rljob_api import errors, names
-from rljob_workers.cli import choices, terminal
-from rljob_workers.local import log_lines
+from rljob_workers.cli import choices
+from rljob_workers.local import log_lines, terminal
 
 _SEVERITY: tuple[object, ...] = tuple(choices.Level)
 _SHOWN_KEYS = ("step", "version", "group", "sample", "rank", "error_class", "error_reason")

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from rljob_workers.cli import terminal
-from rljob_workers.local import dumps, group_facts
+from rljob_workers.local import dumps, group_facts, terminal
 
 _MARGIN = "  | "
 _PARTS = {"prompt": "prompt", "gen": "completion"}

@@ -7,7 +7,7 @@ import time
 
 from rljob_api import names, types, waiting
 from rljob_workers.cli import locate
-from rljob_workers.local import history, journal, process_tree, progress, rundir, running, supervise
+from rljob_workers.local import history, journal, process_tree, progress, rundir, running
 
 _WATCH_S = 2.0
 
@@ -36,7 +36,7 @@ def _as_json(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
 
 
 def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
-    states = _states(directory)
+    states = running.states(directory)
     if known is None and not any(state.running for state in states.values()):
         return last_state(directory)
     wanted = sum(state.role is names.Role.ROLLOUT for state in states.values())
@@ -63,10 +63,3 @@ def last_state(directory: rundir.RunDir) -> str:
         parts.append(f"checkpoint of step {run.checkpoints[-1]}")
     parts += [f"{result.suite} {result.accuracy:.1%} at step {result.step}" for result in run.evaluations[-1:]]
     return "  ".join(parts)
-
-
-def _states(directory: rundir.RunDir) -> dict[str, supervise.State]:
-    return {
-        name: supervise.State(role=names.Role(name.split("-")[0]), running=process_tree.is_running(pid))
-        for name, pid in running.pids(directory).items()
-    }

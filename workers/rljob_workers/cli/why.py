@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rljob_api import names, types, waiting
 from rljob_workers.cli import choices, locate, log_text, status, why_text
-from rljob_workers.local import child, journal, log_files, log_lines, rundir, running
+from rljob_workers.local import child, journal, log_files, log_lines, progress, rundir, running, supervise
 
 NUM_EVENTS = 8
 # A chain of waiters is normal for this long: a batch, a pause for weights. After it somebody is named.
@@ -21,7 +21,13 @@ def why(job: str, *, run_dir: pathlib.Path | None, as_json: bool, num_events: in
     """Print who waits for whom, who holds the run up, and the last events. Raises ManifestError without such a run."""
     directory = locate.locate(job, run_dir)
     now = time.time()
-    told = account(directory, running.ask(directory), events=_last_events(directory, num_events), now=now)
+    told = account(
+        directory,
+        running.ask(directory),
+        states=running.states(directory),
+        events=_last_events(directory, num_events),
+        now=now,
+    )
     show(told, as_json=as_json, now=now)
     return int(names.ExitCode.OK)
 
@@ -32,13 +38,18 @@ def show(told: why_text.Account, *, as_json: bool, now: float) -> None:
 
 
 def account(
-    directory: rundir.RunDir, known: types.RunStatus | None, *, events: Sequence[log_lines.Line], now: float
+    directory: rundir.RunDir,
+    known: types.RunStatus | None,
+    *,
+    states: Mapping[str, supervise.State],
+    events: Sequence[log_lines.Line],
+    now: float,
 ) -> why_text.Account:
     """Return the account of a run: what the coordinator says (None if it does not answer) and what the runner wrote."""
     identity = directory.identity()
     assert identity is not None, "`locate` returns existing runs only"
     entries = journal.read(directory.journal)
-    runs = known is not None or running.is_running(directory)
+    runs = known is not None or any(state.running for state in states.values())
     down = [_down(entry, directory) for entry in journal.broken(entries)]
     if known is None:
         lost = runs and not down
@@ -54,7 +65,7 @@ def account(
     limit_s = _stalled_after_s(identity.spec) if known.first_step_at else None
     return why_text.Account(
         job=identity.name,
-        headline=f"{str(known.phase).lower()}, step {known.step} of {known.max_steps}",
+        headline=f"{progress.phase_line(known, states)}; {known.step} of {known.max_steps} steps done",
         running=True,
         idle_s=idle_s,
         stalled_after_s=limit_s,

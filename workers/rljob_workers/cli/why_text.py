@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from rljob_api import types, waiting
-from rljob_workers.cli import log_text, stall_hints, terminal
-from rljob_workers.local import log_lines, progress
+from rljob_workers.cli import log_text, stall_hints
+from rljob_workers.local import log_lines, progress, terminal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

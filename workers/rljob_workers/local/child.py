@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names
-from rljob_workers.local import process_tree
+from rljob_workers.local import process_tree, terminal
 
 _GUARD = "rljob_workers.local.guard"
 _TAIL_BYTES = 16 << 10
@@ -124,9 +124,10 @@ def last_lines(log: pathlib.Path, count: int) -> list[str]:
 
 
 def readable(line: str) -> str:
-    """Return what a person wants of a log line: the message of one of ours, a foreign one as it is."""
+    """Return what a person wants of a log line: the message of one of ours, a foreign one as it is; both printable."""
     try:
         fields = json.loads(line)
-        return f"{fields['level']}: {fields['msg']}"
-    except (ValueError, TypeError, KeyError):
-        return line.strip()
+        text = f"{fields['level']}: {fields['msg']}"
+    except (ValueError, TypeError, KeyError, RecursionError):
+        text = line.strip()
+    return terminal.line(text)

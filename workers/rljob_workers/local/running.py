@@ -3,7 +3,7 @@
 import json
 
 from rljob_api import errors, names, roles, types
-from rljob_workers.local import process_tree, rundir
+from rljob_workers.local import process_tree, rundir, supervise
 from rljob_workers.transport import status
 
 
@@ -19,6 +19,14 @@ def pids(directory: rundir.RunDir) -> dict[str, int]:
 def is_running(directory: rundir.RunDir) -> bool:
     """Return whether any process of the run runs."""
     return any(map(process_tree.is_running, pids(directory).values()))
+
+
+def states(directory: rundir.RunDir) -> dict[str, supervise.State]:
+    """Return how each process stands that the runner wrote down."""
+    return {
+        name: supervise.State(role=names.Role(name.split("-")[0]), running=process_tree.is_running(pid))
+        for name, pid in pids(directory).items()
+    }
 
 
 def ask(directory: rundir.RunDir) -> types.RunStatus | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_workers.cli import terminal
+from rljob_workers.local import terminal
 
 
 @pytest.mark.parametrize(
