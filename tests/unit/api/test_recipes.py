@@ -131,3 +131,9 @@ def test_dr_grpo_divides_by_the_longest_answer() -> None:
 @pytest.mark.parametrize(("name", "steps"), [("oat-drgrpo-zero", 16), ("dapo", 20), ("grpo-classic", 20)])
 def test_evaluation_is_as_often_as_published(name: str, steps: int) -> None:
     assert resolved_recipe(name).coordinator.evaluation.every_steps == steps
+
+
+def test_oat_trains_on_the_fast_verifier_and_is_scored_by_math_verify() -> None:
+    by_suite = {reward.suite: reward.config for reward in resolved_recipe("oat-drgrpo-zero").verifiers[0].rewards}
+    scored = dict.fromkeys(("aime", "amc", "math", "minerva"), {"verifierVersion": "math_verify"})
+    assert by_suite == {"": {"verifierVersion": "fast"}, **scored}
