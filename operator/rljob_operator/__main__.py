@@ -19,17 +19,23 @@ ANY_ADDRESS = "0.0.0.0"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run until stopped. Ends with a sentence if the settings are no good."""
-    parser = argparse.ArgumentParser(prog="rljob-operator", description=__doc__)
-    parser.add_argument("--config", type=pathlib.Path, help="JSON file of settings; defaults without one")
-    parser.add_argument("--kubeconfig", help="how to reach the API server; the pod's own account without one")
-    parser.add_argument("--host", default=ANY_ADDRESS, help="address that probes and metrics listen on")
-    given = parser.parse_args(argv)
+    reader = arguments()
+    given = reader.parse_args(argv)
     try:
         settings = settings_module.read(given.config) if given.config else settings_module.Settings()
     except ValueError as error:
-        parser.error(str(error))
+        reader.error(str(error))
     configure_logs(settings.log)
     asyncio.run(run(settings, kubeconfig=given.kubeconfig, host=given.host))
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return the reader of the command line."""
+    reader = argparse.ArgumentParser(prog="rljob-operator", description=__doc__)
+    reader.add_argument("--config", type=pathlib.Path, help="JSON file of settings; defaults without one")
+    reader.add_argument("--kubeconfig", help="how to reach the API server; the pod's own account without one")
+    reader.add_argument("--host", default=ANY_ADDRESS, help="address that probes and metrics listen on")
+    return reader
 
 
 def configure_logs(wanted: settings_module.LogSettings) -> None:

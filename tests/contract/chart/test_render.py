@@ -8,6 +8,7 @@ import pytest
 
 from rljob_api import crd, names
 from rljob_operator import permissions
+from rljob_operator.__main__ import arguments
 from rljob_operator.settings import Settings
 from rljob_testing.charts import CHART, CI_VALUES, Helm, HelmError, Manifest, only
 
@@ -131,6 +132,14 @@ def test_viewers_and_editors_are_aggregated(helm: Helm) -> None:
     }
     assert {verb for _, _, verb in _rights(viewer["rules"])} == {"get", "list", "watch"}
     assert ("rljob.dev", "rljobs/scale", "patch") in _rights(editor["rules"])
+
+
+def test_the_operator_understands_its_command_line_and_finds_the_settings_there(helm: Helm) -> None:
+    (container,) = only(helm.template(), "Deployment", "rljob-operator")["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["rljob-operator"]
+    given = arguments().parse_args(container["args"])
+    (mount,) = [one for one in container["volumeMounts"] if one["name"] == "settings"]
+    assert given.config == pathlib.Path(mount["mountPath"]) / "settings.json"
 
 
 def test_the_operator_reads_the_settings_that_the_values_say(helm: Helm) -> None:
