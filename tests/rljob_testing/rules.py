@@ -1,7 +1,7 @@
 """The rule files of the chart as data."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -11,8 +11,21 @@ from rljob_testing.metric_catalog import ROOT
 
 FOLDER = CHART / "files" / "rules"
 FILES = tuple(sorted(FOLDER.glob("*.yaml")))
+# promtool evaluates groups in any order at an instant unless it is told one.
+GROUPS = ("rljob.recording", "rljob.jobs", "rljob.operator")
 RUNBOOKS = ROOT / "docs" / "runbooks" / "README.md"
 _JOB = frozenset({"rljob_namespace", "rljob"})
+
+
+def unit_tests(tests: Sequence[Mapping[str, Any]], *, every: str = "1m") -> str:
+    """Return a file of promtool's unit tests over the rules, which are evaluated `every` so often."""
+    document = {
+        "rule_files": list(map(str, FILES)),
+        "group_eval_order": list(GROUPS),
+        "evaluation_interval": every,
+        "tests": list(tests),
+    }
+    return yaml.safe_dump(document)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,8 +37,7 @@ def scene(inputs: Input, *, at: str, expr: str, expected: list[dict[str, Any]]) 
 
 def run(promtool: Promtool, folder: pathlib.Path, *tests: Test, every: str = "1m") -> None:
     path = folder / "tests.yaml"
-    document = {"rule_files": list(map(str, rules.FILES)), "evaluation_interval": every, "tests": list(tests)}
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(rules.unit_tests(tests, every=every))
     promtool.test_rules(path)
 
 
@@ -194,6 +193,11 @@ def test_alert_says_what_happened_and_where_to_read_on(alert: rules.Alert) -> No
     assert alert.annotations["runbook_url"] == f"docs/runbooks/README.md#{alert.name.lower()}"
     if not alert.name.startswith("RLJobOperator"):
         assert "{{ $labels.rljob_namespace }}/{{ $labels.rljob }}" in alert.annotations["summary"]
+
+
+def test_groups_are_evaluated_in_an_order_that_names_all_of_them() -> None:
+    named = [group["name"] for path in rules.FILES for group in yaml.safe_load(path.read_text())["groups"]]
+    assert sorted(named) == sorted(rules.GROUPS)
 
 
 def test_names_of_rules_are_unique() -> None:

@@ -259,18 +259,9 @@ def test_every_query_is_evaluated_and_has_data_where_all_series_are_there(
         tests.append(
             {"expr": f"count({expr}) > bool 0", "eval_time": "45m", "exp_samples": [{"labels": "{}", "value": 1}]}
         )
-    document = {
-        "rule_files": list(map(str, rules.FILES)),
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in everything().items()],
-                "promql_expr_test": tests,
-            }
-        ],
-    }
+    series = [{"series": name, "values": values} for name, values in everything().items()]
+    scene = {"interval": "1m", "input_series": series, "promql_expr_test": tests}
     path = tmp_path / "tests.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(rules.unit_tests([scene]))
     assert len(tests) > 100
     promtool.test_rules(path)
