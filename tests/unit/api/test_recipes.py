@@ -135,5 +135,5 @@ def test_evaluation_is_as_often_as_published(name: str, steps: int) -> None:
 
 def test_oat_trains_on_the_fast_verifier_and_is_scored_by_math_verify() -> None:
     by_suite = {reward.suite: reward.config for reward in resolved_recipe("oat-drgrpo-zero").verifiers[0].rewards}
-    scored = dict.fromkeys(("aime", "amc", "math", "minerva"), {"verifierVersion": "math_verify"})
+    scored = {suite: {"verifierVersion": "math_verify"} for suite in ("aime", "amc", "math", "minerva")}
     assert by_suite == {"": {"verifierVersion": "fast"}, **scored}
