@@ -3,7 +3,7 @@
 import pathlib
 import subprocess
 
-TIMEOUT_S = 180.0
+TIMEOUT_S = 240.0
 
 
 class PromtoolError(AssertionError):
