@@ -64,12 +64,16 @@ def _build_one(reward: roles.GraderConfig, catalog: Mapping[str, Factory]) -> pr
 
 
 def imported(entries: Sequence[str]) -> dict[str, Factory]:
-    """Return the factories of `name=module:attribute` entries. Raises ManifestError if one has another form."""
+    """Return the factories of `name=module:attribute` entries. Raises ManifestError if one has another form, or a name
+    that is taken: two graders of one name would judge as whichever came last.
+    """
     found: dict[str, Factory] = {}
     for entry in entries:
         name, equals, path = entry.partition("=")
         module, colon, attribute = path.partition(":")
         if not (equals and colon and name and module and attribute):
             raise errors.ManifestError(f"grader {entry!r} must read name=module:attribute")
+        if name in BUILT_IN or name in found:
+            raise errors.ManifestError(f"grader {entry!r}: the name {name} is taken; give this one another name")
         found[name] = getattr(importlib.import_module(module), attribute)
     return found
