@@ -8,7 +8,7 @@ from rljob_operator.resources.inputs import Inputs, Manifest, pod_of
 
 NAME = "preflight"
 ROLE = names.Role.VERIFIER
-_SANDBOX = ("landlock", "seccomp")
+_SANDBOX = ("landlock", "seccomp", "confined")
 _POSTURE = ("no_new_privileges", "capabilities", "read_only_root", "no_token")
 
 

@@ -389,7 +389,7 @@ def test_a_verifier_pod_tests_its_isolation_first_with_its_own_posture(example: 
     assert (first["image"], first["resources"]) == (service["image"], service["resources"])
     assert {mount["name"] for mount in first["volumeMounts"]} == {"rljob-scratch"}
     assert first["args"] == [
-        "--require=no_new_privileges,capabilities,read_only_root,no_token,landlock,seccomp",
+        "--require=no_new_privileges,capabilities,read_only_root,no_token,landlock,seccomp,confined",
         "--closed-network",
     ]
     for role in (C, R, T):

@@ -195,7 +195,7 @@ class _Watch:
     def __init__(self, process: "subprocess.Popen[bytes]", limits: Limits, before: frozenset[int]) -> None:
         self._process, self._limits, self._before = process, limits, before
         self._started_s = time.monotonic()
-        self._cpu_s = 0.0
+        self._cpu_s, self._next_look_s = 0.0, 0.0
         self.output, self.errors, self.reply = bytearray(), bytearray(), bytearray()
 
     def follow(self, *, feeds: dict[IO[bytes], bytes], reply: IO[bytes]) -> str:
@@ -235,7 +235,11 @@ class _Watch:
             # A machine that gave it no time is to blame: its own tree's time is summed and would have come first.
             waited_s = max(map(procfs.run_delay_s, self._members()), default=0.0)
             return "starved" if waited_s > self._limits.wall_s / 4 else "wall"
+        if time.monotonic() < self._next_look_s:
+            return ""
         usage = [procfs.usage(pid) for pid in self._members()]
+        # From the end of a look on: a program that writes byte by byte must not keep its runner looking.
+        self._next_look_s = time.monotonic() + _POLL_S
         self._cpu_s = max(self._cpu_s, sum(one.cpu_s for one in usage))
         if self._cpu_s >= self._limits.cpu_s:
             return "cpu"
