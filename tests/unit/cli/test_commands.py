@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner, Result
 
+from rljob_workers.cli import app as commands
 from rljob_workers.cli.app import app
 from rljob_workers.local import journal, rundir
 
@@ -240,3 +242,13 @@ def test_job_may_be_named_by_its_directory(here: pathlib.Path) -> None:
 def test_version_is_printed() -> None:
     assert rljob("version").stdout.startswith("rljob 0.")
     assert rljob("version").stdout == f"rljob {json.loads(rljob('version', '-o', 'json').stdout)['version']}\n"
+
+
+def test_file_that_may_not_be_read_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> int:
+        raise PermissionError(13, "Permission denied", "runs/small/job.json")
+
+    with pytest.raises(typer.Exit) as ended:
+        commands._exit_with(refused)
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err == "error: runs/small/job.json may not be read: permission denied\n"

@@ -150,6 +150,13 @@ def test_step_and_drop_reason_are_filters_of_the_ledger(rljob: Rljob, dumped: Du
     assert "step 7 has no groups" in result.stderr
 
 
+def test_files_beyond_the_limit_are_not_read(rljob: Rljob, dumped: Dump, run: rundir.RunDir) -> None:
+    dumped("g2")
+    # Reading a folder as a file would fail.
+    (run.dumps / "rollout/0/g1.jsonl").mkdir()
+    assert [row["group_id"] for row in rows(rljob("trajectories", "--limit", "1", "-o", "json"))] == ["g2"]
+
+
 def test_half_written_and_foreign_lines_are_left_out_and_counted(
     rljob: Rljob, dumped: Dump, run: rundir.RunDir
 ) -> None:

@@ -1,6 +1,8 @@
 """One stream of lines out of many."""
 
+import itertools
 import json
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +27,14 @@ def test_lines_of_many_processes_come_by_time_and_keep_their_order() -> None:
         ("rollout", "a"), ("trainer", "b"), ("trainer", "c"), ("rollout", "d"), ("trainer", "e"),
     ]  # fmt: skip
     assert found[0].at == MIDNIGHT + 1.5
+
+
+def test_merging_holds_no_more_than_a_line_of_each_stream() -> None:
+    def endless(name: str) -> Iterator[str]:
+        return (ours(second, name) for second in itertools.count())
+
+    streams = [log_lines.stream(endless(name), source=name) for name in ("a", "b")]
+    assert [line.msg for line in itertools.islice(log_lines.merge(streams), 4)] == ["a", "b", "a", "b"]
 
 
 def test_traceback_stays_with_the_line_before_it() -> None:

@@ -67,6 +67,8 @@ def _exit_with(command: Callable[[], int]) -> NoReturn:
         code = _complain([str(error)], names.ExitCode.BAD_INPUT)
     except errors.RLJobError as error:
         code = _complain([str(error)], names.ExitCode.FAILED)
+    except PermissionError as error:
+        code = _complain([f"{error.filename} may not be read: permission denied"], names.ExitCode.FAILED)
     except KeyboardInterrupt:
         code = int(names.ExitCode.INTERRUPTED)
     raise typer.Exit(code)
@@ -156,7 +158,9 @@ def status(
     job: JobArgument = "",
     run_dir: RunDirOption = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Print it again every two seconds.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it again every two seconds until the run ends.")
+    ] = False,
     output: OutputOption = choices.Output.TEXT,
     cluster: ClusterOption = False,
     namespace: NamespaceOption = "",
@@ -171,8 +175,8 @@ def status(
     def show() -> int:
         if _asks_cluster(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context):
             client = kubectl.Kubectl(namespace=namespace, context=context)
-            return cluster_status.status(client, job, as_json=as_json, watch=watch)
-        return command.status(job, run_dir=run_dir, as_json=as_json, watch=watch)
+            return cluster_status.status(client, job, as_json=as_json, again=watch)
+        return command.status(job, run_dir=run_dir, as_json=as_json, again=watch)
 
     _exit_with(show)
 

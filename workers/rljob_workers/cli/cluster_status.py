@@ -7,22 +7,27 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import names, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
-from rljob_workers.cli import cluster, kubectl, why_text
+from rljob_workers.cli import cluster, kubectl, watch, why_text
 from rljob_workers.cli import why as local_why
 from rljob_workers.local import log_lines, progress, terminal
 
-_WATCH_S = 2.0
 _ROLES_WIDTH = 14
 
 
-def status(client: kubectl.Kubectl, job: str, *, as_json: bool, watch: bool) -> int:
-    """Print how the job stands, from the RLJob alone. Raises ManifestError, ClusterError."""
-    while True:
+def status(client: kubectl.Kubectl, job: str, *, as_json: bool, again: bool) -> int:
+    """Print how the job stands, from the RLJob alone; `again` and again until it ends.
+
+    Raises ManifestError, ClusterError.
+    """
+
+    def look() -> watch.Look:
         found = cluster.find(client, job)
-        print(json.dumps(as_values(found), indent=1) if as_json else "\n".join(lines(found, time.time())), flush=True)
-        if not watch or found.holds(ConditionType.COMPLETE) or found.holds(ConditionType.FAILED):
-            return int(names.ExitCode.OK)
-        time.sleep(_WATCH_S)
+        values = json.dumps(as_values(found), indent=None if again else 1)
+        ended = found.holds(ConditionType.COMPLETE) or found.holds(ConditionType.FAILED)
+        return watch.Look(text=values if as_json else "\n".join(lines(found, time.time())), goes_on=not ended)
+
+    watch.show(look, again=again, redraw=not as_json)
+    return int(names.ExitCode.OK)
 
 
 def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) -> int:

@@ -6,24 +6,27 @@ import pathlib
 import time
 
 from rljob_api import names, types, waiting
-from rljob_workers.cli import locate
+from rljob_workers.cli import locate, watch
 from rljob_workers.local import history, journal, process_tree, progress, rundir, running
 
-_WATCH_S = 2.0
 
+def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, again: bool) -> int:
+    """Print how the run stands, or stood last; `again` and again until it ends.
 
-def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, watch: bool) -> int:
-    """Print how the run stands, or stood last. Raises ManifestError if there is no such run."""
+    Raises ManifestError if there is no such run.
+    """
     directory = locate.locate(job, run_dir)
-    while True:
+
+    def look() -> watch.Look:
         known = running.ask(directory)
-        print(_as_json(directory, known) if as_json else _as_text(directory, known), flush=True)
-        if not watch or known is None:
-            return int(names.ExitCode.OK)
-        time.sleep(_WATCH_S)
+        text = _as_json(directory, known, indent=None if again else 1) if as_json else _as_text(directory, known)
+        return watch.Look(text=text, goes_on=running.is_running(directory))
+
+    watch.show(look, again=again, redraw=not as_json)
+    return int(names.ExitCode.OK)
 
 
-def _as_json(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
+def _as_json(directory: rundir.RunDir, known: types.RunStatus | None, *, indent: int | None) -> str:
     pids = {name: pid for name, pid in running.pids(directory).items() if process_tree.is_running(pid)}
     body = {
         "run_dir": str(directory.path),
@@ -32,7 +35,7 @@ def _as_json(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
         "status": None if known is None else dataclasses.asdict(known),
         "last_step": len(history.read(directory.history).steps),
     }
-    return json.dumps(body, indent=1)
+    return json.dumps(body, indent=indent)
 
 
 def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:

@@ -1,0 +1,47 @@
+"""Looking again and again, at a terminal and elsewhere. No test sleeps: waiting is noted."""
+
+import io
+from collections.abc import Callable
+
+from rljob_workers.cli import watch
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def looks(*texts: str) -> Callable[[], watch.Look]:
+    left = list(texts)
+
+    def look() -> watch.Look:
+        text = left.pop(0)
+        return watch.Look(text=text, goes_on=bool(left))
+
+    return look
+
+
+def shown(stream: io.StringIO, *texts: str, again: bool, redraw: bool = True) -> tuple[str, list[float]]:
+    waits = list[float]()
+    watch.show(looks(*texts), again=again, redraw=redraw, stream=stream, wait=waits.append)
+    return stream.getvalue(), waits
+
+
+def test_one_look_is_printed_and_nothing_waited_for() -> None:
+    assert shown(io.StringIO(), "a", "b", again=False) == ("a\n", [])
+    assert shown(Terminal(), "a", "b", again=False) == ("a\n", [])
+
+
+def test_elsewhere_looks_are_printed_below_each_other_until_the_end() -> None:
+    assert shown(io.StringIO(), "a", "b", "c", again=True) == ("a\nb\nc\n", [2.0, 2.0])
+
+
+def test_json_is_never_redrawn() -> None:
+    assert shown(Terminal(), "{}", "{}", again=True, redraw=False) == ("{}\n{}\n", [2.0])
+
+
+def test_on_a_terminal_the_last_look_stays_and_brackets_are_text() -> None:
+    text, waits = shown(Terminal(), "step 1", "step [2]/\n[bold]4", again=True)
+    assert waits == [2.0]
+    assert "step 1" in text
+    assert text.index("step 1") < text.index("step [2]/") < text.index("[bold]4")
