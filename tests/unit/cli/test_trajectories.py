@@ -190,6 +190,13 @@ def test_run_without_dumps_says_which_field_writes_them(rljob: Rljob, run: rundi
     assert "spec.observability.trajectoryDump is none" in result.stderr
 
 
+def test_dumps_of_the_other_kind_are_pointed_at(rljob: Rljob, dumped: Dump) -> None:
+    dumped("e1", kind="eval-rollout")
+    result = rljob("trajectories", "small")
+    assert result.exit_code == 2
+    assert "holds no trajectories of training, only others: add --evaluation" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

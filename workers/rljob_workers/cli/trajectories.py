@@ -92,8 +92,12 @@ def _tell(count: int, options: Options, unreadable: dumps.Unreadable, groups: Se
 
 
 def _no_dumps(directory: rundir.RunDir, kind: str) -> str:
-    what = "evaluation " if kind == dumps.EVALUATION else ""
+    other = dumps.TRAINING if kind == dumps.EVALUATION else dumps.EVALUATION
+    what = "evaluation" if kind == dumps.EVALUATION else "training"
+    if (directory.dumps / other).is_dir():
+        remedy = "leave --evaluation out" if other == dumps.TRAINING else "add --evaluation"
+        return f"{directory.path} holds no trajectories of {what}, only others: {remedy} to see them"
     return (
-        f"{directory.path} holds no {what}dumps of trajectories: none was written yet, or "
+        f"{directory.path} holds no dumps of trajectories: none was written yet, or "
         f"spec.observability.trajectoryDump is none and should be sampled or all"
     )
