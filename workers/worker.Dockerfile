@@ -32,6 +32,8 @@ COPY --from=build /opt/rljob /opt/rljob
 COPY --from=product /opt/product /opt/product
 # There is no compiler for torch's inductor in a pod.
 ENV PATH=/opt/product/bin:/opt/rljob/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 TORCHDYNAMO_DISABLE=1
+# A name for the uid: libraries ask for it.
+RUN echo "rljob:x:65532:65532::/tmp:/usr/sbin/nologin" >> /etc/passwd
 WORKDIR /
 USER 65532:65532
 CMD ["rljob-rollout", "--help"]

@@ -4,6 +4,7 @@ Handlers return None, because Kopf would write anything else into status, and ne
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -60,6 +61,8 @@ async def serve(work: Work, *, way: Access, namespaces: Sequence[str]) -> None:
         clusterwide=not namespaces,
         namespaces=namespaces,
         stop_flag=work.stopped,
+        # The pod's name. Without one Kopf makes it from the user's, and a pod's uid need not have one.
+        identity=socket.gethostname(),  # type: ignore[arg-type]  # a str by another name, which Kopf does not export
     )
 
 

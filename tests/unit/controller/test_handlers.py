@@ -6,8 +6,10 @@ from typing import Any
 
 import kopf
 import pytest
+from kubernetes.aio.client import Configuration
 
 from rljob_operator import handlers, kinds
+from rljob_operator.cluster import Access
 from rljob_operator.kinds import Kind
 
 
@@ -49,3 +51,15 @@ def test_there_is_a_handler_for_each_watched_kind_and_none_that_changes_objects(
     assert len(made._activities.get_all_handlers()) == 3, "log in, start, finish"
     for other in (made._changing, made._spawning, made._indexing, made._webhooks):
         assert not list(other.get_all_handlers())
+
+
+async def test_a_process_whose_user_has_no_name_serves_under_its_host_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 65532")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    work = Recorded()
+    work.stopped.set()
+    way = Access(Configuration(host="http://127.0.0.1:9"), in_cluster=False)
+    await asyncio.wait_for(handlers.serve(work, way=way, namespaces=["default"]), timeout=60)
+    assert work.events == ["start", "finish"]
