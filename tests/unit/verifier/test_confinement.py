@@ -66,6 +66,8 @@ DENIED = {
     "os.chown(secret, os.getuid(), os.getgid())": "EPERM",
     "os.utime(secret)": "EPERM",
     "os.setxattr(secret, 'user.x', b'')": "EPERM",
+    # FS_IOC_SETFLAGS of a file that it may read.
+    "import fcntl; fcntl.ioctl(open(os.__file__), 0x40086602, b'0000')": "EPERM",
     # P1: no network of any family, and no way to a socket of somebody else's.
     "socket.socket()": "EPERM",
     "socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)": "EPERM",
@@ -95,6 +97,7 @@ DENIED = {
     "os.setsid()": "EPERM",
     "os.setpgid(0, 0)": "EPERM",
     "checked(libc.prctl(1, 0, 0, 0, 0))": "EPERM",
+    "checked(libc.prctl(4, 0, 0, 0, 0))": "EPERM",
     "os.execv('/bin/sh', ['sh', '-c', 'exit 0'])": "EACCES",
 }
 GRANTED = (

@@ -134,18 +134,21 @@ def test_fork_and_vfork_need_the_grant() -> None:
         ("socketpair", (1, 2), REFUSED),
         ("socketpair", (1, 5), REFUSED),
         ("socketpair", (30, 1), REFUSED),
-        # PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SCHED_CORE; PR_SET_NAME and PR_GET_NAME.
+        # PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SCHED_CORE; PR_SET_NAME and PR_GET_NAME.
         ("prctl", (1, 0), REFUSED),
+        ("prctl", (4, 0), REFUSED),
         ("prctl", (22, 2), REFUSED),
         ("prctl", (62, 1), REFUSED),
         ("prctl", (15, 0), ALLOWED),
         ("prctl", (16, 0), ALLOWED),
-        # F_SETPIPE_SZ; F_SETFD and F_SETFL.
+        # F_SETPIPE_SZ, F_SETLEASE, F_NOTIFY; F_SETFD and F_SETFL.
         ("fcntl", (3, 1031), REFUSED),
+        ("fcntl", (3, 1024), REFUSED),
+        ("fcntl", (3, 1026), REFUSED),
         ("fcntl", (3, 2), ALLOWED),
         ("fcntl", (3, 4), ALLOWED),
-        # TIOCSTI; TCGETS and FIONBIO.
-        ("ioctl", (0, 0x5412), REFUSED),
+        # TIOCSTI, FIOSETOWN, SIOCSPGRP, FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY; TCGETS and FIONBIO.
+        *[("ioctl", (0, request), REFUSED) for request in (0x5412, 0x8901, 0x8902, 0x40086602, 0x40806685)],
         ("ioctl", (0, 0x5401), ALLOWED),
         ("ioctl", (0, 0x5421), ALLOWED),
     ],
@@ -169,11 +172,9 @@ def test_call_is_judged_by_its_arguments(call: str, arguments: tuple[int, ...], 
         ("tgkill", (1, 1, 9), REFUSED),
         ("rt_sigqueueinfo", (1, 9), REFUSED),
         ("rt_tgsigqueueinfo", (1, 1, 9), REFUSED),
-        # F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP: a signal by way of a descriptor.
+        # F_SETOWN, F_SETOWN_EX: a signal by way of a descriptor.
         ("fcntl", (3, 8, 1), REFUSED),
         ("fcntl", (3, 15, 1), REFUSED),
-        ("ioctl", (3, 0x8901), REFUSED),
-        ("ioctl", (3, 0x8902), REFUSED),
     ],
 )
 def test_signals_to_others_are_refused_where_landlock_has_no_scopes(

@@ -79,9 +79,10 @@ REFUSED = tuple(call for calls in _REFUSED.values() for call in calls.split())
 _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 _CLONE_PARENT, _CLONE_THREAD = 0x00008000, 0x00010000
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SCHED_CORE = 1, 22, 62
-_F_SETOWN, _F_SETOWN_EX, _F_SETPIPE_SZ = 8, 15, 1031
-_FIOSETOWN, _SIOCSPGRP, _TIOCSTI = 0x8901, 0x8902, 0x5412
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SCHED_CORE = 1, 4, 22, 62
+_F_SETOWN, _F_SETOWN_EX, _F_SETLEASE, _F_NOTIFY, _F_SETPIPE_SZ = 8, 15, 1024, 1026, 1031
+# TCGETS and TIOCGWINSZ (is it a terminal, and how wide), FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
+_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
 
 def rules(*, abi: int, pid: int, may_fork: bool) -> tuple[Rule, ...]:
@@ -107,12 +108,14 @@ def _arguments() -> Iterator[Rule]:
     yield Rule(
         "socketpair", Action.REFUSE, (Condition(argument=1, mask=_SOCK_TYPE_MASK, value=_SOCK_STREAM, equal=False),)
     )
-    # It ends with its runner, and takes no processor from other runs.
-    for option in (_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SCHED_CORE):
+    # It ends with its runner, stays visible to it, and takes no processor from other runs.
+    for option in (_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SCHED_CORE):
         yield Rule("prctl", Action.REFUSE, (Condition(argument=0, value=option, equal=True),))
-    # A pipe's memory counts for nobody.
-    yield Rule("fcntl", Action.REFUSE, (Condition(argument=1, value=_F_SETPIPE_SZ, equal=True),))
-    yield Rule("ioctl", Action.REFUSE, (Condition(argument=1, value=_TIOCSTI, equal=True),))
+    # Leases and news of files it may read; and a pipe's memory, which counts for nobody.
+    for command in (_F_SETLEASE, _F_NOTIFY, _F_SETPIPE_SZ):
+        yield Rule("fcntl", Action.REFUSE, (Condition(argument=1, value=command, equal=True),))
+    # Others change flags of files that were opened for reading, send signals, or type into a terminal.
+    yield Rule("ioctl", Action.REFUSE, tuple(Condition(argument=1, value=request, equal=False) for request in _IOCTLS))
 
 
 def _no_processes() -> Iterator[Rule]:
@@ -129,5 +132,3 @@ def _signals(pid: int) -> Iterator[Rule]:
         yield Rule(call, Action.REFUSE, (other,))
     for command in (_F_SETOWN, _F_SETOWN_EX):
         yield Rule("fcntl", Action.REFUSE, (Condition(argument=1, value=command, equal=True),))
-    for request in (_FIOSETOWN, _SIOCSPGRP):
-        yield Rule("ioctl", Action.REFUSE, (Condition(argument=1, value=request, equal=True),))
