@@ -182,7 +182,10 @@ class Metrics:
 
     def saw(self, key: str, seen: Observed, *, certificate_ends: Mapping[names.Role, float]) -> None:
         """Keep the row of a job. `certificate_ends`: unix seconds by role, none for a job in plain text."""
-        self._rows[key] = row_of(seen, certificate_ends)
+        row = self._rows[key] = row_of(seen, certificate_ends)
+        # From 0: Prometheus sees no increase in a series that begins with its first event.
+        for class_ in _CLASSES:
+            self._restarts.labels(*row.labels, str(names.Role.TRAINER), class_)
 
     def wrote(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
         """Count the trainer attempts that a status write says have ended."""

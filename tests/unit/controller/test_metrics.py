@@ -102,3 +102,11 @@ def test_ends_of_certificates_are_shown_by_role_and_absent_for_a_job_in_plain_te
     assert value(series(metrics), expiry, *JOB, "trainer") == 1_800_000_000.0
     metrics.saw(KEY, seen(run), certificate_ends={})
     assert expiry not in {name for name, _ in series(metrics)}
+
+
+def test_restarts_of_a_job_are_shown_from_zero() -> None:
+    run, metrics = Run(), Metrics()
+    run.settle()
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    for class_ in ("application", "infrastructure", "requested"):
+        assert value(series(metrics), "rljob_restarts_total", *JOB, "trainer", class_) == 0

@@ -375,7 +375,7 @@ async def test_metrics_count_from_the_start_of_the_process_not_of_the_run(start:
     assert _sample(run, "rljob_queue_depth", queue="submitted") == 1.0
     run = start()
     await run.housekeeper.refresh()
-    assert _sample(run, "rljob_trajectories_total", outcome="accepted") is None
+    assert _sample(run, "rljob_trajectories_total", outcome="accepted") == 0.0
 
 
 def _sample(run: Coordinator, name: str, /, **labels: str) -> float | None:

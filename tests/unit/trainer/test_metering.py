@@ -55,3 +55,9 @@ def test_distances_and_counts_reach_their_series(registry: metrics_module.Metric
     assert value(registry, "rljob_tokens_total", kind="trained") == 12.0
     assert value(registry, "rljob_nonfinite_total", what="log_ratio") == 2.0
     assert value(registry, "rljob_nonfinite_total", what="grad_norm") == 1.0
+
+
+def test_values_that_are_not_finite_are_shown_from_zero(registry: metrics_module.Metrics) -> None:
+    metering.Meter(registry)
+    for what in ("log_ratio", "grad_norm"):
+        assert value(registry, "rljob_nonfinite_total", what=what) == 0

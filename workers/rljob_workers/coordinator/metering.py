@@ -17,6 +17,11 @@ class Metering:
         """Nothing is counted before the first snapshot."""
         self._metrics = metrics
         self._last: dict[str, int] | None = None
+        # From 0: Prometheus sees no increase in a series that begins with its first event.
+        for outcome in _OUTCOMES:
+            metrics.counter("rljob_trajectories_total").inc(0.0, outcome=outcome)
+        for reason in names.DropReason:
+            metrics.counter("rljob_groups_dropped_total").inc(0.0, reason=str(reason))
 
     def update(self, view: status.View, now: types.RunStatus, *, ledger_bytes: int) -> None:
         """Take over a snapshot."""

@@ -35,6 +35,9 @@ class Meter:
     def __init__(self, metrics: metrics_module.Metrics) -> None:
         """Keep the registry."""
         self._metrics = metrics
+        # From 0: Prometheus sees no increase in a series that begins with its first event.
+        for what in ("log_ratio", "grad_norm"):
+            metrics.counter("rljob_nonfinite_total").inc(0.0, what=what)
 
     def step(self, step: int, learned: learner.Learned, stats: Mapping[Stat, float]) -> None:
         """Set the gauges of a finished step and log its line. `stats` holds the loop's own seconds too."""
