@@ -159,3 +159,10 @@ def test_layer_confined_does_not_hold_where_something_is_missing_or_leaks(monkey
 
     monkeypatch.setattr(probe, "verified", leaks)
     assert not layers.confined().holds
+
+
+def test_layer_confined_does_not_hold_where_an_excess_is_not_stopped(
+    confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "unlimited", lambda _: ("A-32 output",))
+    assert layers.confined() == Layer("confined", False, "not limited: A-32 output")

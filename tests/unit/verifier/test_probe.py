@@ -44,3 +44,12 @@ def test_test_that_ends_without_a_result_has_not_passed(
     monkeypatch.setattr(programs, "run", silent)
     with pytest.raises(errors.SandboxError, match="its test ended without a result"):
         probe.holes(confined)
+
+
+def test_every_excess_is_stopped_by_its_limit(confined: confinement.Confinement) -> None:
+    assert probe.unlimited(confined) == ()
+
+
+def test_excess_that_nothing_stops_is_named(confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "run", lambda *_, **__: programs.Run(output=b"", exit_code=0))
+    assert probe.unlimited(confined) == tuple(probe.EXCESSES)

@@ -37,11 +37,14 @@ def landlock() -> Layer:
 
 
 def confined() -> Layer:
-    """Whether programs can be confined: each attempt of the test is made and must fail."""
+    """Whether programs can be confined: each attempt of the test must fail, and each excess must be stopped."""
     try:
         found = probe.verified()
+        unlimited = probe.unlimited(found)
     except errors.SandboxError as error:
         return Layer("confined", False, str(error))
+    if unlimited:
+        return Layer("confined", False, f"not limited: {', '.join(unlimited)}")
     return Layer("confined", True, f"Landlock ABI {found.abi}, filter for {found.architecture.name}")
 
 

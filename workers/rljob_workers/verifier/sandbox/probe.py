@@ -4,6 +4,7 @@ A layer is not believed because the kernel has it: each attempt is made, and mus
 is to run programs, before it says that it is ready, and by `preflight.py`.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import errors
@@ -33,6 +34,19 @@ ATTEMPTS: Mapping[str, Mapping[str, str]] = {
     },
     "capabilities": {"A-45 raise its own limits": "resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))"},
 }
+# What must be stopped, by what it takes too much of; `programs.Run.stopped` says by which limit.
+EXCESSES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "A-28 processes": ("import os\nwhile True:\n    os.fork()", frozenset({"memory"})),
+    "A-30 memory": (
+        "import os, signal\nfor _ in range(4):\n    if os.fork() == 0:\n        kept = b'x' * (40 << 20)\n"
+        "        signal.pause()\nsignal.pause()",
+        frozenset({"memory"}),
+    ),
+    "A-32 output": ("while True:\n    print('x' * 10000)", frozenset({"output"})),
+    # A machine that gives it no time ends it by the wall cap.
+    "A-35 CPU": ("while True:\n    pass", frozenset({"cpu", "wall", "starved"})),
+}
+_TIGHT = programs.Limits(cpu_s=0.2, wall_s=30.0, memory_bytes=128 << 20, output_bytes=64 << 10, may_fork=True)
 _LIMITS = programs.Limits(cpu_s=10.0, wall_s=60.0, memory_bytes=512 << 20, output_bytes=64 << 10)
 _SOURCE = """
 import os, resource, socket
@@ -65,6 +79,22 @@ def holes(confined: confinement.Confinement | None) -> tuple[str, ...]:
         f"isolation {confinement.LEVEL}: its test ended without a result"
         f" (exit code {ended.exit_code}, {ended.stopped or 'not stopped'})"
     )
+
+
+def unlimited(confined: confinement.Confinement) -> tuple[str, ...]:
+    """Return each excess that was not stopped by its own limit. Raises SandboxError if none could be tried."""
+    found = []
+    for name, (source, stopped_by) in EXCESSES.items():
+        # Only the last one is about CPU: the others may take what they need to get there.
+        limits = _TIGHT if "cpu" in stopped_by else dataclasses.replace(_TIGHT, cpu_s=_LIMITS.cpu_s)
+        program = programs.Program(source=source, compat=False)
+        try:
+            ended = programs.run(program, stdin=b"", limits=limits, confined=confined)
+        except programs.CannotRunError as error:
+            raise errors.SandboxError(f"isolation {confinement.LEVEL} cannot be applied: {error}") from error
+        if ended.stopped not in stopped_by:
+            found.append(name)
+    return tuple(found)
 
 
 def verified() -> confinement.Confinement:
