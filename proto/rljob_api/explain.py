@@ -63,6 +63,9 @@ def _derived(job: RLJob, resolved: ResolvedJob) -> Iterator[tuple[str, object, s
     estimator = job.spec.algorithm.advantage_estimator
     yield "spec.model.tokenizer", resolved.trainer.model.tokenizer, "model.name"
     yield "spec.data.filterGroups.enabled", algorithm.filter.enabled, "true unless groupSize is 1"
+    for end in ("lower", "upper"):
+        bound = getattr(algorithm.filter, end)
+        yield f"spec.data.filterGroups.{end}", bound, f"workflow.config.successRate{end.capitalize()}Bound"
     yield "spec.data.filterGroups.maxExtraGroups", algorithm.filter.max_extra_groups, "10 x promptsPerStep"
     yield "spec.algorithm.rewards.clip", algorithm.rewards.clip, DEFAULT
     yield "spec.algorithm.normalizeReward", algorithm.normalize_reward, f"preset of advantageEstimator {estimator}"
@@ -86,6 +89,10 @@ def _derived(job: RLJob, resolved: ResolvedJob) -> Iterator[tuple[str, object, s
     yield "spec.verifier.timeoutSeconds", limits, "by grader"
     yield "spec.verifier.maxConcurrent", resolved.verifiers[0].max_concurrent, "processor cores"
     yield from _derived_evaluation(resolved)
+    for index in range(len(job.spec.evaluation.suites)):
+        path, rewards = f"spec.evaluation.suites[{index}]", [reward.name for reward in job.spec.verifier.rewards]
+        yield f"{path}.template", job.spec.data.template, "data.template"
+        yield f"{path}.rewards", rewards, "verifier.rewards"
 
 
 def _derived_returns(job: RLJob, resolved: ResolvedJob) -> Iterator[tuple[str, object, str]]:

@@ -25,5 +25,5 @@ def rewards(spec: JobSpec) -> Iterator[tuple[str, str, RewardSpec]]:
     for index, reward in enumerate(spec.verifier.rewards):
         yield f"verifier.rewards[{index}]", "", reward
     for number, suite in enumerate(spec.evaluation.suites):
-        for index, reward in enumerate(suite.rewards):
+        for index, reward in enumerate(suite.rewards or ()):
             yield f"evaluation.suites[{number}].rewards[{index}]", suite.name, reward

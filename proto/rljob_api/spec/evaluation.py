@@ -35,8 +35,9 @@ class SuiteSpec(DataSourceSpec):
     template: Template | None = Field(
         default=None, description="Template of this suite's prompts, with its stop rules. Default: as in training."
     )
-    rewards: tuple[RewardSpec, ...] = Field(
-        default=(),
+    rewards: tuple[RewardSpec, ...] | None = Field(
+        default=None,
+        min_length=1,
         max_length=4,
         json_schema_extra=NAMED,
         description="Weighted rewards that grade this suite instead of verifier.rewards. Default: as in training.",

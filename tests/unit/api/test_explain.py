@@ -55,3 +55,29 @@ def test_time_limits_that_nothing_sets_are_shown_by_grader(make_job: Callable[..
     assert (row.value, row.why) == ('{"box": 1.0, "same": 10.0}', "by grader")
     row = explained(make_job({"verifier.timeoutSeconds": 3}))["spec.verifier.timeoutSeconds"]
     assert (row.value, row.why) == ("3", "written")
+
+
+def test_a_suite_shows_what_it_has_of_its_own_and_what_of_training(make_job: Callable[..., RLJob]) -> None:
+    own = {"name": "b", "path": "b.jsonl", "template": "r1", "rewards": [{"name": "tag", "type": "answer_tag"}]}
+    rows = explained(
+        make_job(
+            {
+                "data.template": "no",
+                "verifier.rewards": [{"name": "box", "type": "boxed"}],
+                "evaluation.suites": [{"name": "a", "path": "a.jsonl"}, own],
+            }
+        )
+    )
+    path = "spec.evaluation.suites"
+    assert (rows[f"{path}[0].template"].value, rows[f"{path}[0].template"].why) == ("'no'", "data.template")
+    assert (rows[f"{path}[0].rewards"].value, rows[f"{path}[0].rewards"].why) == ('["box"]', "verifier.rewards")
+    assert (rows[f"{path}[1].template"].value, rows[f"{path}[1].template"].why) == ("'r1'", "written")
+    assert rows[f"{path}[1].rewards[0].type"].value == "'answer_tag'"
+
+
+def test_bounds_from_the_workflow_are_shown_where_the_filter_reads_them(make_job: Callable[..., RLJob]) -> None:
+    config = {"shaping": "signed", "successRateLowerBound": 0.1}
+    rows = explained(make_job({"workflow": {"type": "math_code_single_step", "config": config}}))
+    row = rows["spec.data.filterGroups.lower"]
+    assert (row.value, row.why) == ("0.1", "workflow.config.successRateLowerBound")
+    assert "spec.data.filterGroups.upper" not in rows

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from rljob_api.job import JobSpec, load_manifest
+from rljob_api.spec.evaluation import SuiteSpec
 from rljob_workers.local import user_code
 
 GAME = """class Game:
@@ -54,6 +55,19 @@ def test_a_template_in_the_file_is_looked_at_too(tmp_path: pathlib.Path) -> None
     (tmp_path / "game.py").write_text(GAME + "\n\nask = 3\n")
     (problem,) = user_code.problems(spec("game:ask", type="rlvr", code={"path": "game.py"}), tmp_path)
     assert problem == "spec.data.template is 'game:ask', which is int and not a function"
+
+
+def test_a_predicate_and_a_suites_template_are_looked_at_too(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "game.py").write_text(GAME + "\n\nkeep = 3\n")
+    plain = spec(type="rlvr", code={"path": "game.py"})
+    suite = SuiteSpec.model_validate({"name": "s", "path": "s.jsonl", "template": "game:keep"})
+    suites = plain.evaluation.model_copy(update={"suites": (suite,)})
+    (problem,) = user_code.problems(plain.model_copy(update={"evaluation": suites}), tmp_path)
+    assert problem == "spec.evaluation.suites[0].template is 'game:keep', which is int and not a function"
+    groups = plain.data.filter_groups.model_copy(update={"predicate": "game:keep"})
+    data = plain.data.model_copy(update={"filter_groups": groups})
+    (problem,) = user_code.problems(plain.model_copy(update={"data": data}), tmp_path)
+    assert problem == "spec.data.filterGroups.predicate is 'game:keep', which is int and not a function"
 
 
 def test_options_of_a_built_in_workflow_are_looked_at_too(tmp_path: pathlib.Path) -> None:
