@@ -6,6 +6,9 @@ from rljob_api import errors, names, roles, types
 from rljob_workers.local import process_tree, rundir, supervise
 from rljob_workers.transport import status
 
+# A coordinator that is gone refuses at once; one that is busy, or on a loaded machine, may need a while.
+_ANSWER_S = 10.0
+
 
 def pids(directory: rundir.RunDir) -> dict[str, int]:
     """Return the pid of each process by name (of its guard, before it reported its own); none once the run ended."""
@@ -35,7 +38,9 @@ def ask(directory: rundir.RunDir) -> types.RunStatus | None:
     if not path.exists() or not directory.pids.exists():
         return None
     config = roles.CoordinatorConfig.model_validate_json(path.read_bytes())
-    client = status.StatusClient(address=f"{config.bind_host}:{config.control_port}", tls=config.tls)
+    client = status.StatusClient(
+        address=f"{config.bind_host}:{config.control_port}", tls=config.tls, timeout_s=_ANSWER_S
+    )
     try:
         return client.status()
     except errors.UnavailableError:
