@@ -300,6 +300,11 @@ LIMITS = (
         "import os\ndef add(a, b):\n    while True:\n        os.fork()", O.OOM, may_fork=True,
     ),
     _attack(
+        "A-28", "fork bomb that the program leaves behind",
+        "import os\nprint(4, flush=True)\nif os.fork() == 0:\n    while True:\n        os.fork()", O.FAIL, O.OOM,
+        tests=SUM, may_fork=True,
+    ),
+    _attack(
         "A-29", "threads with small stacks",
         "import signal, threading\nthreading.stack_size(1 << 16)\ndef add(a, b):\n    for _ in range(3000):\n"
         "        threading.Thread(target=threading.Event().wait, daemon=True).start()\n    signal.pause()",

@@ -98,8 +98,8 @@ def run(program: Program, *, stdin: bytes, limits: Limits, confined: confinement
         request.reader.close()
         reply.writer.close()
         watch = _Watch(process, limits, before)
-        orders = confined.orders(pid=process.pid, may_fork=limits.may_fork) if confined else None
         try:
+            orders = confined.orders(pid=process.pid, may_fork=limits.may_fork) if confined else None
             stopped = watch.follow(
                 feeds={request.writer: _request(program, nonce, limits, orders), _stream(process.stdin): stdin},
                 reply=reply.reader,
@@ -275,6 +275,14 @@ def _drained(stream: IO[bytes], sink: bytearray) -> bool:
     return not data
 
 
+def _group(pid: int) -> int:
+    """Return a process's group; 0 if it is gone."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 def _end(process: "subprocess.Popen[bytes]", before: frozenset[int]) -> None:
     """Kill and reap the whole tree. Orphans are ours to reap where this process adopts them (`confine.adopt`)."""
     deadline_s = time.monotonic() + _REAP_S
@@ -283,8 +291,9 @@ def _end(process: "subprocess.Popen[bytes]", before: frozenset[int]) -> None:
         orphans = procfs.children(os.getpid()) - before - {process.pid}
         members = {pid for child in (process.pid, *orphans) for pid in procfs.tree(child)}
         num_empty = 0 if members or orphans or process.returncode is None else num_empty + 1
-        if process.returncode is None:
-            # All at once, as far as they are still in the group; its number is taken while its leader is not reaped.
+        if process.returncode is None or any(_group(pid) == process.pid for pid in members | orphans):
+            # All at once, since processes that fork outrun whoever ends them one by one. While somebody is in the
+            # group, its number is nobody else's.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         for pid in members:
