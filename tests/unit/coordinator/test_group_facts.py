@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rljob_api import codec, types
-from rljob_workers.coordinator import group_facts
+from rljob_workers.coordinator import group_facts, packing
+from rljob_workers.local import group_facts as asked
 
 Make = Callable[..., Any]
 
@@ -65,6 +66,31 @@ def test_group_of_a_step_has_its_step_age_and_the_advantage_of_each_sample(bench
     assert first["advantages"] == {"0": [0.5], "3": [-1.5]}
     # Its rows are in no micro-batch: they add nothing to the loss.
     assert second["advantages"] == {}
+
+
+def test_advantages_that_were_packed_are_read_back_over_ranks_and_epochs(bench: Any) -> None:
+    wanted = {0: 0.5, 1: -1.5, 2: 0.0, 3: 1.0}
+    rows = [
+        types.TrainSample(
+            group_id=types.GroupId("g00000002"), sample_index=sample, row=sample, tokens=types.ints([1, 2, 3]),
+            loss_mask=types.mask([0, 1, 1]), logprobs=types.floats([0.0, -1.0, -1.0]), version_steps=types.ints([0, 0]),
+            advantages=types.floats([advantage] * 2), raw_reward=0.0, shaped_reward=0.0,
+        )
+        for sample, advantage in wanted.items()
+    ]  # fmt: skip
+    shape = packing.Shape(seed=1, minibatches=2, epochs=2, world_size=2, max_tokens=8)
+    bench.ledger._db.change("DELETE FROM batch_parts")
+    bench.ledger._db.many(
+        "INSERT INTO batch_parts (step, rank, seq, data) VALUES (1, ?, ?, ?)",
+        [
+            (rank, seq, codec.encode_micro_batch(part))
+            for rank, parts in enumerate(packing.pack(rows, step=1, shape=shape).micro_batches)
+            for seq, part in enumerate(parts)
+        ],
+    )
+    facts = group_facts.Reader(bench.ledger._db).group("g00000002")
+    told = asked.Facts.model_validate(facts)
+    assert {sample: told.advantage(sample) for sample in wanted} == wanted
 
 
 def test_advantages_are_unknown_once_a_checkpoint_let_the_batch_go(bench: Any) -> None:
