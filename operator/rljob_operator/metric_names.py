@@ -7,6 +7,8 @@ from rljob_api.names import Metric
 
 JOB = ("rljob_namespace", "rljob")
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0, 30.0, 120.0)
+_MINUTES = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+_DAYS = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 
 
 def _g(name: str, text: str, *labels: str) -> Metric:
@@ -17,8 +19,8 @@ def _c(name: str, text: str, *labels: str) -> Metric:
     return Metric(name=name, kind="c", help=text, labels=labels)
 
 
-def _h(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind="h", help=text, labels=labels, buckets=_SECONDS)
+def _h(name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Metric:
+    return Metric(name=name, kind="h", help=text, labels=labels, buckets=buckets)
 
 
 METRICS: tuple[Metric, ...] = (
@@ -36,6 +38,18 @@ METRICS: tuple[Metric, ...] = (
         "role",
     ),
     _c("rljob_restarts_total", "Ends of trainer attempts by class.", *JOB, "role", "class"),
+    _h(
+        "rljob_startup_seconds",
+        "Seconds of starts, of all jobs; first_step is from the first pod to the first finished step.",
+        "phase",
+        buckets=_MINUTES,
+    ),
+    _h(
+        "rljob_run_seconds",
+        "Seconds from the first pod of a run, since it was last resumed, to its end, of all jobs.",
+        "outcome",
+        buckets=_DAYS,
+    ),
     _g("rljob_operator_info", "The operator's version.", "version"),
     _h("rljob_operator_reconcile_seconds", "Seconds of a pass.", "result"),
     _c("rljob_operator_reconcile_errors_total", "Passes that failed, by class.", "class"),

@@ -15,7 +15,7 @@ from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
-from rljob_operator import conditions, metric_names
+from rljob_operator import conditions, metric_names, times
 from rljob_operator.model import Observed
 from rljob_operator.policies import isolation
 
@@ -155,6 +155,8 @@ class Metrics:
         self._requests = _counter("rljob_operator_api_requests_total", self.registry)
         self._polls = _counter("rljob_operator_status_polls_total", self.registry)
         self._restarts = _counter("rljob_restarts_total", self.registry)
+        self._startup = _histogram("rljob_startup_seconds", self.registry)
+        self._run = _histogram("rljob_run_seconds", self.registry)
 
     def gauge(self, name: str, value: Callable[[], float]) -> None:
         """Read a declared gauge without labels when it is scraped. Raises KeyError for a name that is not declared."""
@@ -188,12 +190,24 @@ class Metrics:
             self._restarts.labels(*row.labels, str(names.Role.TRAINER), class_)
 
     def wrote(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
-        """Count the trainer attempts that a status write says have ended."""
+        """Count what a status write says has happened: ends of trainer attempts, the first step, the end of the run."""
+        self._timed(before, after)
         known = {one.number for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}
         labels = (job.metadata.namespace, job.metadata.name, str(names.Role.TRAINER))
         for one in after.trainer.attempts if after.trainer else ():
             if one.end is not None and one.number not in known and one.class_ in _CLASSES:
                 self._restarts.labels(*labels, one.class_).inc()
+
+    def _timed(self, before: JobStatus, after: JobStatus) -> None:
+        began = times.to_seconds(after.start_time)
+        first, ended = times.to_seconds(after.first_step_time), times.to_seconds(after.completion_time)
+        if began is None:
+            return
+        if first is not None and before.first_step_time is None:
+            self._startup.labels("first_step").observe(max(0.0, first - began))
+        if ended is not None and before.completion_time is None:
+            complete = conditions.statuses(after.conditions).get(Type.COMPLETE) == "True"
+            self._run.labels("complete" if complete else "failed").observe(max(0.0, ended - began))
 
     def forget(self, key: str) -> None:
         """End the series of a job that is gone."""

@@ -136,6 +136,35 @@ FLEET = (
                 ],
             ),
             Panel(
+                title="From the first pod to the first step",
+                question="How long do starts take?",
+                good="Minutes: pulling, loading, the first generation.",
+                otherwise="Image pulls, model files or the schedule of pods; a job's start is bounded by a deadline.",
+                unit="s",
+                width=12,
+                queries=[
+                    Query(
+                        f"histogram_quantile({level}, sum by (le, phase) (increase(rljob_startup_seconds_bucket[1d])))",
+                        f"{{{{phase}}}} p{round(100 * level)}",
+                    )
+                    for level in (0.5, 0.95)
+                ],
+            ),
+            Panel(
+                title="Length of runs that ended in a week",
+                question="How long do runs last, and how do they end?",
+                good="Those that fail end early.",
+                otherwise="Long runs that fail: what was lost is what lies after their last checkpoint.",
+                unit="s",
+                width=12,
+                queries=[
+                    Query(
+                        "histogram_quantile(0.5, sum by (le, outcome) (increase(rljob_run_seconds_bucket[7d])))",
+                        "{{outcome}} p50",
+                    )
+                ],
+            ),
+            Panel(
                 title="Failed jobs",
                 question="How many runs ended without success?",
                 good="Zero.",

@@ -39,6 +39,8 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "rljob_certificate_expiry_timestamp_seconds": {"role": _ROLES},
     "rljob_restarts_total": {"role": ("trainer",), "class": ("application", "infrastructure", "requested")},
+    "rljob_startup_seconds": {"phase": ("first_step",)},
+    "rljob_run_seconds": {"outcome": ("complete", "failed")},
     "rljob_operator_info": {"version": ANY},
     "rljob_operator_reconcile_seconds": {"result": ("ok", "error", "requeue")},
     "rljob_operator_reconcile_errors_total": {"class": ANY},
@@ -92,9 +94,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
 # Metrics that the observability reference asks for and that no process has: what would have to measure them.
 OPEN: Mapping[str, str] = {
     "rljob_pod_replacements_total": "the operator does not tell yet why it made a pod again",
-    "rljob_startup_seconds": "no phase of a start is timed yet",
     "rljob_recovery_seconds": "the time from a failure to progress is not measured yet",
-    "rljob_run_seconds": "a run's length is in its status only",
     "rljob_rollout_scale_total": "who scaled the rollouts is not told apart yet",
     "rljob_fenced_calls_total": "calls of replaced sessions are refused, but not counted",
     "rljob_checkpoint_failures_total": "a checkpoint that fails ends its process, and rljob_restarts_total counts that",

@@ -3,6 +3,7 @@ import itertools
 from prometheus_client.parser import text_string_to_metric_families
 
 from rljob_api import names
+from rljob_api.job_status import JobStatus
 from rljob_operator.metrics import Metrics
 from rljob_operator.model import Observed
 from rljob_testing.operator_runs import KEY, Run
@@ -110,3 +111,37 @@ def test_restarts_of_a_job_are_shown_from_zero() -> None:
     metrics.saw(KEY, seen(run), certificate_ends={})
     for class_ in ("application", "infrastructure", "requested"):
         assert value(series(metrics), "rljob_restarts_total", *JOB, "trainer", class_) == 0
+
+
+def test_start_and_length_of_a_run_are_timed_once_by_how_it_ends() -> None:
+    """Ten minutes to the first step, an hour in all."""
+    run, metrics = Run(), Metrics()
+    job = run.cluster.job
+    assert job is not None
+    began = JobStatus().model_copy(update={"start_time": "2030-01-01T00:00:00Z"})
+    stepped = began.model_copy(update={"first_step_time": "2030-01-01T00:10:00Z"})
+    ended = stepped.model_copy(update={"completion_time": "2030-01-01T01:00:00Z"})
+    for before, after in itertools.pairwise((began, stepped, stepped, ended, ended)):
+        metrics.wrote(job, before, after)
+    found = series(metrics)
+    assert value(found, "rljob_startup_seconds_count", "first_step") == 1
+    assert value(found, "rljob_startup_seconds_sum", "first_step") == 600
+    assert value(found, "rljob_run_seconds_sum", "failed") == 3600
+    assert value(found, "rljob_run_seconds_count", "complete") is None
+
+
+def test_a_run_that_completes_is_told_apart_from_one_that_fails() -> None:
+    run, metrics = Run(), Metrics()
+    run.settle()
+    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.settle()
+    run.cluster.end_trainer(0)
+    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.settle()
+    job = run.cluster.job
+    assert job is not None
+    for before, after in itertools.pairwise(run.cluster.statuses):
+        metrics.wrote(job, before, after)
+    found = series(metrics)
+    assert value(found, "rljob_run_seconds_count", "complete") == 1
+    assert value(found, "rljob_run_seconds_count", "failed") is None
