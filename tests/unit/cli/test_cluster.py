@@ -1,7 +1,10 @@
 """Commands about a job in a cluster. `kubectl` is a small program here that answers from files and notes its words."""
 
 import json
+import os
 import pathlib
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -280,3 +283,17 @@ def test_conditions_that_decide_are_those_of_the_api() -> None:
     assert found.holds(ConditionType.STALLED)
     assert not found.holds(ConditionType.FAILED)
     assert found.stalled_after_s == 600.0
+
+
+@pytest.mark.parametrize(("program", "expected"), [("kubectl-rljob", "kubectl is not on"), ("rljob", "holds no run")])
+def test_name_of_the_program_says_whether_it_is_a_plug_in(tmp_path: pathlib.Path, program: str, expected: str) -> None:
+    script = (
+        "import sys\nfrom rljob_workers.cli.__main__ import main\n"
+        f"sys.argv = ['/usr/local/bin/{program}', 'status', 'sums']\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PATH": str(tmp_path)}, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert expected in done.stderr
