@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -31,8 +33,9 @@ REQUEST = {
 NUM_MEMBERS = 5
 
 
-@pytest.mark.parametrize("isolation", ["sandbox", "none"])
-async def test_program_and_orphans_end_with_their_worker(isolation: str, confined: confinement.Confinement) -> None:
+@contextlib.asynccontextmanager
+async def crowded(isolation: str) -> AsyncIterator[tuple[launcher.ProcessWorker, frozenset[int]]]:
+    """Yield a worker in the midst of a program, and who that is."""
     hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=512 << 20, isolation=isolation)
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
     asked = asyncio.ensure_future(worker.exchange(frames.encode(REQUEST, max_bytes=frames.MAX_REQUEST_BYTES)))
@@ -41,10 +44,29 @@ async def test_program_and_orphans_end_with_their_worker(isolation: str, confine
             while len(members := procfs.tree(worker.pid)) < NUM_MEMBERS:
                 await asyncio.sleep(0.01)
         assert {os.getsid(pid) for pid in members} - {worker.pid}, "the program has a session of its own"
+        yield worker, members
     finally:
-        gone = await worker.teardown()
+        await worker.teardown()
         asked.cancel()
         with contextlib.suppress(asyncio.CancelledError, launcher.WorkerLostError):
             await asked
-    assert gone
-    assert [pid for pid in members if procfs.tree(pid)] == []
+
+
+def alive(members: frozenset[int]) -> list[int]:
+    return [pid for pid in members if procfs.tree(pid)]
+
+
+@pytest.mark.parametrize("isolation", ["sandbox", "none"])
+async def test_program_and_orphans_end_with_their_worker(isolation: str, confined: confinement.Confinement) -> None:
+    async with crowded(isolation) as (worker, members):
+        assert await worker.teardown()
+        assert alive(members) == []
+
+
+async def test_orphans_of_a_worker_that_died_by_itself_end_too(confined: confinement.Confinement) -> None:
+    async with crowded("sandbox") as (worker, members):
+        # As the pool does while it waits.
+        worker.cpu_s()
+        os.kill(worker.pid, signal.SIGKILL)
+        assert await worker.teardown()
+        assert alive(members) == []

@@ -71,6 +71,7 @@ class ProcessWorker:
         self._process, self._reader, self._writer = process, reader, writer
         self._decoder = frames.Decoder(max_bytes=frames.MAX_REPLY_BYTES)
         self._cpu_s = 0.0
+        self._programs: frozenset[int] = frozenset()
 
     @property
     def pid(self) -> int:
@@ -82,7 +83,10 @@ class ProcessWorker:
         try:
             self._writer.write(request)
             await self._writer.drain()
-            return await self._receive()
+            reply = await self._receive()
+            # Its program has ended, and the number may be somebody else's one day.
+            self._programs = frozenset()
+            return reply
         except (OSError, errors.WireError) as error:
             raise await self._lost(str(error)) from error
 
@@ -99,9 +103,10 @@ class ProcessWorker:
         return WorkerLostError(f"worker {self.pid} {what}, exit code {code}", signal=-code if code and code < 0 else 0)
 
     def cpu_s(self) -> float:
-        """Return its CPU seconds; the last known value once it is gone."""
+        """Return its CPU seconds; the last known value once it is gone. Remembers which programs it runs."""
         with contextlib.suppress(OSError):
             self._cpu_s = procfs.cpu_s(self.pid)
+            self._programs = procfs.children(self.pid)
         return self._cpu_s
 
     async def teardown(self) -> bool:
@@ -116,15 +121,13 @@ class ProcessWorker:
         """Kill the programs that the worker runs, which are in sessions of their own. Returns False if one stays.
 
         Before the worker ends: it adopts their orphans, so that its tree is all there is; and it stands still
-        meanwhile, so that it starts no other.
+        meanwhile, so that it starts no other. If it ended by itself, its program died with it, and what the program
+        left is known by its session, which it cannot leave.
         """
-        if self._process.poll() is not None:
-            return True
         deadline_s = time.monotonic() + KILL_TIMEOUT_S
         num_empty = 0
         while num_empty < _EMPTY_SCANS:
-            self._signal_group(signal.SIGSTOP)
-            members = procfs.tree(self.pid) - {self.pid}
+            members = self._members_of_programs()
             for pid in members:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -133,6 +136,13 @@ class ProcessWorker:
                 return False
             await asyncio.sleep(_SCAN_S if members else 0)
         return True
+
+    def _members_of_programs(self) -> frozenset[int]:
+        if self._process.poll() is not None:
+            return procfs.in_sessions(self._programs)
+        self._signal_group(signal.SIGSTOP)
+        # Sessions too: a worker that is about to end has no tree any more.
+        return (procfs.tree(self.pid) - {self.pid}) | procfs.in_sessions(self._programs)
 
     def _signal_group(self, number: int) -> bool:
         try:

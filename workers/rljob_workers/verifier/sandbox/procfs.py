@@ -81,3 +81,14 @@ def tree(pid: int, *, ended: bool = False) -> frozenset[int]:
                 found.add(one)
         left += [child for child in children(one) if child not in found]
     return frozenset(found)
+
+
+def in_sessions(leaders: frozenset[int]) -> frozenset[int]:
+    """Return the processes whose session has one of these leaders, dead leaders included; those that ended left out."""
+    found: set[int] = set()
+    for folder in pathlib.Path("/proc").glob("[0-9]*") if leaders else ():
+        pid = int(folder.name)
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) in leaders and _stat(pid)[_STATE] != b"Z":
+                found.add(pid)
+    return frozenset(found)
