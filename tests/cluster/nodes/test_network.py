@@ -42,8 +42,8 @@ def test_pod_is_reached_by_its_name_from_both_nodes(servers: FullCluster, asking
 
 @pytest.mark.parametrize("asking", [ON_A, ON_B])
 def test_service_is_reached_from_both_nodes_and_leads_to_both_pods(servers: FullCluster, asking: str) -> None:
-    answers = {_ask(servers, asking, f"http://one.default.svc:{pods.PORT}/") for _ in range(12)}
-    # A fair choice misses one of two pods twelve times in a row once in 2,048 runs.
+    answers = {_ask(servers, asking, f"http://one.default.svc:{pods.PORT}/") for _ in range(24)}
+    # A fair choice misses one of two pods 24 times in a row once in 8 million runs.
     assert answers == {ON_A, ON_B}
 
 

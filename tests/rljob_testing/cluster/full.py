@@ -38,14 +38,19 @@ metadata: {name: rljob-test-dns}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: rljob-test-dns}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: rljob-test-dns}]
 """
+# Two servers, because a template goes before the names of the cluster in a server of its own, whatever their order.
 _COREFILE = """\
-.:53 {{
+cluster.local:53 in-addr.arpa:53 {{
   bind {address}
   errors
   kubernetes cluster.local in-addr.arpa {{
     kubeconfig {kubeconfig}
     ttl 1
   }}
+}}
+.:53 {{
+  bind {address}
+  errors
   template ANY ANY {{
     rcode NXDOMAIN
   }}
