@@ -354,9 +354,10 @@ LIMITS = (
     ),
     _attack(
         "A-39", "CPU spread over orphans that end",
-        "import os, time\ndef add(a, b):\n    while True:\n        child = os.fork()\n        if child == 0:\n"
-        "            if os.fork() == 0:\n                sum(range(10**7))\n            os._exit(0)\n"
-        "        os.waitpid(child, 0)\n        time.sleep(0.1)",
+        "import os\ndef add(a, b):\n    while True:\n        reader, writer = os.pipe()\n        child = os.fork()\n"
+        "        if child == 0:\n            if os.fork() == 0:\n                sum(range(10**7))\n"
+        "            os._exit(0)\n        os.close(writer)\n        os.waitpid(child, 0)\n        os.read(reader, 1)\n"
+        "        os.close(reader)",
         O.TIMEOUT_CPU, may_fork=True,
     ),
     _attack(

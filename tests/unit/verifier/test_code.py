@@ -170,7 +170,10 @@ def test_detail_holds_neither_input_nor_expected_output() -> None:
 
 
 def test_sleep_does_not_pay() -> None:
-    grade = make_grader(run=programs.run).grade(answer("import time\ntime.sleep(1000)", SUM))
+    grader = make_grader(run=programs.run)
+    # A machine that is too busy to start it in time says so, and is asked again.
+    grades = (grader.grade(answer("import time\ntime.sleep(1000)", SUM)) for _ in range(20))
+    grade = next(grade for grade in grades if grade.score is not None)
     assert (grade.score, grade.reason, grade.outcome, grade.error_code) == (0.0, R.TIMEOUT, O.TIMEOUT_WALL, -3)
 
 

@@ -28,7 +28,7 @@ async def graded(
     if request.param == "confined":
         request.getfixturevalue("confined")
     reward = roles.GraderConfig(name="passes", type="areal-code")
-    config = make_config(reward, cpu_limit_s=2.0, wall_limit_s=60.0, max_concurrent=1, **LEVELS[request.param])
+    config = make_config(reward, cpu_limit_s=20.0, wall_limit_s=200.0, max_concurrent=1, **LEVELS[request.param])
     async with running(config) as verifier:
         yield verifier.grading
 

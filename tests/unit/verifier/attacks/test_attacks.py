@@ -3,79 +3,79 @@
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
 import pytest_asyncio
 
 from rljob_api import names, roles, types
-from rljob_testing import attack_rows
+from rljob_testing import attack_rows, patient_code
 from rljob_testing.attack_rows import Attack
 from rljob_workers.verifier import grading, service
 from rljob_workers.verifier.sandbox import confinement
 
 MakeConfig = Callable[..., roles.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
+Served = Callable[[str, float], Awaitable[grading.Grading]]
+O = names.VerifyOutcome  # noqa: E741  # short
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 # A machine too busy to give a program its time says so with infra_error, and the answer is asked for again.
-MOST_ATTEMPTS = 60
-
-
-async def serving(reward_type: str, make_config: MakeConfig, running: Running) -> AsyncIterator[grading.Grading]:
-    reward = roles.GraderConfig(name="passes", type=reward_type, memory_bytes=256 << 20)
-    config = make_config(reward, cpu_limit_s=1.0, wall_limit_s=100.0, max_concurrent=1)
-    async with running(config) as verifier:
-        yield verifier.grading
+MOST_ATTEMPTS = 20
+# Limits of CPU: one that is to be met, and one that is not, because another limit comes first.
+SHORT_S, LONG_S = 1.0, 10.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def alone(
-    make_config: MakeConfig, running: Running, confined: confinement.Confinement
-) -> AsyncIterator[grading.Grading]:
-    async for graded in serving("code", make_config, running):
-        yield graded
+async def served(make_config: MakeConfig, running: Running, confined: confinement.Confinement) -> AsyncIterator[Served]:
+    """Return the service of a reward type and CPU limit, started when it is first asked for."""
+    started: dict[tuple[str, float], grading.Grading] = {}
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def serve(reward_type: str, cpu_s: float) -> grading.Grading:
+            if (reward_type, cpu_s) not in started:
+                reward = roles.GraderConfig(name="passes", type=reward_type, memory_bytes=256 << 20)
+                config = make_config(reward, cpu_limit_s=cpu_s, wall_limit_s=250.0, max_concurrent=1)
+                verifier = await stack.enter_async_context(running(config, *patient_code.TYPES))
+                started[reward_type, cpu_s] = verifier.grading
+            return started[reward_type, cpu_s]
+
+        yield serve
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def with_processes(
-    make_config: MakeConfig, running: Running, confined: confinement.Confinement
-) -> AsyncIterator[grading.Grading]:
-    async for graded in serving("areal-code", make_config, running):
-        yield graded
+def serving(attack: Attack) -> tuple[str, float]:
+    """Return the reward type and the CPU limit under which only the limit that the attack meets can end it."""
+    reward_type = "areal-code" if attack.may_fork else "code"
+    if O.TIMEOUT_CPU in attack.outcomes:
+        return f"patient-{reward_type}", SHORT_S
+    return reward_type, SHORT_S if O.TIMEOUT_WALL in attack.outcomes else LONG_S
 
 
 async def judged(graded: grading.Grading, name: str, program: str, tests: Mapping[str, object]) -> types.Verdict:
+    columns = {"query_id": "q", "input_output": json.dumps(tests)}
     for attempt in range(MOST_ATTEMPTS):
-        columns = {"query_id": "q", "input_output": json.dumps(tests)}
-        (verdict,) = await graded.verify(
-            [
-                types.VerifyItem(
-                    sample_id=name, attempt=attempt, prompt="", completion=f"```python\n{program}\n```", columns=columns
-                )
-            ]
+        item = types.VerifyItem(
+            sample_id=name, attempt=attempt, prompt="", completion=f"```python\n{program}\n```", columns=columns
         )
-        if verdict.outcome is not names.VerifyOutcome.INFRA_ERROR:
+        (verdict,) = await graded.verify([item])
+        if verdict.outcome is not O.INFRA_ERROR:
             return verdict
     raise AssertionError(f"{name} was not judged in {MOST_ATTEMPTS} attempts")
 
 
 @pytest.mark.parametrize("attack", attack_rows.ATTACKS, ids=lambda attack: f"{attack.id} {attack.what}")
-async def test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer(
-    attack: Attack, alone: grading.Grading, with_processes: grading.Grading
-) -> None:
-    graded = with_processes if attack.may_fork else alone
-    runner_limits = [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)]
+async def test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer(attack: Attack, served: Served) -> None:
+    before = [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)]
+    graded = await served(*serving(attack))
     verdict = await judged(graded, f"{attack.id} {attack.what}", attack.program, attack.tests)
     assert verdict.outcome in attack.outcomes
     assert verdict.reward == attack.reward
-    assert [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)] == runner_limits
+    assert [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)] == before
 
 
-async def test_honest_programs_after_all_attacks_are_graded_as_ever(
-    alone: grading.Grading, with_processes: grading.Grading
-) -> None:
-    for graded in (alone, with_processes):
-        for number in range(5):
-            right = await judged(graded, f"right {number}", "print(sum(map(int, input().split())))", attack_rows.SUM)
-            wrong = await judged(graded, f"wrong {number}", f"print({number} - 4)", attack_rows.SUM)
-            assert (right.reward, wrong.reward) == (1.0, 0.0)
+@pytest.mark.parametrize("reward_type", ["code", "areal-code"])
+async def test_honest_programs_after_all_attacks_are_graded_as_ever(reward_type: str, served: Served) -> None:
+    graded = await served(reward_type, LONG_S)
+    for number in range(5):
+        right = await judged(graded, f"right {number}", "print(sum(map(int, input().split())))", attack_rows.SUM)
+        wrong = await judged(graded, f"wrong {number}", f"print({number} - 4)", attack_rows.SUM)
+        assert (right.reward, wrong.reward) == (1.0, 0.0)
