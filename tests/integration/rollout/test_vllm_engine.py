@@ -163,6 +163,35 @@ def test_a_loader_that_raises_midway_is_recovered_forward_with_exact_results(rig
     assert set(result.versions) == {2}
 
 
+def test_answers_that_a_broken_load_gave_up_go_on_from_their_tokens_with_exact_results(rig, folders) -> None:
+    take_if_needed(rig, 1)
+    rig.receiver._engine = BrokenLoad(rig.engine, 3)  # the receiver's own collaborator, made to fail once
+
+    async def story() -> list[generation.GenerationResult]:
+        sampling = types.Sampling(max_tokens=200, ignore_eos=True)
+        running = [asyncio.ensure_future(rig.door.generate(rig.request(PROMPT, sampling, seed))) for seed in range(16)]
+        already = rig.engine.num_generated()
+        while rig.engine.num_generated() < already + 50:
+            await asyncio.sleep(0.01)
+        assert (await rig.follow(2)).failure == ""
+        return list(await asyncio.gather(*running))
+
+    try:
+        results = rig.loop.run_until_complete(story())
+    finally:
+        rig.receiver._engine = rig.engine
+    for result in results:
+        assert len(result.versions) == len(result.logprobs) == len(result.output_ids) == 200
+        assert list(result.versions) == sorted(result.versions)
+        assert result.stop_reason == "length"
+    # The old cache went with the request: what follows is of the new weights alone.
+    cut = next((result for result in results if len(set(result.versions)) == 2), None)
+    assert cut is not None, "the load broke while answers were sampled"
+    before = cut.versions.index(2)
+    expected = reference_logprobs(folders[2], PROMPT + cut.output_ids[:before], cut.output_ids[before:], 1.0)
+    assert max(abs(a - b) for a, b in zip(cut.logprobs[before:], expected, strict=True)) < 0.12
+
+
 def test_a_layout_that_lacks_a_tensor_is_refused_by_the_engine(rig) -> None:
     take_if_needed(rig, 1)
 
