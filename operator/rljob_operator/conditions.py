@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import crd, names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import JobSpec
 from rljob_api.job_status import Condition, JobStatus
@@ -93,7 +93,8 @@ def _condition(kind: Type, state: State, before: Condition | None, *, generation
     message = shorten(state.message)
     if before is not None and _says(before) == (state.status, state.reason, message, generation):
         return before
-    unchanged = before is not None and before.status == state.status
+    # The schema's default bears no time: it was written by nobody.
+    unchanged = before is not None and before.status == state.status and before.last_transition_time != crd.EPOCH
     since = before.last_transition_time if before is not None and unchanged else times.to_text(now)
     return Condition.model_validate(
         {

@@ -108,7 +108,7 @@ def kill(rljob: Runs, role: str, limit_s: float = 60) -> None:
     raise AssertionError(f"no {role} ran for {limit_s} s")
 
 
-def wait_for_step(rljob: Runs, step: int, limit_s: float = 240) -> None:
+def wait_for_step(rljob: Runs, step: int, limit_s: float = 480) -> None:
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         path = rljob.folder / "run/state/history.jsonl"
