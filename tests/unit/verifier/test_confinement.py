@@ -182,11 +182,11 @@ def test_without_confinement_the_same_program_goes_on() -> None:
 
 @pytest.mark.parametrize("broken", ["ruleset", "readable", "filter"])
 def test_process_that_cannot_be_confined_runs_nothing_and_nobody_is_to_blame(
-    confined: confinement.Confinement, broken: str
+    confined: confinement.Confinement, broken: str, tmp_path: pathlib.Path
 ) -> None:
     class Broken(confinement.Confinement):
         def orders(self, *, pid: int, may_fork: bool) -> dict[str, object]:
-            wrong = {"ruleset": "00" * 8, "readable": {"/nonexistent": 4}, "filter": "ff" * 8}
+            wrong = {"ruleset": "00" * 8, "readable": {str(tmp_path / "none"): 4}, "filter": "ff" * 8}
             return {**super().orders(pid=pid, may_fork=may_fork), broken: wrong[broken]}
 
     fields = {field.name: getattr(confined, field.name) for field in dataclasses.fields(confined)}

@@ -1,6 +1,7 @@
 """The test that a machine's confinement must pass before programs are run: it finds holes, and none where it holds."""
 
 import dataclasses
+import pathlib
 
 import pytest
 
@@ -29,8 +30,10 @@ def test_hole_is_named_with_its_layer(confined: confinement.Confinement, monkeyp
         probe.verified()
 
 
-def test_confinement_that_cannot_be_applied_is_an_error(confined: confinement.Confinement) -> None:
-    broken = dataclasses.replace(confined, readable={"/nonexistent": 4})
+def test_confinement_that_cannot_be_applied_is_an_error(
+    confined: confinement.Confinement, tmp_path: pathlib.Path
+) -> None:
+    broken = dataclasses.replace(confined, readable={str(tmp_path / "none"): 4})
     with pytest.raises(errors.SandboxError, match="isolation confined cannot be applied: .*No such file"):
         probe.holes(broken)
 
