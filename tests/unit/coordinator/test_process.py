@@ -18,7 +18,7 @@ from rljob_testing import makers
 from rljob_workers.runtime import clock, retry
 from rljob_workers.transport import batches, status, weights, work
 
-_LIMIT_S = 30.0
+_LIMIT_S = 100.0
 
 
 class Program:

@@ -16,7 +16,7 @@ from rljob_workers.local.ports import free_ports
 from rljob_workers.runtime import clock, retry
 from rljob_workers.transport import batches, status, weights, work
 
-_LIMIT_S = 60.0
+_LIMIT_S = 100.0
 _BACKOFF = retry.Backoff(first_s=0.05, most_s=0.2)
 R, T, V = names.Role.ROLLOUT, names.Role.TRAINER, names.Role.VERIFIER
 

@@ -15,7 +15,7 @@ import pytest
 
 from rljob_workers.local import process_tree
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 # What the manifest leaves unsaid: spec.rollout.drainSeconds.
 DRAIN_S = 120.0
 MANIFEST = """

@@ -25,7 +25,7 @@ class Server:
     def call(self, path: str, method: str = "GET") -> tuple[int, str]:
         request = urllib.request.Request(f"http://127.0.0.1:{self.server.port}{path}", method=method)
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -25,7 +25,7 @@ async def test_calls_to_a_name_of_two_pods_are_spread_over_both() -> None:
     try:
         answers: set[bytes] = set()
         for _ in range(200):
-            answers.add(await client.unary_unary(METHOD)(b"", wait_for_ready=True, timeout=5))
+            answers.add(await client.unary_unary(METHOD)(b"", wait_for_ready=True, timeout=60))
             if len(answers) == 2:
                 break
         assert answers == {b"a", b"b"}

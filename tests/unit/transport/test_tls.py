@@ -45,7 +45,7 @@ async def _serving(tls: roles.TlsConfig, stream: Callable[[Any, Any], Any] | Non
 
 async def _ask(opened: Any, method: str = LEASE) -> bytes:
     try:
-        return bytes(await opened.unary_unary(method)(b"x", timeout=10))
+        return bytes(await opened.unary_unary(method)(b"x", timeout=60))
     except grpc.aio.AioRpcError as error:
         raise channel.translate(error, "server") from error
 
@@ -89,7 +89,7 @@ async def test_a_stream_is_refused_before_its_servicer_runs(authority: Authority
     async with _serving(authority.files(tmp_path / "server", "coordinator"), watch) as address:
         opened = channel.aio_channel(address, authority.files(tmp_path / "verifier", V))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            async for _ in opened.unary_stream(WATCH)(b"x", timeout=10):
+            async for _ in opened.unary_stream(WATCH)(b"x", timeout=60):
                 pass
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert ran == []
@@ -154,7 +154,7 @@ async def test_renewed_files_are_used_by_both_ends_and_a_call_in_flight_ends_on_
     server, client = tmp_path / "server", tmp_path / "client"
     async with _serving(old.files(server, "coordinator", bundle=both), watch) as address:
         opened = channel.aio_channel(address, old.files(client, R, bundle=both))
-        stream = opened.unary_stream(WATCH)(b"x", timeout=30)
+        stream = opened.unary_stream(WATCH)(b"x", timeout=60)
         assert await stream.read() == b"before"
         # Now neither side trusts the old CA: whoever connects anew must show, and expect, the new one.
         new.files(server, "coordinator")
@@ -173,7 +173,7 @@ async def test_a_blocking_channel_is_renewed_too(authority: Authority, tmp_path:
         opened = channel.sync_channel(address, authority.files(tmp_path / "client", R))
 
         def ask() -> bytes:
-            return bytes(opened.unary_unary(LEASE)(b"x", timeout=10))
+            return bytes(opened.unary_unary(LEASE)(b"x", timeout=60))
 
         assert await asyncio.to_thread(ask) == b"answer to x"
         new.files(tmp_path / "server", "coordinator")
