@@ -61,3 +61,12 @@ def test_values_that_are_not_finite_are_shown_from_zero(registry: metrics_module
     metering.Meter(registry)
     for what in ("log_ratio", "grad_norm"):
         assert value(registry, "rljob_nonfinite_total", what=what) == 0
+
+
+def test_the_log_says_of_a_statistic_that_a_step_lacks_that_there_is_none(
+    registry: metrics_module.Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        metering.Meter(registry).step(3, learned(TOKENS), {**TOKENS, Stat.LOSS: -0.5})
+    assert "finished step 3: loss -0.5, grad norm none, entropy none, engine gap none" in caplog.text
+    assert "nan" not in caplog.text

@@ -59,10 +59,9 @@ class Meter:
         self._metrics.counter("rljob_nonfinite_total").inc(learned.nonfinite_values, what="log_ratio")
         self._metrics.counter("rljob_nonfinite_total").inc(learned.nonfinite_norms, what="grad_norm")
         logger.info(
-            "finished step %d: loss %.4g, grad norm %.3g, entropy %.3g, engine gap %.3g, waited %.1f s, worked %.1f s",
+            "finished step %d: loss %s, grad norm %s, entropy %s, engine gap %s, waited %.1f s, worked %.1f s",
             step,
-            *(stats.get(stat, float("nan")) for stat in (Stat.LOSS, Stat.GRAD_NORM, Stat.ENTROPY)),
-            stats.get(Stat.LOGPROB_ABS_DIFF, float("nan")),
+            *(_told(stats.get(stat)) for stat in (Stat.LOSS, Stat.GRAD_NORM, Stat.ENTROPY, Stat.LOGPROB_ABS_DIFF)),
             stats.get(Stat.WAIT_S, 0.0),
             sum(stats.get(stat, 0.0) for stat in (Stat.PROXIMAL_S, Stat.FORWARD_BACKWARD_S, Stat.OPTIMIZER_S)),
             extra={"event": "step", "step": step},
@@ -76,3 +75,8 @@ class Meter:
         """Count a checkpoint."""
         self._metrics.histogram("rljob_checkpoint_seconds").observe(seconds)
         self._metrics.gauge("rljob_checkpoint_last_success_timestamp_seconds").set(now)
+
+
+def _told(value: float | None) -> str:
+    """Return a statistic for the log: a step without groups has no loss, one without fresh tokens no gap."""
+    return "none" if value is None else f"{value:.3g}"
