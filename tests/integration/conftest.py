@@ -1,6 +1,7 @@
 """Whole runs on this machine: a random two-layer Llama, real vLLM, DeepSpeed, gRPC, verifier and ledger."""
 
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,5 +16,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> jobs.TinyTask:
 
 
 @pytest.fixture
-def rljob(tmp_path: pathlib.Path, tiny: jobs.TinyTask) -> runs.Runs:
-    return runs.Runs(tmp_path, tiny)
+def rljob(tmp_path: pathlib.Path, tiny: jobs.TinyTask) -> Iterator[runs.Runs]:
+    made = runs.Runs(tmp_path, tiny)
+    yield made
+    made.end()

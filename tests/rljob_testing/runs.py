@@ -16,6 +16,7 @@ class Runs:
 
     def __init__(self, folder: pathlib.Path, task: jobs.TinyTask) -> None:
         self.folder, self.task = folder, task
+        self._started: list[subprocess.Popen[str]] = []
 
     def manifest(self, **changes: object) -> pathlib.Path:
         path = self.folder / "job.yaml"
@@ -25,7 +26,7 @@ class Runs:
     def start(self, manifest: pathlib.Path, run_dir: str = "run") -> "subprocess.Popen[str]":
         command = [RLJOB, "run", str(manifest), "--run-dir", str(self.folder / run_dir)]
         environment = {**os.environ, "RLJOB_CACHE_DIR": str(self.folder / "cache")}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -33,6 +34,14 @@ class Runs:
             env=environment,
             start_new_session=True,
         )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill what a failed test left running; the roles end with their runner."""
+        for process in self._started:
+            process.kill()
+            process.communicate()
 
     def run(self, manifest: pathlib.Path, run_dir: str = "run", timeout_s: float = 280) -> tuple[int, str]:
         process = self.start(manifest, run_dir)
