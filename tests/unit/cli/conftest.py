@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rljob_testing.fake_kubectl import FakeKubectl
+from rljob_testing.run_folders import finished_run
 from rljob_workers.cli.app import app
-from rljob_workers.local import journal, rundir
+from rljob_workers.local import rundir
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -24,20 +25,7 @@ def rljob(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> rundir.RunDir:
     """Return the directory of a finished run of one step, without dumps and logs."""
-    directory = rundir.RunDir(tmp_path / "runs" / "small")
-    identity = directory.admit(name="small", spec={"maxSteps": 1}, manifest_dir=tmp_path)
-    directory.claim(identity.model_copy(update={"finished": True}), "kind: RLJob\n")
-    lines = [
-        {"kind": "step", "step": 1, "started_at": 10.0, "finished_at": 19.0, "reward_mean": 0.375},
-        {"kind": "checkpoint", "step": 1},
-        {"kind": "evaluation", "suite": "held-out", "step": 1, "version": 1, "accuracy": 0.25, "n": 8},
-    ]
-    directory.history.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    log = journal.Journal(directory.journal)
-    log.write(journal.Entry(event="segment", at=0.0))
-    log.write(journal.Entry(event="segment_end", at=30.0, detail="finished"))
-    log.close()
-    return directory
+    return finished_run(tmp_path)
 
 
 @pytest.fixture

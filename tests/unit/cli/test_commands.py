@@ -11,9 +11,9 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
+from rljob_testing.run_folders import finished_run
 from rljob_workers.cli import app as commands
 from rljob_workers.cli.app import app
-from rljob_workers.local import journal, rundir
 
 MANIFEST: dict[str, object] = {
     "apiVersion": "rljob.dev/v1alpha1",
@@ -49,24 +49,6 @@ def write(folder: pathlib.Path, **spec: object) -> str:
 
 def errors_of(result: Result) -> list[str]:
     return [line.removeprefix("error: ") for line in result.stderr.splitlines() if line.startswith("error: ")]
-
-
-def finished_run(folder: pathlib.Path, name: str = "small") -> rundir.RunDir:
-    """A run directory as a finished run leaves it, with one step and one evaluation."""
-    directory = rundir.RunDir(folder / "runs" / name)
-    identity = directory.admit(name=name, spec={"maxSteps": 1}, manifest_dir=folder)
-    directory.claim(identity.model_copy(update={"finished": True}), "kind: RLJob\n")
-    lines = [
-        {"kind": "step", "step": 1, "started_at": 10.0, "finished_at": 19.0, "reward_mean": 0.375},
-        {"kind": "checkpoint", "step": 1},
-        {"kind": "evaluation", "suite": "held-out", "step": 1, "version": 1, "accuracy": 0.25, "n": 8},
-    ]
-    directory.history.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    log = journal.Journal(directory.journal)
-    log.write(journal.Entry(event="segment", at=0.0))
-    log.write(journal.Entry(event="segment_end", at=30.0, detail="finished"))
-    log.close()
-    return directory
 
 
 def test_help_takes_less_than_a_second_and_loads_nothing_heavy() -> None:

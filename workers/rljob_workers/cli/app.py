@@ -3,12 +3,15 @@
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from rljob_api import errors, names
 from rljob_workers.cli import choices, complete
+
+if TYPE_CHECKING:
+    from rljob_workers.cli import kubectl
 
 app = typer.Typer(
     name="rljob",
@@ -42,10 +45,10 @@ ContextOption = Annotated[
 _PLUG_IN = "kubectl rljob"
 
 
-def _asks_cluster(
+def _cluster_of(
     ctx: typer.Context, *, run_dir: pathlib.Path | None, cluster: bool, namespace: str, context: str
-) -> bool:
-    """Return whether a command is about a cluster: by an option, or because it was called as kubectl's plug-in.
+) -> "kubectl.Kubectl | None":
+    """Return the cluster that a command is about, by an option or as kubectl's plug-in; None for this machine.
 
     Raises ManifestError if a run directory is named too.
     """
@@ -54,7 +57,11 @@ def _asks_cluster(
         raise errors.ManifestError(
             "--run-dir names a run on this machine; --cluster, --namespace and --context in a cluster: leave one out"
         )
-    return asked or (run_dir is None and ctx.find_root().info_name == _PLUG_IN)
+    if not asked and (run_dir is not None or ctx.find_root().info_name != _PLUG_IN):
+        return None
+    from rljob_workers.cli import kubectl
+
+    return kubectl.Kubectl(namespace=namespace, context=context)
 
 
 def _exit_with(command: Callable[[], int]) -> NoReturn:
@@ -167,14 +174,14 @@ def status(
     context: ContextOption = "",
 ) -> None:
     """Show how a run stands: one line per process, one progress line, who waits for whom."""
-    from rljob_workers.cli import cluster_status, kubectl
+    from rljob_workers.cli import cluster_status
     from rljob_workers.cli import status as command
 
     as_json = json or output is choices.Output.JSON
 
     def show() -> int:
-        if _asks_cluster(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context):
-            client = kubectl.Kubectl(namespace=namespace, context=context)
+        client = _cluster_of(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context)
+        if client is not None:
             return cluster_status.status(client, job, as_json=as_json, again=watch)
         return command.status(job, run_dir=run_dir, as_json=as_json, again=watch)
 
@@ -196,14 +203,14 @@ def why(
 
     Of a run that ended: how, and what broke.
     """
-    from rljob_workers.cli import cluster_status, kubectl
+    from rljob_workers.cli import cluster_status
     from rljob_workers.cli import why as command
 
     as_json = output is choices.Output.JSON
 
     def show() -> int:
-        if _asks_cluster(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context):
-            client = kubectl.Kubectl(namespace=namespace, context=context)
+        client = _cluster_of(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context)
+        if client is not None:
             return cluster_status.why(client, job, as_json=as_json, num_events=events)
         return command.why(job, run_dir=run_dir, as_json=as_json, num_events=events)
 
@@ -245,7 +252,7 @@ def logs(
     --step shows lines that name the step and, on this machine, of those that name none what was written while it was
     worked on. --follow in a cluster shows lines as they come. With --output json it is one JSON object a line.
     """
-    from rljob_workers.cli import cluster_logs, kubectl
+    from rljob_workers.cli import cluster_logs
     from rljob_workers.cli import logs as command
 
     options = command.Options(
@@ -260,8 +267,8 @@ def logs(
     )
 
     def show() -> int:
-        if _asks_cluster(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context):
-            client = kubectl.Kubectl(namespace=namespace, context=context)
+        client = _cluster_of(ctx, run_dir=run_dir, cluster=cluster, namespace=namespace, context=context)
+        if client is not None:
             return cluster_logs.logs(client, job, options)
         return command.logs(job, run_dir=run_dir, options=options)
 
