@@ -171,10 +171,8 @@ async def test_a_fetch_waits_until_the_last_group_is_in(start: Start) -> None:
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0, capacity=1)
     waiting = asyncio.ensure_future(run.fetch(trainer, 1, wait_s=30))
-    for _ in range(20):
-        await asyncio.to_thread(lambda: None)
-    assert not waiting.done()
-    status = await run.housekeeper.current()
+    while not (status := await run.housekeeper.current()).waiting:
+        assert not waiting.done()
     assert [(w.role, w.what, w.on_role) for w in status.waiting] == [("trainer", "1 of 2 groups of step 1", "rollout")]
     await run.generate(rollout, serving=0, capacity=1)
     header, _ = await waiting
@@ -376,6 +374,18 @@ async def test_metrics_count_from_the_start_of_the_process_not_of_the_run(start:
     run = start()
     await run.housekeeper.refresh()
     assert _sample(run, "rljob_trajectories_total", outcome="accepted") == 0.0
+
+
+async def test_a_step_of_oats_actor_is_in_the_gauges_as_it_is_in_the_history(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    assert _sample(run, "rljob_actor_rewards") is None
+    await run.fetch(trainer, step=1)
+    told = {name: _sample(run, f"rljob_actor_{name}") for name in ("rewards", "num_data", "generate_avg_str_len")}
+    assert told == {"rewards": 0.5, "num_data": 4.0, "generate_avg_str_len": None}, "rows here tell no characters"
+    assert _sample(run, "rljob_actor_sampling_temperature") == run.config.sampling.temperature
+    assert _sample(run, "rljob_actor_sampling_max_tokens") == run.config.sampling.max_tokens
 
 
 def _sample(run: Coordinator, name: str, /, **labels: str) -> float | None:

@@ -1,11 +1,29 @@
 """What Oat's actor reports of a step, under its names, in the step's history line. Pure. Source: workflow reference 9.
 
 Means are over responses, never means of means. Times are means over the step's groups, seconds: groups overlap.
+`GAUGES` has a Prometheus name for each of them.
 """
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+# Prometheus wants units in a name, and `_count` and `_total` mean something else there.
+GAUGES: Mapping[str, str] = {
+    "actor/rewards": "rljob_actor_rewards",
+    "actor/avg_reward": "rljob_actor_avg_reward",
+    "actor/num_data": "rljob_actor_num_data",
+    "actor/num_transitions": "rljob_actor_num_transitions",
+    "actor/formatted": "rljob_actor_formatted_ratio",
+    "actor/response_tok_len": "rljob_actor_response_tok_len",
+    "actor/no_eos_count": "rljob_actor_no_eos",
+    "actor/sampling_max_tokens": "rljob_actor_sampling_max_tokens",
+    "actor/sampling_temperature": "rljob_actor_sampling_temperature",
+    "actor/generate_time": "rljob_actor_generate_seconds",
+    "actor/verify_time": "rljob_actor_verify_seconds",
+    "actor/total_time": "rljob_actor_sum_seconds",
+    "actor/generate_avg_str_len": "rljob_actor_generate_avg_str_len",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

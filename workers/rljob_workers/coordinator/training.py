@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from rljob_api import codec, names, types
-from rljob_workers.coordinator import core, packing, samples
+from rljob_workers.coordinator import actor, core, packing, samples
 from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator.transitions import batches
 
@@ -57,7 +57,7 @@ class Training:
             frozen, assembled = await asyncio.to_thread(self._freeze, choice)
             now = self._core.clock.now()
             if await self._core.ledger.run(lambda ledger: ledger.freeze(frozen, now=now)):
-                self._observe(choice, assembled, now)
+                self._observe(choice, assembled, frozen.summary, now)
             return ""
 
     def _choose(self, ledger: ledgers.Ledger, step: int) -> batches.Choice | None:
@@ -100,7 +100,9 @@ class Training:
         )
         return frozen, assembled
 
-    def _observe(self, choice: batches.Choice, assembled: samples.Assembled, now: float) -> None:
+    def _observe(
+        self, choice: batches.Choice, assembled: samples.Assembled, summary: Mapping[str, object], now: float
+    ) -> None:
         metrics = self._core.metrics
         for candidate in choice.candidates or ():
             metrics.histogram("rljob_trajectory_staleness_steps").observe(choice.step - 1 - candidate.min_step)
@@ -114,9 +116,10 @@ class Training:
             ("rljob_reward_mean", "reward_mean"),
             ("rljob_reward_std", "reward_std"),
             ("rljob_truncated_ratio", "truncated_ratio"),
+            *((name, key) for key, name in actor.GAUGES.items() if key in summary),
         ):
-            metrics.gauge(name).set(float(str(assembled.summary[key])))
-        parts = assembled.summary["rewards"]
+            metrics.gauge(name).set(float(str(summary[key])))
+        parts = summary["rewards"]
         assert isinstance(parts, dict), "the summary's rewards are a map"
         for reward, mean in parts.items():
             metrics.gauge("rljob_reward_component_mean").set(mean, reward=reward)

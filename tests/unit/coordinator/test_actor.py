@@ -1,0 +1,18 @@
+"""Oat's actor metrics are the published ones, each with a gauge of its own."""
+
+from rljob_api import names
+from rljob_workers.coordinator import actor
+
+# Workflow reference 9.
+PUBLISHED = {
+    "rewards", "num_data", "formatted", "response_tok_len", "no_eos_count", "sampling_max_tokens",
+    "sampling_temperature", "generate_time", "verify_time", "total_time", "num_transitions", "generate_avg_str_len",
+    "avg_reward",
+}  # fmt: skip
+
+
+def test_every_published_metric_has_a_gauge_of_its_own_at_the_coordinator() -> None:
+    assert set(actor.GAUGES) == {f"actor/{name}" for name in PUBLISHED}
+    declared = {metric.name for metric in names.METRICS if metric.kind == "g" and metric.role is names.Role.COORDINATOR}
+    assert set(actor.GAUGES.values()) == {name for name in declared if name.startswith("rljob_actor_")}
+    assert len(set(actor.GAUGES.values())) == len(PUBLISHED)
