@@ -57,6 +57,13 @@ def test_equal_seeds_give_equal_tokens_and_others_differ(rig) -> None:
     assert first.output_ids != other.output_ids
 
 
+def test_an_answer_tells_when_each_of_its_tokens_came(rig) -> None:
+    result = generate(rig, types.Sampling(max_tokens=12, ignore_eos=True))
+    assert len(result.itl_s) == 11
+    assert min(result.itl_s) > 0.0, "without speculation each step samples one token"
+    assert sum(result.itl_s) <= result.latency_s
+
+
 def test_stop_reasons_and_stop_strings(rig) -> None:
     cut = generate(rig, types.Sampling(max_tokens=3, ignore_eos=True))
     assert (cut.stop_reason, len(cut.output_ids)) == ("length", 3)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rljob_api import errors, roles
-from rljob_workers.rollout import engine
+from rljob_workers.rollout import engine, patches
 
 
 @dataclasses.dataclass
@@ -85,6 +85,28 @@ def test_missing_logprobs_are_refused(logprobs: list[dict[int, None]], message: 
 
 
 def test_times_of_a_request_are_the_engines_own() -> None:
-    times = SimpleNamespace(first_token_latency=0.5, first_token_ts=10.0, last_token_ts=11.0)
+    times = SimpleNamespace(first_token_latency=0.5, token_ts=[10.0, 10.25, 11.0])
     result = engine._result(output(), times, latency_s=2.0)  # type: ignore[arg-type]
-    assert (result.latency_s, result.ttft_s, result.itl_s) == (2.0, 0.5, 0.5)
+    assert (result.latency_s, result.ttft_s, result.itl_s) == (2.0, 0.5, (0.25, 0.75))
+
+
+def test_an_engine_without_statistics_tells_no_times_of_tokens() -> None:
+    assert engine._result(output(), None, latency_s=2.0).itl_s == ()  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass
+class Statistics:
+    """Fields of vLLM's statistics of a request."""
+
+    num_generation_tokens: int = 0
+    arrival_time: float = 0.0
+    last_token_ts: float = 0.0
+
+
+def test_every_token_gets_the_time_of_the_step_that_sampled_it() -> None:
+    stats = patches.timed(Statistics)(arrival_time=9.0)
+    for new, at_s in ((1, 10.0), (0, 10.5), (2, 11.0)):
+        stats.num_generation_tokens += new
+        stats.last_token_ts = at_s
+    assert patches.token_times_s(stats, count=3) == [10.0, 11.0, 11.0]
+    assert patches.token_times_s(stats, count=2) == [10.0, 11.0], "the answer ended before the step's last token"

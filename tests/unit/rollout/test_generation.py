@@ -67,6 +67,7 @@ def test_a_prompt_that_fills_the_context_is_the_callers_error() -> None:
         generation.within_context(types.Sampling(), prompt_len=256, max_model_len=256)
 
 
-def test_the_mean_time_between_tokens_is_over_the_gaps_and_0_without_any() -> None:
-    assert generation.inter_token_s(10.0, 13.0, num_tokens=4) == 1.0
-    assert generation.inter_token_s(10.0, 10.0, num_tokens=1) == 0.0
+def test_times_of_tokens_become_the_gaps_between_them() -> None:
+    assert generation.gaps_s([10.0, 10.5, 12.5]) == (0.5, 2.0)
+    assert generation.gaps_s([10.0]) == generation.gaps_s([]) == ()
+    assert generation.gaps_s([10.0, 9.5]) == (0.0,), "two clocks may disagree where an answer was interrupted"

@@ -1,5 +1,7 @@
 """An answer in parts: what is asked again, and the whole that it becomes."""
 
+import dataclasses
+
 import pytest
 
 from rljob_api import types
@@ -13,7 +15,7 @@ REQUEST = generation.GenerationRequest(
 def part(*ids: int, version: int = 0, stop: str = generation.INTERRUPT) -> generation.GenerationResult:
     return generation.GenerationResult(
         output_ids=ids, logprobs=tuple(-float(token) for token in ids), versions=(version,) * len(ids),
-        stop_reason=stop, latency_s=2.0, ttft_s=0.5 if ids else 0.0, itl_s=1.0 if len(ids) > 1 else 0.0,
+        stop_reason=stop, latency_s=2.0, ttft_s=0.5 if ids else 0.0, itl_s=(1.0,) * (len(ids) - 1),
     )  # fmt: skip
 
 
@@ -41,7 +43,13 @@ def test_two_interruptions_make_the_plain_concatenation_with_each_tokens_version
     assert whole.logprobs == (-3.0, -4.0, -5.0, -6.0, -7.0)
     assert whole.versions == (0, 0, 1, 2, 2)
     assert generation.checked(whole).stop_reason == "stop"
-    assert (whole.latency_s, whole.ttft_s, whole.itl_s) == (6.0, 0.5, 1.0)
+    # Tokens come 0.5 s and 1.5 s into a part of 2 s.
+    assert (whole.latency_s, whole.ttft_s, whole.itl_s) == (6.0, 0.5, (1.0, 1.0, 2.0, 1.0))
+
+
+def test_a_part_without_times_leaves_the_whole_without_times() -> None:
+    untimed = dataclasses.replace(part(5, 6), itl_s=())
+    assert resumption.joined([part(3, 4), untimed, part(7, stop="stop")]).itl_s == ()
 
 
 def test_an_interruption_before_the_first_token_is_an_empty_part_and_no_error() -> None:

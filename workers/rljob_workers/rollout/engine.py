@@ -212,6 +212,7 @@ class VllmEngine:
     def _build(self) -> "AsyncLLM":
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        patches.time_tokens()
         return AsyncLLM.from_engine_args(_engine_args(self._settings))
 
 
@@ -310,7 +311,7 @@ def _params(request: generation.GenerationRequest) -> "SamplingParams":
 def _result(
     output: "CompletionOutput", times: "RequestStateStats | None", *, latency_s: float
 ) -> generation.GenerationResult:
-    """Return what vLLM sampled; `times` is missing where extraArgs switch its statistics off."""
+    """Return what vLLM sampled; `times` is missing where extraArgs switch its statistics off, and the gaps with it."""
     ids = tuple(output.token_ids)
     matched = output.stop_reason if isinstance(output.stop_reason, str) else ""
     return generation.GenerationResult(
@@ -321,9 +322,7 @@ def _result(
         matched_stop=matched,
         latency_s=latency_s,
         ttft_s=times.first_token_latency if times else 0.0,
-        itl_s=(
-            generation.inter_token_s(times.first_token_ts, times.last_token_ts, num_tokens=len(ids)) if times else 0.0
-        ),
+        itl_s=generation.gaps_s(patches.token_times_s(times, count=len(ids))),
     )
 
 

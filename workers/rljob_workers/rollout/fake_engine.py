@@ -85,7 +85,7 @@ class FakeEngine:
             stop_reason=generation.INTERRUPT if interrupted else "stop" if ids[-1] == EOS else "length",
             latency_s=self._clock.monotonic() - at_s[0],
             ttft_s=at_s[1] - at_s[0] if ids else 0.0,
-            itl_s=generation.inter_token_s(at_s[1], at_s[-1], num_tokens=len(ids)) if ids else 0.0,
+            itl_s=generation.gaps_s(at_s[1:]),
         )
 
     def num_running(self) -> int:

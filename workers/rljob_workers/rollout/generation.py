@@ -6,6 +6,7 @@ nats of the distribution that was sampled from. Source of the refusal rules: wor
 
 import dataclasses
 import hashlib
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Protocol
@@ -33,7 +34,8 @@ class GenerationResult:
 
     `stop_reason` is `stop`, `length` or, of a part, INTERRUPT; `matched_stop` the stop string that ended it, which
     stands in output_ids.
-    ttft_s: from arrival in the engine to the first token. itl_s: between two tokens, the mean; 0 for a single one.
+    ttft_s: from arrival in the engine to the first token. itl_s [T - 1]: from each token to the next, 0 where one
+    step of the engine sampled both; empty where the engine does not time tokens.
     """
 
     output_ids: tuple[int, ...]
@@ -43,7 +45,7 @@ class GenerationResult:
     matched_stop: str = ""
     latency_s: float = 0.0
     ttft_s: float = 0.0
-    itl_s: float = 0.0
+    itl_s: tuple[float, ...] = ()
 
     @property
     def truncated(self) -> bool:
@@ -134,9 +136,9 @@ def _check_versions(versions: Sequence[int]) -> None:
         previous = version
 
 
-def inter_token_s(first_at_s: float, last_at_s: float, *, num_tokens: int) -> float:
-    """Return the mean seconds between two tokens, sampled from `first_at_s` to `last_at_s`; 0 for fewer than two."""
-    return (last_at_s - first_at_s) / (num_tokens - 1) if num_tokens > 1 else 0.0
+def gaps_s(token_at_s: Sequence[float]) -> tuple[float, ...]:
+    """Return the seconds from each token to the next [T - 1], given when each was sampled [T]; never below 0."""
+    return tuple(max(0.0, later - earlier) for earlier, later in itertools.pairwise(token_at_s))
 
 
 def derived_seed(*parts: int | str) -> int:

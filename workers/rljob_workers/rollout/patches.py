@@ -2,11 +2,12 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.metrics.stats import RequestStateStats
 
 _RELOAD_LOGGER = "vllm.model_executor.model_loader.reload.layerwise"
 
@@ -22,6 +23,46 @@ def disarm_finaliser(llm: "AsyncLLM") -> None:
 
 def _nothing(timeout: float | None = None) -> None:
     del timeout
+
+
+def time_tokens() -> None:
+    """Before an engine is built: without it vLLM tells when the first and the last token of an answer came, and no
+    other, unless every decode step makes an output of its own and wakes whoever waits for the answer.
+
+    Remove when its request statistics, or its final output, have a time for each token. Seen in 0.32.
+    """
+    from vllm.v1.engine import output_processor
+    from vllm.v1.metrics.stats import RequestStateStats
+
+    output_processor.RequestStateStats = timed(RequestStateStats)  # type: ignore[attr-defined]  # that is the patch
+
+
+def timed(stats: type[Any]) -> type[Any]:
+    """Return a class of `stats`, vLLM's statistics of a request, whose `token_ts` has the time of each token [T].
+
+    vLLM first adds a step's tokens to `num_generation_tokens`, then sets `last_token_ts`, in seconds of the engine's
+    clock.
+    """
+
+    class Timed(stats):  # type: ignore[misc]  # the base is imported with vllm
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self.token_ts: list[float] = []
+            super().__init__(*args, **kwargs)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "last_token_ts":
+                self.token_ts += [value] * (self.num_generation_tokens - len(self.token_ts))
+
+    return Timed
+
+
+def token_times_s(stats: "RequestStateStats | None", *, count: int) -> Sequence[float]:
+    """Return when each of an answer's `count` tokens came; nothing without statistics. A step may sample more tokens
+    than the answer keeps.
+    """
+    times: list[float] = getattr(stats, "token_ts", [])
+    return times[:count]
 
 
 @contextlib.contextmanager

@@ -40,13 +40,11 @@ def rest_of(
 
 def joined(parts: Sequence[generation.GenerationResult]) -> generation.GenerationResult:
     """Return the parts as one result, which ended as the last one did; a last part that was interrupted had used up
-    the budget. The mean time between tokens is over the gaps within parts.
+    the budget. From the last token of a part to the first of the next is a gap as well: what the interruption cost.
     """
     last = parts[-1]
     if len(parts) == 1 and last.stop_reason != generation.INTERRUPT:
         return last
-    gaps = [max(0, len(part.output_ids) - 1) for part in parts]
-    spent = math.fsum(part.itl_s * count for part, count in zip(parts, gaps, strict=True))
     empty = list(itertools.takewhile(lambda part: not part.output_ids, parts))
     first = parts[len(empty)] if len(empty) < len(parts) else last
     return generation.GenerationResult(
@@ -57,5 +55,18 @@ def joined(parts: Sequence[generation.GenerationResult]) -> generation.Generatio
         matched_stop=last.matched_stop,
         latency_s=math.fsum(part.latency_s for part in parts),
         ttft_s=math.fsum(part.latency_s for part in empty) + first.ttft_s,
-        itl_s=spent / sum(gaps) if sum(gaps) else 0.0,
+        itl_s=generation.gaps_s(_token_at_s(parts)),
     )
+
+
+def _token_at_s(parts: Sequence[generation.GenerationResult]) -> list[float]:
+    """Return when each token came, from the first request on; nothing where a part's tokens were not timed."""
+    at_s: list[float] = []
+    begin_s = 0.0
+    for part in parts:
+        if len(part.itl_s) != max(0, len(part.output_ids) - 1):
+            return []
+        if part.output_ids:
+            at_s += itertools.accumulate(part.itl_s, initial=begin_s + part.ttft_s)
+        begin_s += part.latency_s
+    return at_s
