@@ -5,27 +5,26 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from rljob_testing import jobs
 
 RLJOB = str(pathlib.Path(sys.executable).with_name("rljob"))
 
 
-class Runs:
-    """Writes manifests and runs them with the real command."""
+class RunFolder:
+    """Runs manifests with the real command, each in a folder below `folder`. `cache` keeps converted models."""
 
-    def __init__(self, folder: pathlib.Path, task: jobs.TinyTask) -> None:
-        self.folder, self.task = folder, task
+    def __init__(self, folder: pathlib.Path, cache: pathlib.Path | None = None) -> None:
+        self.folder, self._cache = folder, cache or folder / "cache"
         self._started: list[subprocess.Popen[str]] = []
 
-    def manifest(self, **changes: object) -> pathlib.Path:
-        path = self.folder / "job.yaml"
-        path.write_text(json.dumps(jobs.manifest(self.task, changes)))
-        return path
-
-    def start(self, manifest: pathlib.Path, run_dir: str = "run") -> "subprocess.Popen[str]":
+    def start(
+        self, manifest: pathlib.Path, run_dir: str = "run", settings: Sequence[str] = ()
+    ) -> "subprocess.Popen[str]":
         command = [RLJOB, "run", str(manifest), "--run-dir", str(self.folder / run_dir)]
-        environment = {**os.environ, "RLJOB_CACHE_DIR": str(self.folder / "cache")}
+        command += [part for setting in settings for part in ("--set", setting)]
+        environment = {**os.environ, "RLJOB_CACHE_DIR": str(self._cache)}
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -43,8 +42,10 @@ class Runs:
             process.kill()
             process.communicate()
 
-    def run(self, manifest: pathlib.Path, run_dir: str = "run", timeout_s: float = 280) -> tuple[int, str]:
-        process = self.start(manifest, run_dir)
+    def run(
+        self, manifest: pathlib.Path, run_dir: str = "run", timeout_s: float = 280, settings: Sequence[str] = ()
+    ) -> tuple[int, str]:
+        process = self.start(manifest, run_dir, settings)
         output, _ = process.communicate(timeout=timeout_s)
         return process.returncode, output
 
@@ -64,3 +65,16 @@ class Runs:
         command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(self.folder / run_dir / "state")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+class Runs(RunFolder):
+    """Writes manifests of the tiny task and runs them."""
+
+    def __init__(self, folder: pathlib.Path, task: jobs.TinyTask) -> None:
+        super().__init__(folder)
+        self.task = task
+
+    def manifest(self, **changes: object) -> pathlib.Path:
+        path = self.folder / "job.yaml"
+        path.write_text(json.dumps(jobs.manifest(self.task, changes)))
+        return path
