@@ -28,7 +28,7 @@ from rljob_operator.model import (
     earliest,
     ref_of,
 )
-from rljob_operator.policies import attempts, crashes, deadlines, difference, suspend
+from rljob_operator.policies import attempts, crashes, deadlines, difference, suspend, unready
 from rljob_operator.resources import autoscaler
 
 _LOOK_AGAIN_S = 5.0
@@ -189,7 +189,10 @@ def _expired(seen: Observed, status: JobStatus, *, now: float) -> Plan | None:
     """Return the plan of a run whose time is over; None if it has time left."""
     spec, (startup_ends, active_ends) = seen.job.spec, _deadlines(seen, status)
     if deadlines.is_over(startup_ends, now):
-        message = f"no step was finished within spec.startupDeadlineSeconds = {spec.startup_deadline_seconds}"
+        waited_for = unready.waited_for(seen.pods, drain_s=spec.rollout.drain_seconds, now=now)
+        message = (
+            f"no step was finished within spec.startupDeadlineSeconds = {spec.startup_deadline_seconds}; {waited_for}"
+        )
         return _fail(seen, status, "StartupDeadlineExceeded", message, now=now)
     if not deadlines.is_over(active_ends, now):
         return None
