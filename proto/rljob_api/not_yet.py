@@ -34,8 +34,6 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="resumeFrom", served=_unset, works="a restarted run goes on from its own checkpoint"),
     Unserved(path="model.source", served=_unset, works="a hub id, a folder or a builtin model in spec.model.name"),
     Unserved(path="model.lora", served=_unset, works="training all weights"),
-    Unserved(path="data.train[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
-    Unserved(path="evaluation.suites[].format", served=_among("auto", "math", "gsm8k"), works="auto, math, gsm8k"),
     Unserved(path="verifier.isolation", served=_among("sandbox", "none"), works="sandbox, none"),
     Unserved(path="observability.traces", served=_empty, works="logs and metrics"),
 )

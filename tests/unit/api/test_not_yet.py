@@ -13,7 +13,6 @@ UNSERVED: dict[str, tuple[object, str]] = {
     "resumeFrom": ({"job": "old"}, 'spec.resumeFrom = {"job": "old"}'),
     "model.lora": ({"rank": 8}, 'spec.model.lora = {"rank": 8}'),
     "model.source": ({"path": "/m"}, 'spec.model.source = {"path": "/m"}'),
-    "data.train.0.format": ("code", "spec.data.train[0].format = 'code'"),
     "verifier.isolation": ("runtimeClass:gvisor", "spec.verifier.isolation = 'runtimeClass:gvisor'"),
 }
 
@@ -30,7 +29,7 @@ SERVED: dict[str, object] = {
     "workflow": {"type": "multi_turn_math", "config": {"numTurns": 2, "layout": "legacy"}},
     "workflow.type": "mine:Workflow",
     "data.template": "mine:prompt",
-    "data.train.0.format": "gsm8k",
+    "data.train.0.format": "dialogue",
     "algorithm.advantageEstimator": "ppo",
     "algorithm.normalizeAdvantage": {"mean": "group", "std": "none"},
     "algorithm.gae.gamma": "0.99",

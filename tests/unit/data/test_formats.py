@@ -3,6 +3,8 @@ import pytest
 from rljob_api import roles
 from rljob_workers.data import formats, readers
 
+ASKED = [{"role": "system", "content": "Count."}, {"role": "user", "content": "How many?"}]
+
 
 def config(**changes: object) -> roles.DataSourceConfig:
     return roles.DataSourceConfig(name="s", path="/x.jsonl", max_prompt_tokens=9).model_copy(update=changes)
@@ -18,7 +20,7 @@ def canonical(columns: dict[str, object], source: roles.DataSourceConfig | None 
         pytest.param({"question": "q", "answer": "because #### 4"}, "q", "because #### 4", id="GSM8K as published"),
         pytest.param({"problem": "p", "answer": 142.0}, "p", "142.0", id="a float gold becomes its text"),
         pytest.param({"problem": "p", "answer": ["1", 2]}, "p", ["1", "2"], id="any member of a list will do"),
-        pytest.param({"messages": [{"role": "user"}], "answer": 3}, [{"role": "user"}], "3", id="a counting set"),
+        pytest.param({"messages": ASKED, "answer": 3}, ASKED, "3", id="a counting set"),
         pytest.param(
             {"query_id": "7", "task": "math", "prompt": "p", "solutions": ["$1$"]}, "p", ["$1$"], id="id2info maths"
         ),
@@ -37,6 +39,45 @@ def test_what_the_manifest_names_wins_over_what_is_recognised() -> None:
 def test_a_code_record_may_have_no_answer() -> None:
     found = canonical({"query_id": "c", "prompt": "p", "input_output": "{}"}, config(format="code"))
     assert (found["answer"], found["id"]) == ("", "c")
+
+
+def test_a_record_of_code_without_its_tests_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the column 'input_output'; its columns: prompt, query_id"):
+        canonical({"query_id": "c", "prompt": "p"}, config(format="code"))
+
+
+@pytest.mark.parametrize("family", ["clevr", "dialogue"])
+def test_the_prompt_of_a_conversation_is_its_messages(family: str) -> None:
+    assert canonical({"messages": ASKED, "answer": "1"}, config(format=family))["prompt"] == ASKED
+    with pytest.raises(ValueError, match="prompt column 'messages' is str 'hello', not a list of messages"):
+        canonical({"messages": "hello", "answer": "1"}, config(format=family))
+
+
+def test_a_dialogue_needs_no_gold() -> None:
+    assert canonical({"messages": ASKED}, config(format="dialogue"))["answer"] == ""
+    with pytest.raises(ValueError, match="no answer column 'answer'"):
+        canonical({"messages": ASKED}, config(format="clevr"))
+
+
+def test_parts_of_text_are_one_text_and_what_a_template_reads_beside_it_stays() -> None:
+    parts = [{"type": "text", "text": "How "}, {"type": "text", "text": "many?"}]
+    found = canonical({"messages": [{"role": "user", "name": "eve", "content": parts}], "answer": "1"})
+    assert found["prompt"] == [{"role": "user", "name": "eve", "content": "How many?"}]
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("hello", r"messages\[1\] is 'hello', not a message: it needs 'role' and 'content'"),
+        ({"content": "x"}, r"messages\[1\] is .* not a message"),
+        ({"role": "user"}, r"messages\[1\].content is NoneType, not a text"),
+        ({"role": "user", "content": [{"type": "image"}]}, r"messages\[1\].content\[0\] is of type 'image'; only"),
+        ({"role": "user", "content": ["text"]}, r"messages\[1\].content\[0\] is of type None; only"),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_named(message: object, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        canonical({"messages": [ASKED[0], message], "answer": "1"})
 
 
 def test_the_query_id_is_the_id_and_must_not_hold_an_at_sign() -> None:

@@ -161,6 +161,15 @@ def test_chat_template_opens_the_answer(model: pathlib.Path) -> None:
     assert tokens.decode_exact(ids) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 
 
+@pytest.mark.parametrize("column", ["prompt", "messages"])
+def test_messages_under_either_name_become_one_conversation(model: pathlib.Path, column: str) -> None:
+    tokens = tokenizer.PromptTokenizer(model, template="chat")
+    asked = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
+    ids = tokens.prompt_ids(types.PromptRecord(prompt_id="p", source="s", columns={column: asked}))
+    turns = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\nb<|im_end|>\n"
+    assert tokens.decode_exact(ids) == turns + "<|im_start|>assistant\n"
+
+
 def test_a_template_of_the_users_is_tokenised_as_it_is(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "asking.py"
     file.write_text("def ask(record):\n    return '<|im_start|>' + record['question']\n")

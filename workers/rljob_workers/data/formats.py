@@ -2,12 +2,17 @@
 
 `auto` recognises a family by its columns: GSM8K (question, answer), math sets (problem, answer), id2info records
 (query_id with solutions or input_output), counting sets with messages, else the columns that the manifest names.
+`dialogue` is never guessed: messages to go on from, whose reward may need no gold.
 """
 
 from collections.abc import Mapping
 
 from rljob_api import errors, roles
 from rljob_workers.data import readers
+
+# Families whose prompt is a conversation, and families that may have no answer column.
+_CHATS = ("clevr", "dialogue")
+_WITHOUT_GOLD = ("code", "dialogue")
 
 
 def canonical(record: readers.RawRecord, config: roles.DataSourceConfig) -> dict[str, object]:
@@ -17,8 +22,10 @@ def canonical(record: readers.RawRecord, config: roles.DataSourceConfig) -> dict
     columns = dict(record.columns)
     family = recognise(columns, config)
     prompt_column, answer_column, id_column = _names(columns, config, family)
-    columns["prompt"] = _prompt(columns, prompt_column)
-    if answer_column not in columns and family == "code":
+    if family == "code" and "input_output" not in columns:
+        raise errors.DataError(f"a record of code needs the column 'input_output'; its columns: {_has(columns)}")
+    columns["prompt"] = _prompt(columns, prompt_column, is_chat=family in _CHATS)
+    if answer_column not in columns and family in _WITHOUT_GOLD:
         columns["answer"] = ""
     else:
         columns["answer"] = _answer(columns, answer_column, has_many=_allows_null(config))
@@ -49,6 +56,7 @@ def _names(columns: Mapping[str, object], config: roles.DataSourceConfig, family
         "gsm8k": ("question", "answer"),
         "problem": ("problem", "answer"),
         "clevr": ("messages", "answer"),
+        "dialogue": ("messages", "answer"),
         "id2info": ("prompt", "solutions"),
         "code": ("prompt", "answer"),
         "math": ("problem" if "problem" in columns else "prompt", "solutions" if "solutions" in columns else "answer"),
@@ -64,15 +72,36 @@ def _has(columns: Mapping[str, object]) -> str:
     return ", ".join(sorted(columns)) or "none"
 
 
-def _prompt(columns: Mapping[str, object], name: str) -> object:
+def _prompt(columns: Mapping[str, object], name: str, *, is_chat: bool) -> object:
     if name not in columns:
         raise errors.DataError(f"the record has no prompt column {name!r}; its columns: {_has(columns)}")
     value = columns[name]
     if isinstance(value, list) and value:
-        return value
-    if not isinstance(value, str) or not value.strip():
-        raise errors.DataError(f"prompt column {name!r} is {type(value).__name__} {str(value)[:40]!r}, not a text")
+        return [_message(member, f"{name}[{index}]") for index, member in enumerate(value)]
+    if is_chat or not isinstance(value, str) or not value.strip():
+        wanted = "a list of messages" if is_chat else "a text"
+        raise errors.DataError(f"prompt column {name!r} is {type(value).__name__} {str(value)[:40]!r}, not {wanted}")
     return value
+
+
+def _message(value: object, where: str) -> dict[str, object]:
+    """Return a message with its content as one text; keys that a chat template may read beside it stay."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
+        raise errors.DataError(f"{where} is {str(value)[:40]!r}, not a message: it needs 'role' and 'content'")
+    content = value.get("content")
+    if isinstance(content, list):
+        content = "".join(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
+    if not isinstance(content, str):
+        raise errors.DataError(f"{where}.content is {type(content).__name__}, not a text")
+    return {**value, "content": content}
+
+
+def _part(value: object, where: str) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    text = value.get("text") if isinstance(value, Mapping) else None
+    if kind != "text" or not isinstance(text, str):
+        raise errors.DataError(f"{where} is of type {kind!r}; only parts of type 'text' are read: policies read text")
+    return text
 
 
 def _allows_null(config: roles.DataSourceConfig) -> bool:

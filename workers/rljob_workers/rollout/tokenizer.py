@@ -74,7 +74,8 @@ class PromptTokenizer:
             return self._encode(made) if isinstance(made, str) else made
         if isinstance(prompt := columns.get("prompt"), str):
             return self._encode_prompt(prompt)
-        if isinstance(messages := columns.get("messages"), Sequence):
+        # The loader's messages are checked and their content is text; a caller's own record may lack `prompt`.
+        if isinstance(messages := prompt or columns.get("messages"), Sequence):
             return self.chat_ids(messages)
         where = f"record {record.prompt_id} of {record.source}"
         raise errors.DataError(f"{where} has no 'prompt', 'messages' or 'input_ids'")
