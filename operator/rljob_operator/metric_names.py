@@ -38,6 +38,26 @@ METRICS: tuple[Metric, ...] = (
         "role",
     ),
     _c("rljob_restarts_total", "Ends of trainer attempts by class.", *JOB, "role", "class"),
+    _c(
+        "rljob_pod_replacements_total",
+        "Pods that were lost and are made again, and containers that are started again, by cause.",
+        *JOB,
+        "role",
+        "cause",
+    ),
+    _c(
+        "rljob_rollout_scale_total",
+        "Changes of the wanted number of rollouts; source is the job's autoscaler where it has one.",
+        *JOB,
+        "direction",
+        "source",
+    ),
+    _h(
+        "rljob_recovery_seconds",
+        "Seconds from a lost pod until its role is whole and a further step is finished, of all jobs.",
+        "role",
+        buckets=_MINUTES,
+    ),
     _h(
         "rljob_startup_seconds",
         "Seconds of starts, of all jobs; first_step is from the first pod to the first finished step.",

@@ -4,6 +4,7 @@ Series of a job are made at scrape time from what its last pass saw, so they end
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import prometheus_client
@@ -16,8 +17,10 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 from rljob_operator import conditions, metric_names, times
-from rljob_operator.model import Observed
+from rljob_operator.model import Observed, Pod
 from rljob_operator.policies import isolation
+from rljob_operator.policies.recovery import Recoveries
+from rljob_operator.policies.replacements import Cause, replacements
 
 _DECLARED = {metric.name: metric for metric in metric_names.METRICS}
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
@@ -46,6 +49,7 @@ class Row:
     stalled: tuple[str, str] | None
     isolation: Mapping[str, tuple[bool, bool]]
     certificate_ends: Mapping[names.Role, float]
+    pods_seen: tuple[Pod, ...] = ()
 
 
 def row_of(seen: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
@@ -63,7 +67,17 @@ def row_of(seen: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
         stalled=stalled,
         isolation=_isolation(seen),
         certificate_ends=certificate_ends,
+        pods_seen=seen.pods,
     )
+
+
+def _is_meant_to_run(seen: Observed) -> bool:
+    return not (seen.deleting or seen.job.spec.suspend or seen.status.completion_time)
+
+
+def _scaling_source(job: RLJob) -> str:
+    bounds = job.spec.rollout.autoscaling
+    return "user" if bounds is None else bounds.provider
 
 
 def _isolation(seen: Observed) -> dict[str, tuple[bool, bool]]:
@@ -140,8 +154,8 @@ def _histogram(name: str, registry: prometheus_client.CollectorRegistry) -> prom
 class Metrics:
     """The registry and everything that is counted in it."""
 
-    def __init__(self) -> None:
-        """Make what is counted; gauges that others hold come by `gauge`."""
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        """Make what is counted; gauges that others hold come by `gauge`. now: unix seconds."""
         # A series of its own for the birth of each series is asked for by nothing that reads the text format.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
         self.registry = prometheus_client.CollectorRegistry()
@@ -157,6 +171,11 @@ class Metrics:
         self._restarts = _counter("rljob_restarts_total", self.registry)
         self._startup = _histogram("rljob_startup_seconds", self.registry)
         self._run = _histogram("rljob_run_seconds", self.registry)
+        self._replacements = _counter("rljob_pod_replacements_total", self.registry)
+        self._scales = _counter("rljob_rollout_scale_total", self.registry)
+        self._recovery = _histogram("rljob_recovery_seconds", self.registry)
+        self._recoveries: dict[str, Recoveries] = {}
+        self._now = now
 
     def gauge(self, name: str, value: Callable[[], float]) -> None:
         """Read a declared gauge without labels when it is scraped. Raises KeyError for a name that is not declared."""
@@ -184,19 +203,56 @@ class Metrics:
 
     def saw(self, key: str, seen: Observed, *, certificate_ends: Mapping[names.Role, float]) -> None:
         """Keep the row of a job. `certificate_ends`: unix seconds by role, none for a job in plain text."""
+        before = self._rows.get(key)
         row = self._rows[key] = row_of(seen, certificate_ends)
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for class_ in _CLASSES:
             self._restarts.labels(*row.labels, str(names.Role.TRAINER), class_)
+        if seen.pods and _is_meant_to_run(seen):
+            for role in names.Role:
+                for cause in Cause:
+                    self._replacements.labels(*row.labels, str(role), str(cause))
+            for direction in ("up", "down"):
+                self._scales.labels(*row.labels, direction, _scaling_source(seen.job))
+        self._follow_pods(key, seen, () if before is None else before.pods_seen)
+
+    def _follow_pods(self, key: str, seen: Observed, before: tuple[Pod, ...]) -> None:
+        """Count lost pods by cause, and time until their roles have recovered."""
+        kept = self._recoveries.setdefault(key, Recoveries())
+        if not _is_meant_to_run(seen):
+            kept.clear()
+            return
+        lost, whole = [], {}
+        for role in names.Role:
+            wanted, now = conditions.wanted_pods(seen.job.spec, role), seen.pods_of(role)
+            causes = replacements([pod for pod in before if pod.role is role], now, num_wanted=wanted)
+            for cause in causes:
+                self._replacements.labels(*self._rows[key].labels, str(role), str(cause)).inc()
+            lost += [role] if causes else []
+            whole[role] = sum(pod.ready and not pod.deleting for pod in now) >= wanted
+        step = seen.status.step or 0 if seen.report is None else seen.report.run.step
+        for role, seconds in kept.observe(lost=lost, whole=whole, step=step, now=self._now()):
+            self._recovery.labels(str(role)).observe(seconds)
 
     def wrote(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
-        """Count what a status write says has happened: ends of trainer attempts, the first step, the end of the run."""
+        """Count what a status write says has happened: ends of trainer attempts, the first step, the end of the run,
+        another number of rollouts.
+        """
         self._timed(before, after)
+        self._scaled(job, before, after)
         known = {one.number for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}
         labels = (job.metadata.namespace, job.metadata.name, str(names.Role.TRAINER))
         for one in after.trainer.attempts if after.trainer else ():
             if one.end is not None and one.number not in known and one.class_ in _CLASSES:
                 self._restarts.labels(*labels, one.class_).inc()
+
+    def _scaled(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
+        known = before.scaling.history[-1:] if before.scaling else ()
+        last = after.scaling.history[-1:] if after.scaling else ()
+        labels = (job.metadata.namespace, job.metadata.name)
+        for change in last if last != known else ():
+            direction = "up" if change.to > change.from_ else "down"
+            self._scales.labels(*labels, direction, _scaling_source(job)).inc()
 
     def _timed(self, before: JobStatus, after: JobStatus) -> None:
         began = times.to_seconds(after.start_time)
@@ -214,7 +270,9 @@ class Metrics:
         row = self._rows.pop(key, None)
         if row is None:
             return
-        self._restarts.remove_by_labels(dict(zip(metric_names.JOB, row.labels, strict=True)))
+        self._recoveries.pop(key, None)
+        for counter in (self._restarts, self._replacements, self._scales):
+            counter.remove_by_labels(dict(zip(metric_names.JOB, row.labels, strict=True)))
 
     def exposition(self) -> bytes:
         """Return the text format of all series."""

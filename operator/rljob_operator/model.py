@@ -60,7 +60,8 @@ class Child:
 class Pod:
     """A pod of the job. Times are unix seconds; `exit_code` None: no container of it has ended.
 
-    last_exit_code: of a container that was started again. deletion_cost: lower ones go first when a workload shrinks.
+    last_exit_code, last_container_reason: of a container that was started again. disruption: why the cluster takes the
+    pod away, the reason of its condition DisruptionTarget. deletion_cost: lower ones go first when a workload shrinks.
     unscheduled: why it has no node. message: what the cluster says of its waiting.
     preflight: what a verifier's test of its own isolation wrote, empty while it has not ended.
     """
@@ -81,6 +82,8 @@ class Pod:
     finished_at: float = 0.0
     restarts: int = 0
     last_exit_code: int | None = None
+    last_container_reason: str = ""
+    disruption: str = ""
     deletion_cost: int = 0
     node: str = ""
     unscheduled: str = ""

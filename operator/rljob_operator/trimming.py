@@ -154,6 +154,8 @@ def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:
         finished_at=times.to_seconds((end or {}).get("finishedAt")) or 0.0,
         restarts=sum(int(one.get("restartCount", 0)) for one in containers),
         last_exit_code=_last_exit_code(containers),
+        last_container_reason=_last_reason(containers),
+        disruption=_disruption(status),
         unscheduled=unplaced.get("reason", ""),
         message=str((waits[0] if waits else unplaced).get("message", ""))[:_MOST_MESSAGE],
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else 0,
@@ -189,6 +191,17 @@ def _unplaced(status: Mapping[str, Any]) -> Mapping[str, Any]:
 def _last_exit_code(containers: Sequence[Mapping[str, Any]]) -> int | None:
     ends = [(one.get("lastState") or {}).get("terminated") for one in containers]
     return next((int(end["exitCode"]) for end in ends if end and end.get("exitCode")), None)
+
+
+def _last_reason(containers: Sequence[Mapping[str, Any]]) -> str:
+    ends = [(one.get("lastState") or {}).get("terminated") for one in containers]
+    return next((str(end.get("reason", "")) for end in ends if end and end.get("exitCode")), "")
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    conditions = status.get("conditions") or ()
+    told = (one for one in conditions if (one["type"], one["status"]) == ("DisruptionTarget", "True"))
+    return next((str(one.get("reason", "")) for one in told), "")
 
 
 def _ended(status: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@
     |- WeightsError         a version, artifact or image that does not match             (later)
     |  |- DigestError       bytes differ from their hash                                 (elsewhere)
     |  |- ConflictError     a version id that already names other bytes                  (never)
+    |- CheckpointError      a checkpoint could not be written                            (later)
     |- ClusterError         the Kubernetes API or a pod                                  (later)
 
 Each class says when to retry and its gRPC status; an instance keeps its cause and survives pickling.
@@ -159,6 +160,12 @@ class ConflictError(WeightsError):
     """A version id that already names other bytes: the publisher is wrong, and stays wrong."""
 
     retry = Retry.NEVER
+
+
+class CheckpointError(RLJobError):
+    """A checkpoint could not be written; the one before it is as it was."""
+
+    retry = Retry.LATER
 
 
 class ClusterError(RLJobError):

@@ -200,6 +200,9 @@ class StepStat(enum.StrEnum):
     ROWS = "batch/rows"
     DENOMINATOR = "batch/denominator"
     PEAK_RSS_BYTES = "peak_rss_bytes"
+    PEAK_GPU_ALLOCATED_BYTES = "peak_gpu_allocated_bytes"
+    PEAK_GPU_RESERVED_BYTES = "peak_gpu_reserved_bytes"
+    MFU = "mfu"
 
 
 class ExitCode(enum.IntEnum):
@@ -278,6 +281,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _c(_C, "rljob_zero_advantage_groups_total", "Groups whose advantages are all exactly 0."),
     _c(_C, "rljob_leases_expired_total", "Leases that ran past their deadline."),
+    _c(_C, "rljob_fenced_calls_total", "Calls of replaced sessions and trainer attempts, which are refused."),
     _h(_C, "rljob_group_seconds", "Seconds that a group spends in a phase.", "phase"),
     _g(_C, "rljob_wait_share_ratio", "Share of time lost waiting, sliding window.", "waiter"),
     _g(_C, "rljob_rollout_pressure_ratio", "Rollout capacity needed over capacity present; target 1."),
@@ -314,7 +318,7 @@ METRICS: tuple[Metric, ...] = (
     _g(_R, "rljob_rollout_version_lag", "Steps behind the newest published version."),
     _h(_R, "rljob_weight_sync_seconds", "Seconds of a weight update by phase.", "phase", buckets=_SYNC),
     _c(_R, "rljob_weight_sync_bytes_total", "Bytes fetched by kind of artifact.", "kind"),
-    _g(_R, "rljob_weight_changed_ratio", "Changed elements of the newest version."),
+    _g(_R, "rljob_weight_changed_ratio", "Share of elements that the version fetched last changed."),
     _c(_R, "rljob_weight_sync_failures_total", "Failed weight updates.", "reason"),
     _c(_R, "rljob_generation_paused_seconds_total", "Seconds during which generation was paused."),
     _h(_R, "rljob_episode_seconds", "Seconds per episode."),
@@ -341,8 +345,9 @@ METRICS: tuple[Metric, ...] = (
     _g(_T, "rljob_mismatch_kl", "KL between engine and trainer on tokens of the current version, nats."),
     _g(_T, "rljob_logprob_abs_diff", "Mean absolute log-probability difference, engine against trainer."),
     _c(_T, "rljob_nonfinite_total", "Non-finite values seen.", "what"),
-    _g(_T, "rljob_mfu_ratio", "Model FLOPs utilisation against the dense bf16 peak."),
-    _g(_T, "rljob_gpu_memory_bytes", "Accelerator memory.", "kind"),
+    _g(_T, "rljob_mfu_ratio", "Model FLOPs utilisation of a step's work, without waits, against the dense bf16 peak."),
+    _g(_T, "rljob_gpu_memory_bytes", "Peak of a step on the fullest accelerator.", "kind"),
     _h(_T, "rljob_checkpoint_seconds", "Seconds per checkpoint."),
+    _c(_T, "rljob_checkpoint_failures_total", "Checkpoints that could not be written."),
     _g(_T, "rljob_checkpoint_last_success_timestamp_seconds", "Unix time of the last checkpoint."),
 )

@@ -255,6 +255,12 @@ CASES: Mapping[str, Case] = {
         fires={of_job("rljob_entropy"): "0.04x90"},
         quiet={of_job("rljob_entropy"): "0.05x90"},
     ),
+    "RLJobCheckpointFailing": Case(
+        severity="warning",
+        at="8m",
+        fires={of_job("rljob_checkpoint_failures_total"): "0x5 1x5"},
+        quiet={of_job("rljob_checkpoint_failures_total"): "1x10"},
+    ),
     "RLJobCheckpointStale": Case(
         severity="critical",
         at="135m",

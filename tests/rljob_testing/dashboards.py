@@ -151,6 +151,20 @@ FLEET = (
                 ],
             ),
             Panel(
+                title="From a lost pod to progress again",
+                question="How long does a failure hold a run up?",
+                good="Minutes: pulling, loading, the next step.",
+                otherwise="The role that takes longest: image pulls, model files, or free nodes.",
+                unit="s",
+                width=12,
+                queries=[
+                    Query(
+                        "histogram_quantile(0.5, sum by (le, role) (increase(rljob_recovery_seconds_bucket[1d])))",
+                        "{{role}} p50",
+                    )
+                ],
+            ),
+            Panel(
                 title="Length of runs that ended in a week",
                 question="How long do runs last, and how do they end?",
                 good="Those that fail end early.",
@@ -518,6 +532,14 @@ ROLLOUT = (
                 queries=[Query(rate("rljob_generation_paused_seconds_total", "pod"), "{{pod}}")],
             ),
             Panel(
+                title="Weights that a version changes",
+                question="How much of the weights does a step move?",
+                good="A share that stays alike over the run.",
+                otherwise="0: the steps do nothing. 1: the first version of a trainer's attempt.",
+                unit="percentunit",
+                queries=[Query(f"max(rljob_weight_changed_ratio{{{JOB}}})", "changed")],
+            ),
+            Panel(
                 title="Failed updates",
                 question="Do rollouts fail to take weights?",
                 good="No data.",
@@ -644,6 +666,40 @@ ROLLOUT = (
                         "prompts again, {{class}}",
                     ),
                 ],
+            ),
+            Panel(
+                title="Pods made again",
+                question="Why are pods lost?",
+                good="Drains alone.",
+                otherwise="oom: more memory, fewer sequences. crash: the log of the pod before. node: the node.",
+                unit="short",
+                queries=[
+                    Query(
+                        f"sum by (role, cause) (increase(rljob_pod_replacements_total{{{JOB}}}[1h])) > 0",
+                        "{{role}} {{cause}}",
+                    )
+                ],
+            ),
+            Panel(
+                title="Number of rollouts changed",
+                question="Who scales, and does it swing?",
+                good="A few changes an hour.",
+                otherwise="Up and down in turn: a longer scaleDownStabilizationSeconds.",
+                unit="short",
+                queries=[
+                    Query(
+                        f"sum by (direction, source) (increase(rljob_rollout_scale_total{{{JOB}}}[1h]))",
+                        "{{direction}} by {{source}}",
+                    )
+                ],
+            ),
+            Panel(
+                title="Calls of replaced processes",
+                question="Do processes speak that were replaced?",
+                good="Zero, but for seconds after a replacement.",
+                otherwise="It goes on: two processes with one name; look for a node that was cut off.",
+                unit="short",
+                queries=[Query(f"sum(increase(rljob_fenced_calls_total{{{JOB}}}[15m]))", "refused")],
             ),
         ),
     ),
@@ -786,6 +842,22 @@ TRAINER = (
                 queries=[Query(quantile(0.95, "rljob_step_seconds", "phase"), "{{phase}}")],
             ),
             Panel(
+                title="Utilisation",
+                question="How much of the accelerators' arithmetic does a step use?",
+                good="A quarter or more; no data on CPUs and on devices whose peak is not known.",
+                otherwise="More tokens per micro-batch; short rows and small models stay low.",
+                unit="percentunit",
+                queries=[Query(f"max(rljob_mfu_ratio{{{JOB}}})", "MFU")],
+            ),
+            Panel(
+                title="Accelerator memory",
+                question="How near is the fullest device to its limit?",
+                good="Allocated well below the device's memory; no data on CPUs.",
+                otherwise="Fewer tokens per micro-batch, a higher ZeRO stage, or offloading.",
+                unit="bytes",
+                queries=[Query(f"max by (kind) (rljob_gpu_memory_bytes{{{JOB}}})", "{{kind}}")],
+            ),
+            Panel(
                 title="Resident memory of rank 0",
                 question="How near is the host's limit?",
                 good="Flat after the first steps.",
@@ -828,6 +900,14 @@ TRAINER = (
                     ),
                     Query(f"rljob:checkpoint_allowance:seconds{{{JOB}}}", "allowed"),
                 ],
+            ),
+            Panel(
+                title="Checkpoints that failed in a day",
+                question="Could every checkpoint be written?",
+                good="Zero.",
+                otherwise="Runbook of RLJobCheckpointFailing.",
+                unit="short",
+                queries=[Query(f"sum(increase(rljob_checkpoint_failures_total{{{JOB}}}[1d]))", "failed")],
             ),
             Panel(
                 title="Seconds per checkpoint",

@@ -5,6 +5,7 @@ Kubernetes, which are bounded elsewhere.
 """
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -39,6 +40,9 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "rljob_certificate_expiry_timestamp_seconds": {"role": _ROLES},
     "rljob_restarts_total": {"role": ("trainer",), "class": ("application", "infrastructure", "requested")},
+    "rljob_pod_replacements_total": {"role": _ROLES, "cause": ("evicted", "node", "crash", "oom", "drain", "other")},
+    "rljob_rollout_scale_total": {"direction": ("up", "down"), "source": ("hpa", "keda", "user")},
+    "rljob_recovery_seconds": {"role": _ROLES},
     "rljob_startup_seconds": {"phase": ("first_step",)},
     "rljob_run_seconds": {"outcome": ("complete", "failed")},
     "rljob_operator_info": {"version": ANY},
@@ -93,11 +97,6 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
 
 # Metrics that the observability reference asks for and that no process has: what would have to measure them.
 OPEN: Mapping[str, str] = {
-    "rljob_pod_replacements_total": "the operator does not tell yet why it made a pod again",
-    "rljob_recovery_seconds": "the time from a failure to progress is not measured yet",
-    "rljob_rollout_scale_total": "who scaled the rollouts is not told apart yet",
-    "rljob_fenced_calls_total": "calls of replaced sessions are refused, but not counted",
-    "rljob_checkpoint_failures_total": "a checkpoint that fails ends its process, and rljob_restarts_total counts that",
     "rljob_verifier_canary_failures_total": "verifiers grade no known answers yet",
     "rljob_hack_ratio": "visible and hidden tests are not told apart yet",
 }
@@ -128,6 +127,7 @@ def entries() -> list[Entry]:
     ]
 
 
+@functools.cache
 def exported() -> dict[str, Entry]:
     """Return what Prometheus can find, by name."""
     return {entry.metric.name: entry for entry in entries() if entry.written}
@@ -141,6 +141,7 @@ def series(entry: Entry) -> Iterator[str]:
         yield entry.metric.name
 
 
+@functools.cache
 def _sources() -> str:
     declarations = {pathlib.Path(str(module.__file__)) for module in (names, metric_names)}
     folders = (ROOT / "operator", ROOT / "workers")

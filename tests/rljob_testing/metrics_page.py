@@ -30,9 +30,6 @@ and no others, which tests hold. What to do when an alert fires: `docs/runbooks/
   `_count`.
 - Rollouts pass on what vLLM counts as `vllm:*`, without the two labels of the job.
 """
-_OPEN = """## Not there yet
-Declared, but no code writes it yet, so no series exists:
-"""
 
 
 def text() -> str:
@@ -48,7 +45,12 @@ def text() -> str:
         f"- `{entry.metric.name}` ({entry.process}): {entry.metric.help}" for entry in entries if not entry.written
     ]
     missing = [f"- `{name}`: {why}." for name, why in metric_catalog.OPEN.items()]
-    parts.append("\n".join([_OPEN.rstrip(), *unwritten, "", "Asked for, but not declared:", *missing]) + "\n")
+    open_lists = {
+        "Declared, but no code writes it yet, so no series exists:": unwritten,
+        "Asked for, but not declared:": missing,
+    }
+    told = [f"{title}\n" + "\n".join(lines) + "\n" for title, lines in open_lists.items() if lines]
+    parts += ["## Not there yet\n" + "\n".join(told)] if told else []
     return "\n".join(parts)
 
 

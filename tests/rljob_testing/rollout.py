@@ -73,6 +73,7 @@ class FakeStager:
             layout_id="layout",
             digests={},
             state_hash=f"hash-{version}",
+            changed_ratio=0.25 if version else 1.0,
         )
 
     def stage(self, version: types.VersionId) -> staging.Staged:

@@ -18,7 +18,6 @@ RECORDED = {"rljob:a:share5m": frozenset({"rljob", "rljob_namespace"})}
         ('rljob_condition{type=~"Failed|Broken"}', "rljob_condition never has type='Broken'"),
         ('rljob:a:share5m{reward="main"}', "rljob:a:share5m has no label reward"),
         ("sum by (rljob, colour) (rljob_step)", "no series has the label colour"),
-        ("rljob_mfu_ratio", "no process exports rljob_mfu_ratio"),
     ],
 )
 def test_fault_is_found(expression: str, fault: str) -> None:

@@ -1,12 +1,14 @@
+import dataclasses
 import itertools
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rljob_api import names
 from rljob_api.job_status import JobStatus
 from rljob_operator.metrics import Metrics
 from rljob_operator.model import Observed
-from rljob_testing.operator_runs import KEY, Run
+from rljob_testing.operator_runs import KEY, Run, operator_job
 
 Series = dict[tuple[str, frozenset[str]], float]
 JOB = ("default", "job")
@@ -36,7 +38,9 @@ def of_job(found: Series) -> list[str]:
 def seen(run: Run) -> Observed:
     job = run.cluster.job
     assert job is not None
-    return Observed(job=job, children=run.cluster.children, pods=tuple(run.cluster.pods.values()))
+    return Observed(
+        job=job, children=run.cluster.children, pods=tuple(run.cluster.pods.values()), report=run.cluster.report
+    )
 
 
 def test_job_has_series_while_it_is_there_and_none_afterwards() -> None:
@@ -145,3 +149,64 @@ def test_a_run_that_completes_is_told_apart_from_one_that_fails() -> None:
     found = series(metrics)
     assert value(found, "rljob_run_seconds_count", "complete") == 1
     assert value(found, "rljob_run_seconds_count", "failed") is None
+
+
+def test_a_lost_pod_is_counted_by_cause_and_its_role_timed_until_it_is_whole_and_a_step_is_finished() -> None:
+    run = Run()
+    metrics = Metrics(now=run.clock.now)
+    run.settle()
+    run.cluster.says(names.Phase.RUNNING, step=3)
+    run.settle()
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    whole = dict(run.cluster.pods)
+    assert value(series(metrics), "rljob_pod_replacements_total", *JOB, "rollout", "oom") == 0
+    died = dataclasses.replace(whole["job-rollout-0"], phase="Failed", ready=False, container_reason="OOMKilled")
+    run.cluster.pods = {**whole, "job-rollout-0": died}
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    assert value(series(metrics), "rljob_pod_replacements_total", *JOB, "rollout", "oom") == 1
+    run.clock.tick(45.0)
+    run.cluster.pods = {**whole, "job-rollout-0": dataclasses.replace(whole["job-rollout-0"], uid="fresh")}
+    run.cluster.says(names.Phase.RUNNING, step=4)
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    found = series(metrics)
+    assert value(found, "rljob_recovery_seconds_sum", "rollout") == 45
+    assert value(found, "rljob_pod_replacements_total", *JOB, "rollout", "oom") == 1
+
+
+def test_pods_of_a_job_that_is_suspended_are_not_counted_as_lost() -> None:
+    run, metrics = Run(), Metrics()
+    run.settle()
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    run.cluster.edit(suspend=True)
+    run.cluster.pods = {}
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    lost = [at for (name, _), at in series(metrics).items() if name == "rljob_pod_replacements_total"]
+    assert lost
+    assert set(lost) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("autoscaling", "source"),
+    [
+        (None, "user"),
+        ({"minReplicas": 1, "maxReplicas": 8, "provider": "hpa"}, "hpa"),
+        ({"minReplicas": 1, "maxReplicas": 8, "provider": "keda"}, "keda"),
+    ],
+)
+def test_changes_of_the_number_of_rollouts_are_counted_by_direction_and_by_who_may_make_them(
+    autoscaling: dict[str, object] | None, source: str
+) -> None:
+    rollout = {"replicas": 2, "drainSeconds": 60} | ({"autoscaling": autoscaling} if autoscaling else {})
+    run, metrics = Run(operator_job({"rollout": rollout})), Metrics()
+    run.settle()
+    for replicas in (4, 3, 5):
+        assert run.cluster.job is not None
+        run.cluster.edit(rollout=run.cluster.job.spec.rollout.model_copy(update={"replicas": replicas}))
+        run.settle()
+    job = run.cluster.job
+    assert job is not None
+    for before, after in itertools.pairwise(run.cluster.statuses):
+        metrics.wrote(job, before, after)
+    found = series(metrics)
+    assert value(found, "rljob_rollout_scale_total", *JOB, "up", source) == 2
+    assert value(found, "rljob_rollout_scale_total", *JOB, "down", source) == 1

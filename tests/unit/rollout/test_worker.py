@@ -420,8 +420,18 @@ async def test_metrics_tell_tokens_waits_versions_and_syncs() -> None:
     assert f'rljob_tokens_total{{kind="generated",{labels}}} 8.0' in text
     assert f'rljob_tokens_total{{kind="prompt",{labels}}} 6.0' in text
     assert f"rljob_rollout_serving_version{{{labels}}} 2.0" in text
+    assert f"rljob_weight_changed_ratio{{{labels}}} 0.25" in text
     assert f'rljob_weight_sync_bytes_total{{kind="anchor",{labels}}} 64.0' in text
     assert f'rljob_weight_sync_seconds_count{{phase="pause",{labels}}} 1.0' in text
+    await rig.end()
+
+
+async def test_before_the_first_published_version_nothing_is_said_of_changed_weights() -> None:
+    rig = Rig()
+    await rig.go(3.5)
+    text = rig.metrics.exposition().decode()
+    assert 'rljob_rollout_serving_version{rljob="job",rljob_namespace="default"} 0.0' in text
+    assert "rljob_weight_changed_ratio{" not in text
     await rig.end()
 
 

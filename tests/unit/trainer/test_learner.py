@@ -4,6 +4,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from rljob_api import errors, names, roles, types
 from rljob_testing.clock import FakeClock
 from rljob_testing.trainer_makers import make_header, make_rows, make_trainer_config, minibatch_of, pack
-from rljob_workers.trainer import batch, learner, updates
+from rljob_workers.trainer import accelerator, batch, learner, updates
 from rljob_workers.trainer import critic as critics
 
 Stat = names.StepStat
@@ -30,6 +31,7 @@ class FakeEngine:
         self, *, norms: Sequence[float] = (), world_size: int = 1, most: Callable[[float], float] = lambda own: own
     ) -> None:
         self.world_size, self.device = world_size, torch.device("cpu")
+        self.accelerator: accelerator.Accelerator | None = None
         self.events: list[str] = []
         self.losses: list[float] = []
         self.rates: list[float] = []
@@ -311,3 +313,45 @@ def test_a_rank_with_less_work_takes_part_in_the_critics_backward() -> None:
     with_critic(engine, values)[0].learn(*step_with_rewards(1))
     assert engine.events.count("value backward") == 2
     assert values.losses[1] == 0.0
+
+
+class TickingEngine(FakeEngine):
+    """A forward takes a quarter of a second, an update half of one."""
+
+    def __init__(self, clock: FakeClock, **more: Any) -> None:
+        super().__init__(**more)
+        self.clock = clock
+
+    def forward(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        self.clock.tick(0.25)
+        return super().forward(tensors)
+
+    def step(self, learning_rate: float) -> Outcome:
+        self.clock.tick(0.5)
+        return super().step(learning_rate)
+
+
+def test_utilisation_and_peak_memory_are_told_where_there_is_an_accelerator() -> None:
+    """One decoder parameter and no attention: 6 operations a token, by two devices of 100 a second, in 0.75 s."""
+    clock = FakeClock()
+    engine = TickingEngine(clock, world_size=2)
+    size = accelerator.ModelSize(decoder_parameters=1, head_parameters=0, num_layers=0, attention_width=0)
+    engine.accelerator = accelerator.Accelerator(peak_flops=100.0, size=size, peak_memory=lambda: (700, 900))
+    config = make_trainer_config(pathlib.Path("/nowhere"))
+    header, parts = step_of(1)
+    learned = learner.Learner(engine=engine, config=config, clock=clock).learn(header, parts)
+    num_tokens = len(parts[0].tokens)
+    assert learned.stats[Stat.MFU] == pytest.approx(6 * num_tokens / (0.75 * 2 * 100.0))
+    assert learned.stats[Stat.PEAK_GPU_ALLOCATED_BYTES] == 700
+    assert learned.stats[Stat.PEAK_GPU_RESERVED_BYTES] == 900
+
+
+@pytest.mark.parametrize(
+    "chip", [None, accelerator.Accelerator(peak_flops=None, size=None, peak_memory=lambda: (1, 2))]
+)
+def test_nothing_is_said_of_utilisation_where_the_peak_is_not_known(chip: accelerator.Accelerator | None) -> None:
+    engine = FakeEngine()
+    engine.accelerator = chip
+    learned = learner_of(engine).learn(*step_of(1))
+    assert Stat.MFU not in learned.stats
+    assert (Stat.PEAK_GPU_RESERVED_BYTES in learned.stats) is (chip is not None)

@@ -70,3 +70,22 @@ def test_the_log_says_of_a_statistic_that_a_step_lacks_that_there_is_none(
         metering.Meter(registry).step(3, learned(TOKENS), {**TOKENS, Stat.LOSS: -0.5})
     assert "finished step 3: loss -0.5, grad norm none, entropy none, engine gap none" in caplog.text
     assert "nan" not in caplog.text
+
+
+def test_a_failed_checkpoint_is_an_increase_from_zero(registry: metrics_module.Metrics) -> None:
+    meter = metering.Meter(registry)
+    assert value(registry, "rljob_checkpoint_failures_total") == 0
+    meter.checkpoint_failed()
+    assert value(registry, "rljob_checkpoint_failures_total") == 1
+
+
+def test_utilisation_and_memory_reach_their_series_and_are_absent_on_a_cpu(registry: metrics_module.Metrics) -> None:
+    meter = metering.Meter(registry)
+    meter.step(1, learned(TOKENS), TOKENS)
+    assert value(registry, "rljob_mfu_ratio") is None
+    assert value(registry, "rljob_gpu_memory_bytes", kind="allocated") is None
+    stats = {**TOKENS, Stat.MFU: 0.25, Stat.PEAK_GPU_ALLOCATED_BYTES: 5e9, Stat.PEAK_GPU_RESERVED_BYTES: 6e9}
+    meter.step(2, learned(stats), stats)
+    assert value(registry, "rljob_mfu_ratio") == 0.25
+    assert value(registry, "rljob_gpu_memory_bytes", kind="allocated") == 5e9
+    assert value(registry, "rljob_gpu_memory_bytes", kind="reserved") == 6e9

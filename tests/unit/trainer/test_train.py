@@ -1,10 +1,10 @@
 """The order of a step's events, at the end, on a stop, and after a restart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from rljob_api import names, types
+from rljob_api import errors, names, types
 from rljob_testing.clock import FakeClock
 from rljob_testing.trainer_makers import make_header
 from rljob_workers.trainer import learner, publish, train
@@ -16,12 +16,12 @@ Answer = tuple[types.BatchHeader, list[types.MicroBatch]]
 class Script:
     """Every collaborator of the loop at once; each call is an event, and takes time where a real one would."""
 
-    def __init__(self, *, last: int, stop_at: int | None = None) -> None:
+    def __init__(self, *, last: int, stop_at: int | None = None, full_at: Collection[int] = ()) -> None:
         self.events: list[str] = []
         self.clock = FakeClock()
         self.stats: dict[int, Mapping[str, float]] = {}
         self.waits: dict[str, float] = {}
-        self._last, self._stop_at = last, stop_at
+        self._last, self._stop_at, self._full_at = last, stop_at, full_at
 
     def fetch(self, step: int) -> Answer:
         self.clock.tick(2.0)
@@ -55,6 +55,8 @@ class Script:
     def save(self, step: int) -> None:
         self.events.append(f"save {step}")
         self.clock.tick(7.0)
+        if step in self._full_at:
+            raise errors.CheckpointError("no space left on device")
 
     def uri(self, step: int) -> str:
         return f"c{step}"
@@ -73,6 +75,9 @@ class Script:
 
     def checkpointed(self, seconds: float, now: float) -> None:
         self.events.append("metered checkpoint")
+
+    def checkpoint_failed(self) -> None:
+        self.events.append("metered failure")
 
 
 def run(
@@ -178,3 +183,32 @@ def test_the_first_failure_ends_the_loop() -> None:
     with pytest.raises(OSError, match="store is gone"):
         run(script)
     assert script.events == ["fetch 1", "learn 1", "commit 1", "meter 1"]
+
+
+def test_training_goes_on_after_a_checkpoint_that_could_not_be_written_and_the_next_one_is_tried() -> None:
+    script = Script(last=4, full_at=[2])
+    assert run(script, checkpoint_every=2) is names.ExitCode.OK
+    saves = [event for event in script.events if event.startswith(("save", "metered", "committed"))]
+    assert saves[:4] == ["save 2", "metered failure", "save 4", "committed c4 after 7"]
+    assert "prune" not in script.events[: script.events.index("save 4")], "the checkpoint before is the only one"
+
+
+def test_a_third_checkpoint_in_a_row_that_cannot_be_written_ends_the_process() -> None:
+    script = Script(last=9, full_at=range(10))
+    with pytest.raises(errors.CheckpointError, match="no space left"):
+        run(script, checkpoint_every=1)
+    assert [event for event in script.events if event.startswith("save")] == ["save 1", "save 2", "save 3"]
+    assert script.events.count("metered failure") == 3
+
+
+def test_a_checkpoint_that_succeeds_forgives_the_failures_before_it() -> None:
+    script = Script(last=7, full_at=[1, 2, 4, 5])
+    assert run(script, checkpoint_every=1) is names.ExitCode.OK
+    assert script.events.count("metered failure") == 4
+
+
+@pytest.mark.parametrize("script", [Script(last=2, full_at=[2]), Script(last=9, stop_at=3, full_at=[2])])
+def test_a_last_checkpoint_that_cannot_be_written_is_an_error(script: Script) -> None:
+    with pytest.raises(errors.CheckpointError):
+        run(script)
+    assert "metered failure" in script.events

@@ -2,12 +2,25 @@
 added counts.
 """
 
-from rljob_api import names, types
+from collections.abc import Callable
+
+from rljob_api import errors, names, types
 from rljob_workers.coordinator import pods, pressure, status
 from rljob_workers.runtime import metrics as metrics_module
 
 _OUTCOMES = frozenset({"accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate"})
 _INFRA_REASONS = frozenset({"timeout", "oom", "sandbox_lost", "image_pull", "transport", "engine"})
+
+
+def fenced_calls(metrics: metrics_module.Metrics) -> Callable[[errors.RLJobError], None]:
+    """Return what counts the calls among refused ones that came from a replaced session or trainer attempt."""
+    counter = metrics.counter("rljob_fenced_calls_total")
+
+    def count(error: errors.RLJobError) -> None:
+        if isinstance(error, errors.FencedError):
+            counter.inc()
+
+    return count
 
 
 class Metering:

@@ -11,6 +11,7 @@ from rljob_workers.coordinator import (
     core,
     dispatch,
     loop,
+    metering,
     publishing,
     resume,
     server,
@@ -98,7 +99,7 @@ async def _run(
 ) -> None:
     publisher, trainer = publishing.Publishing(parts), training.Training(parts)
     housekeeper = loop.Housekeeper(parts, publisher, state.history)
-    control = channel.aio_server(parts.config)
+    control = channel.aio_server(parts.config, on_error=metering.fenced_calls(parts.metrics))
     server.add_services(
         control,
         work=dispatch.Dispatch(parts),

@@ -77,6 +77,8 @@ class Reporting:
         served = self._receiver.served
         self._metrics.gauge("rljob_rollout_serving_version").set(served.version)
         self._metrics.gauge("rljob_rollout_version_lag").set(max(0, self._receiver.newest_step - served.step))
+        if self._receiver.changed_ratio is not None:
+            self._metrics.gauge("rljob_weight_changed_ratio").set(self._receiver.changed_ratio)
         for sync in self._receiver.syncs:
             if sync.finished_at > self._last_sync_at:
                 self._count_sync(sync)

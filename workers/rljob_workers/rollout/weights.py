@@ -87,6 +87,7 @@ class WeightReceiver:
         self._served = Served(version=stager.initial.version, step=0)
         self._target = self._served.version
         self._newest_step, self._started = 0, False
+        self._changed_ratio: float | None = None
         self._wake, self._changed, self._news = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._syncs: list[types.WeightSync] = []
         self._sync_seconds: list[float] = []
@@ -115,6 +116,14 @@ class WeightReceiver:
     def newest_step(self) -> int:
         """Return the newest published step that this receiver has heard of."""
         return self._newest_step
+
+    @property
+    def changed_ratio(self) -> float | None:
+        """Return the share of elements, 0..1, that the version fetched last changed against the one before it.
+
+        None while only the model files were read.
+        """
+        return self._changed_ratio
 
     @property
     def median_sync_s(self) -> float:
@@ -211,6 +220,8 @@ class WeightReceiver:
             self._move(Event.FETCH_FAILED)
             raise
         self._newest_step = max(self._newest_step, staged.manifest.step)
+        if version != self._stager.initial.version:
+            self._changed_ratio = staged.manifest.changed_ratio
         self._move(Event.FETCHED)
         return staged
 

@@ -19,7 +19,7 @@ import transformers
 
 from rljob_api import errors, roles
 from rljob_workers.runtime import number_format
-from rljob_workers.trainer import attention, batch, ds_config, policy, widening
+from rljob_workers.trainer import accelerator, attention, batch, ds_config, policy, widening
 
 logger = logging.getLogger(__name__)
 
@@ -113,8 +113,11 @@ class Engine(_Trained):
 
     def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
         """Load the model. Raises ManifestError if it cannot be."""
+        model = load_model(model_dir, config, device)
+        # Sizes before ZeRO-3 leaves each rank its part.
+        self.accelerator = _accelerator(model, config, device)
         self._policy = policy.Policy(
-            load_model(model_dir, config, device),
+            model,
             temperature=config.loss.temperature,
             chunk_tokens=config.logits_chunk_tokens,
         )
@@ -207,6 +210,19 @@ def load_model(model_dir: pathlib.Path, config: roles.TrainerConfig, device: tor
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     loaded: torch.nn.Module = model.train()
     return loaded
+
+
+def _accelerator(model: Any, config: roles.TrainerConfig, device: torch.device) -> accelerator.Accelerator | None:
+    if device.type != "cuda":
+        return None
+    peak = accelerator.dense_bf16_peak(torch.cuda.get_device_name(device)) if config.dtype == "bfloat16" else None
+
+    def peak_memory() -> tuple[int, int]:
+        found = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        return found
+
+    return accelerator.Accelerator(peak_flops=peak, size=accelerator.model_size(model), peak_memory=peak_memory)
 
 
 def _widen_where_slow(model: torch.nn.Module, dtype: str, device: torch.device) -> None:

@@ -15,9 +15,9 @@ import torch
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import clock as clocks
+from rljob_workers.trainer import accelerator, loss, preparation, schedule, stats, updates
 from rljob_workers.trainer import batch as batches
 from rljob_workers.trainer import critic as critics
-from rljob_workers.trainer import loss, preparation, schedule, stats, updates
 
 Stat = names.StepStat
 
@@ -27,6 +27,8 @@ class PolicyEngine(Protocol):
 
     world_size: int
     device: torch.device
+    # None where the CPU computes.
+    accelerator: accelerator.Accelerator | None
 
     def forward(self, tensors: batches.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (logprobs, entropies) [N] with gradient."""
@@ -67,6 +69,7 @@ class _Measured:
     forward_backward_s: float = 0.0
     optimizer_s: float = 0.0
     learning_rate: float = 0.0
+    flops: float = 0.0
 
 
 class Learner:
@@ -97,9 +100,23 @@ class Learner:
         started = self._clock.monotonic()
         prepared = preparation.prepare(work, self._engine, self._reference, self._config, self._critic)
         measured.proximal_s = self._clock.monotonic() - started
+        measured.flops = self._flops(header, micro_batches)
         for update in range(num_updates):
             self._update(update, work[update], header, prepared.mean_weight, measured)
         return self._report(header, measured, prepared)
+
+    def _flops(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> float:
+        """Return this rank's operations of the step, 0 where utilisation cannot be told."""
+        chip = self._engine.accelerator
+        if chip is None or chip.size is None or chip.peak_flops is None:
+            return 0.0
+        return accelerator.step_flops(
+            chip.size,
+            micro_batches,
+            trains_policy=self._critic is None or not self._critic.warms_up(header.step),
+            num_scores=preparation.needs_proximal(self._config) + (self._reference is not None),
+            has_critic=self._critic is not None,
+        )
 
     def _lay_out(self, micro_batches: Sequence[types.MicroBatch], num_updates: int) -> list[list[preparation.Work]]:
         """Return the work of each update, of equal length on all ranks and never empty."""
@@ -198,9 +215,11 @@ class Learner:
 
     def _report(self, header: types.BatchHeader, measured: _Measured, prepared: preparation.Prepared) -> Learned:
         tally = measured.tally
-        totals = self._engine.total([*tally.sums.tolist(), float(measured.computed_tokens)])
+        totals = self._engine.total([*tally.sums.tolist(), measured.flops, float(measured.computed_tokens)])
         peak_rss = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        peaks = self._engine.largest([*tally.peaks.tolist(), peak_rss])
+        chip = self._engine.accelerator
+        memory = [] if chip is None else [float(peak) for peak in chip.peak_memory()]
+        peaks = self._engine.largest([*tally.peaks.tolist(), *memory, peak_rss])
         values = stats.report(totals, peaks, header.minibatches)
         first = header.minibatches[: self._config.minibatches]
         values |= prepared.stats
@@ -217,6 +236,15 @@ class Learner:
             Stat.DENOMINATOR: self._denominator(header.minibatches[0]),
             Stat.PEAK_RSS_BYTES: peaks[-1],
         }
+        if memory:
+            values |= {Stat.PEAK_GPU_ALLOCATED_BYTES: peaks[-3], Stat.PEAK_GPU_RESERVED_BYTES: peaks[-2]}
+        if chip is not None and chip.peak_flops is not None and chip.size is not None:
+            values[Stat.MFU] = accelerator.utilisation(
+                flops=totals[-2],
+                seconds=measured.proximal_s + measured.forward_backward_s + measured.optimizer_s,
+                num_devices=self._engine.world_size,
+                peak_flops=chip.peak_flops,
+            )
         for stat, outcomes in (
             (Stat.GRAD_NORM, measured.outcomes),
             (Stat.CRITIC_GRAD_NORM, measured.critic_outcomes),

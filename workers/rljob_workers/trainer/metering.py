@@ -17,8 +17,10 @@ _GAUGES = {
     Stat.REF_KL: "rljob_kl_reference",
     Stat.MISMATCH_KL: "rljob_mismatch_kl",
     Stat.LOGPROB_ABS_DIFF: "rljob_logprob_abs_diff",
+    Stat.MFU: "rljob_mfu_ratio",
 }
 _CLIPS = {Stat.CLIP_LOW: "low", Stat.CLIP_HIGH: "high", Stat.CLIP_DUAL: "dual"}
+_MEMORY = {Stat.PEAK_GPU_ALLOCATED_BYTES: "allocated", Stat.PEAK_GPU_RESERVED_BYTES: "reserved"}
 _PHASES = {
     Stat.WAIT_S: "wait",
     Stat.PROXIMAL_S: "proximal",
@@ -47,6 +49,9 @@ class Meter:
         for stat, bound in _CLIPS.items():
             if stat in stats:
                 self._metrics.gauge("rljob_clip_fraction").set(stats[stat], bound=bound)
+        for stat, kind in _MEMORY.items():
+            if stat in stats:
+                self._metrics.gauge("rljob_gpu_memory_bytes").set(stats[stat], kind=kind)
         for stat, phase in _PHASES.items():
             if stat in stats:
                 self._metrics.histogram("rljob_step_seconds").observe(stats[stat], phase=phase)
@@ -75,6 +80,10 @@ class Meter:
         """Count a checkpoint."""
         self._metrics.histogram("rljob_checkpoint_seconds").observe(seconds)
         self._metrics.gauge("rljob_checkpoint_last_success_timestamp_seconds").set(now)
+
+    def checkpoint_failed(self) -> None:
+        """Count a checkpoint that could not be written."""
+        self._metrics.counter("rljob_checkpoint_failures_total").inc()
 
 
 def _told(value: float | None) -> str:

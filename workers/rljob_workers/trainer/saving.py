@@ -1,10 +1,10 @@
 """Checkpoints as all ranks make them together: rank 0 prepares and commits, every rank writes its part."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rljob_api import roles
+from rljob_api import errors, roles
 from rljob_workers.trainer import checkpoint, export, updates
 
 _STATE = "state"
@@ -16,12 +16,16 @@ class SavingEngine(Protocol):
     """What saving needs of the engine."""
 
     rank: int
+    world_size: int
 
     def save(self, directory: pathlib.Path) -> None:
         """Write this rank's part."""
 
     def barrier(self) -> None:
         """Wait for all ranks."""
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """Take the largest of each value over ranks."""
 
 
 def weights_folder(found: checkpoint.Checkpoint | None, model_dir: pathlib.Path) -> pathlib.Path:
@@ -63,11 +67,26 @@ class RankCheckpoints:
         self._store = checkpoint.CheckpointStore(pathlib.Path(config.checkpoint.dir))
 
     def save(self, step: int) -> None:
-        """Write and commit the checkpoint of `step`."""
-        work = self._store.working(step)
-        if self._engine.rank == 0:
-            self._store.begin(step)
+        """Write and commit the checkpoint of `step`. Raises CheckpointError, on all ranks alike, if it cannot be.
+
+        What a rank of several raises while all write their parts rises as it is: the others wait for it inside.
+        """
+        self._first_alone(lambda: self._store.begin(step), step)
+        self._write_parts(step)
+        self._first_alone(lambda: self._store.commit(self._reached(step)), step)
+
+    def _write_parts(self, step: int) -> None:
+        alone = self._engine.world_size == 1
+        try:
+            self._write(self._store.working(step))
+        # torch tells of a full disk with a RuntimeError.
+        except (OSError, RuntimeError) as error:
+            if alone:
+                raise _not_written(step, error) from error
+            raise
         self._engine.barrier()
+
+    def _write(self, work: pathlib.Path) -> None:
         if self._config.checkpoint.save_optimizer:
             self._engine.save(work / _STATE)
         else:
@@ -76,21 +95,29 @@ class RankCheckpoints:
         if self._critic is not None:
             # Whole even without the policy's moments: there is no other copy of its weights.
             self._critic.save(work / _CRITIC)
-        self._engine.barrier()
+
+    def _first_alone(self, act: Callable[[], object], step: int) -> None:
+        """Let rank 0 act while the others wait for how it ends."""
+        failure: OSError | None = None
         if self._engine.rank == 0:
-            self._store.commit(
-                checkpoint.Progress(
-                    step=step,
-                    updates_applied=self._progress.applied,
-                    skipped_in_a_row=self._progress.skipped_in_a_row,
-                    critic=self._critic is not None,
-                    critic_updates_applied=self._critic_progress.applied,
-                    critic_skipped_in_a_row=self._critic_progress.skipped_in_a_row,
-                    optimizer=self._config.checkpoint.save_optimizer,
-                    sections=checkpoint.sections(self._config, reference_hash=self._reference_hash),
-                )
-            )
-        self._engine.barrier()
+            try:
+                act()
+            except OSError as error:
+                failure = error
+        if self._engine.largest([float(failure is not None)])[0]:
+            raise _not_written(step, failure) from failure
+
+    def _reached(self, step: int) -> checkpoint.Progress:
+        return checkpoint.Progress(
+            step=step,
+            updates_applied=self._progress.applied,
+            skipped_in_a_row=self._progress.skipped_in_a_row,
+            critic=self._critic is not None,
+            critic_updates_applied=self._critic_progress.applied,
+            critic_skipped_in_a_row=self._critic_progress.skipped_in_a_row,
+            optimizer=self._config.checkpoint.save_optimizer,
+            sections=checkpoint.sections(self._config, reference_hash=self._reference_hash),
+        )
 
     def uri(self, step: int) -> str:
         """Return the file URI of a checkpoint."""
@@ -108,3 +135,7 @@ class RankCheckpoints:
             self._store.prune(
                 keep_last=self._config.checkpoint.keep_last, keep_every=self._config.checkpoint.keep_every
             )
+
+
+def _not_written(step: int, why: Exception | None) -> errors.CheckpointError:
+    return errors.CheckpointError(f"the checkpoint of step {step} was not written: {why or 'rank 0 could not'}")

@@ -7,7 +7,7 @@
 All ranks take part in updates, exports and checkpoints; rank 0 alone talks of them to the coordinator. A fetch blocks
 while no batch is ready (staleness, rollouts), a publish while the one before is in flight; both waits are counted. The
 order is what a crash relies on: a version of step k exists only after k is committed, and a checkpoint at k only after
-its version was handed over.
+its version was handed over. A checkpoint that cannot be written is tried again n steps later, twice at most.
 """
 
 import dataclasses
@@ -15,12 +15,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rljob_api import names, types
+from rljob_api import errors, names, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import learner, publish
 
 logger = logging.getLogger(__name__)
 Stat = names.StepStat
+
+# Checkpoints in a row that may fail while training goes on: a longer outage is worth a new process, and to be seen.
+_MOST_FAILED_SAVES = 2
 
 
 class Feed(Protocol):
@@ -57,7 +60,7 @@ class Checkpoints(Protocol):
     """What makes checkpoints, collectively."""
 
     def save(self, step: int) -> None:
-        """Write the checkpoint of `step`."""
+        """Write the checkpoint of `step`. Raises CheckpointError on all ranks alike."""
 
     def uri(self, step: int) -> str:
         """Return where the checkpoint of `step` is."""
@@ -80,6 +83,9 @@ class Meter(Protocol):
 
     def checkpointed(self, seconds: float, now: float) -> None:
         """A checkpoint is durable."""
+
+    def checkpoint_failed(self) -> None:
+        """A checkpoint could not be written."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +119,7 @@ class StepLoop:
         self._completed = self._saved = self._published = completed
         # Seconds of publishing and saving since the last commit; they are reported with the next step.
         self._behind: dict[Stat, float] = {}
+        self._failed_saves = 0
 
     @property
     def completed(self) -> int:
@@ -139,7 +146,7 @@ class StepLoop:
         if self._completed % self._config.publish_every == 0:
             self._publish()
         if self._config.checkpoint_every and self._completed % self._config.checkpoint_every == 0:
-            self._save(final=False)
+            self._try_to_save()
 
     def _commit(self, learned: learner.Learned, started_at: float, waited_s: float) -> None:
         stats = {**learned.stats, **self._behind, Stat.WAIT_S: waited_s}
@@ -162,10 +169,21 @@ class StepLoop:
         if self._meter is not None:
             self._meter.waited("publish", blocked.wait_s)
 
+    def _try_to_save(self) -> None:
+        """Save, but let training go on where that fails for now: the checkpoint before is still there."""
+        try:
+            self._save(final=False)
+        except errors.CheckpointError as error:
+            self._failed_saves += 1
+            if self._failed_saves > _MOST_FAILED_SAVES:
+                raise
+            if self._meter is not None:
+                logger.error("went on without a checkpoint: %s", error, extra={"step": self._completed})
+
     def _save(self, *, final: bool) -> None:
         started = self._clock.monotonic()
         if self._saved != self._completed:
-            self._checkpoints.save(self._completed)
+            self._write_checkpoint()
         seconds = self._clock.monotonic() - started
         self._saved = self._completed
         self._behind[Stat.CHECKPOINT_S] = seconds
@@ -174,6 +192,15 @@ class StepLoop:
             self._feed.commit_checkpoint(step=self._completed, uri=uri, seconds=seconds, final=final)
             self._meter.checkpointed(seconds, self._clock.now())
         self._checkpoints.prune()
+
+    def _write_checkpoint(self) -> None:
+        try:
+            self._checkpoints.save(self._completed)
+        except errors.CheckpointError:
+            if self._meter is not None:
+                self._meter.checkpoint_failed()
+            raise
+        self._failed_saves = 0
 
     def _stop(self) -> names.ExitCode:
         """Leave a checkpoint of the last completed step, from which the next start goes on."""

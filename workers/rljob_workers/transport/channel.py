@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 ERROR_KEY = "rljob-error"
 _UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+# Hears of a call that ends with an error of the tree.
+OnError = Callable[[errors.RLJobError], None]
 
 
 def options(
@@ -63,15 +65,20 @@ def sync_channel(address: str, tls: roles.TlsConfig | None, *, own_connection: b
     )
 
 
-def aio_server(config: roles.CommonConfig | None) -> grpc.aio.Server:
+def _ignore(error: errors.RLJobError) -> None:
+    """The listener of nobody."""
+
+
+def aio_server(config: roles.CommonConfig | None, *, on_error: OnError = _ignore) -> grpc.aio.Server:
     """Return an asyncio server that turns errors of the tree into statuses and, with TLS, refuses wrong callers.
 
-    Without a config or its TLS nobody can be told apart, and everybody may call. Bind it with `bind`.
+    Without a config or its TLS nobody can be told apart, and everybody may call. `on_error` hears of every call that
+    ends with an error of the tree. Bind it with `bind`.
     """
     tls = None if config is None else config.tls
     check = _open_to_all if config is None or tls is None else functools.partial(_check, config.job, tls.trust_domain)
     # One port, one process: without this a second server on a taken port would silently share it.
-    return grpc.aio.server(options=[*options(), ("grpc.so_reuseport", 0)], interceptors=[_Interceptor(check)])
+    return grpc.aio.server(options=[*options(), ("grpc.so_reuseport", 0)], interceptors=[_Interceptor(check, on_error)])
 
 
 def bind(server: grpc.aio.Server, address: str, tls: roles.TlsConfig | None) -> int:
@@ -146,8 +153,8 @@ Check = Callable[[str, Any], None]
 class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
     """Checks the caller, and ends a call whose check or servicer raised an RLJobError with that error's status."""
 
-    def __init__(self, check: Check) -> None:
-        self._check = check
+    def __init__(self, check: Check, on_error: OnError) -> None:
+        self._check, self._on_error = check, on_error
 
     async def intercept_service(
         self,
@@ -158,38 +165,40 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio 
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        return _wrap(handler, functools.partial(self._check, handler_call_details.method))
+        return _wrap(handler, functools.partial(self._check, handler_call_details.method), self._on_error)
 
 
-def _wrap(handler: Any, check: Callable[[Any], None]) -> grpc.RpcMethodHandler:
+def _wrap(handler: Any, check: Callable[[Any], None], on_error: OnError) -> grpc.RpcMethodHandler:
     codecs = {"request_deserializer": handler.request_deserializer, "response_serializer": handler.response_serializer}
     if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(_one_answer(handler.unary_unary, check), **codecs)
+        return grpc.unary_unary_rpc_method_handler(_one_answer(handler.unary_unary, check, on_error), **codecs)
     if handler.stream_unary:
-        return grpc.stream_unary_rpc_method_handler(_one_answer(handler.stream_unary, check), **codecs)
+        return grpc.stream_unary_rpc_method_handler(_one_answer(handler.stream_unary, check, on_error), **codecs)
     if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(_many_answers(handler.unary_stream, check), **codecs)
-    return grpc.stream_stream_rpc_method_handler(_many_answers(handler.stream_stream, check), **codecs)
+        return grpc.unary_stream_rpc_method_handler(_many_answers(handler.unary_stream, check, on_error), **codecs)
+    return grpc.stream_stream_rpc_method_handler(_many_answers(handler.stream_stream, check, on_error), **codecs)
 
 
-def _one_answer(behaviour: Any, check: Callable[[Any], None]) -> Any:
+def _one_answer(behaviour: Any, check: Callable[[Any], None], on_error: OnError) -> Any:
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
             check(context)
             return await behaviour(request, context)
         except errors.RLJobError as error:
+            on_error(error)
             await abort(context, error)
 
     return call
 
 
-def _many_answers(behaviour: Any, check: Callable[[Any], None]) -> Any:
+def _many_answers(behaviour: Any, check: Callable[[Any], None], on_error: OnError) -> Any:
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
             check(context)
             async for answer in behaviour(request, context):
                 yield answer
         except errors.RLJobError as error:
+            on_error(error)
             await abort(context, error)
 
     return call

@@ -1,0 +1,93 @@
+"""A checkpoint that cannot be written is one error on every rank, and leaves the one before it as it was."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from rljob_api import errors
+from rljob_testing import ranks
+from rljob_testing.trainer_makers import make_trainer_config
+from rljob_workers.trainer import checkpoint, export, saving, updates
+from rljob_workers.transport import image
+
+
+@dataclasses.dataclass
+class FakeEngine:
+    """Writes one file; `fails` raises instead. `largest_of`: how ranks reduce."""
+
+    rank: int = 0
+    world_size: int = 1
+    fails: Exception | None = None
+    largest_of: Callable[[Sequence[float]], list[float]] = list
+
+    def save(self, directory: pathlib.Path) -> None:
+        if self.fails is not None:
+            raise self.fails
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"part-{self.rank}").write_bytes(b"x")
+
+    def barrier(self) -> None:
+        self.largest([0.0])
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        return self.largest_of(values)
+
+
+def checkpoints(folder: pathlib.Path, engine: FakeEngine) -> saving.RankCheckpoints:
+    layout = image.make_layout([("w", "float32", (1,))])
+    config = make_trainer_config(folder)
+    kept = config.checkpoint.model_copy(update={"dir": str(folder / "checkpoints")})
+    return saving.RankCheckpoints(
+        engine=engine,
+        exporter=export.ImageExporter(layout=layout, visit=lambda names, receive: None, writes=False),
+        config=config.model_copy(update={"checkpoint": kept}),
+        model_dir=folder,
+        progress=updates.UpdateCount(),
+        before_export=lambda: None,
+    )
+
+
+def steps(folder: pathlib.Path) -> list[int]:
+    return [found.progress.step for found in checkpoint.CheckpointStore(folder / "checkpoints").all()]
+
+
+def test_a_checkpoint_that_was_written_is_found(tmp_path: pathlib.Path) -> None:
+    checkpoints(tmp_path, FakeEngine()).save(3)
+    assert steps(tmp_path) == [3]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [OSError(28, "No space left on device"), RuntimeError("PytorchStreamWriter failed writing file")],
+    ids=["the system's error", "torch's error"],
+)
+def test_a_rank_that_is_alone_says_that_its_part_was_not_written(tmp_path: pathlib.Path, failure: Exception) -> None:
+    checkpoints(tmp_path, FakeEngine()).save(3)
+    with pytest.raises(errors.CheckpointError, match="step 4 was not written"):
+        checkpoints(tmp_path, FakeEngine(fails=failure)).save(4)
+    assert steps(tmp_path) == [3]
+
+
+def test_a_rank_of_several_ends_with_the_error_of_its_part(tmp_path: pathlib.Path) -> None:
+    engine = FakeEngine(world_size=2, fails=OSError(28, "No space left on device"))
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints(tmp_path, engine).save(4)
+
+
+def test_all_ranks_hear_that_the_first_could_not_prepare(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+
+    def save(rank: int) -> Callable[[ranks.Reduce], str]:
+        def body(reduce: ranks.Reduce) -> str:
+            engine = FakeEngine(rank=rank, world_size=2, largest_of=reduce.largest)
+            with pytest.raises(errors.CheckpointError) as raised:
+                checkpoints(tmp_path, engine).save(4)
+            return str(raised.value)
+
+        return body
+
+    first, second = ranks.run([save(0), save(1)])
+    assert "step 4 was not written: [Errno" in first
+    assert second == "the checkpoint of step 4 was not written: rank 0 could not"
