@@ -87,6 +87,7 @@ class LiveCluster:
             return None
         return Observed(
             job=job,
+            version=kept.version,
             deleting=kept.deleting,
             children=self._cache.children(key, kept.uid),
             pods=self._cache.pods(key, kept.uid),
@@ -114,14 +115,16 @@ class LiveCluster:
             await self._send_status(raw["metadata"], status)
 
     async def write_status(self, seen: Observed, status: JobStatus) -> None:
-        """Write the status; nothing happens if the job was deleted or replaced. Raises ApiError."""
+        """Write the status; nothing happens if the job was deleted or replaced. Raises ApiError, OutOfDateError."""
         metadata = seen.job.metadata
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-        await self._send_status({"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}, body)
+        own = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+        # It rests on the status that was seen: another operator's since then is history that must not be overwritten.
+        await self._send_status({**own, "resourceVersion": str(seen.version)}, body)
         await self._on_status(seen, status)
 
     async def _send_status(self, metadata: Mapping[str, str], status: Object) -> None:
-        own = {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]}
+        own = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
         kind = kinds.RLJOB
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": own, "status": status}
         try:

@@ -121,10 +121,12 @@ class Refusal:
 class Observed:
     """One job as the API server and its coordinator show it.
 
-    asking_since: unix seconds since which the coordinator is asked and does not answer; None while it does, or before.
+    version: of the API server, which a status write names; 0 if unknown. asking_since: unix seconds since which the
+    coordinator is asked and does not answer; None while it does, or before.
     """
 
     job: RLJob
+    version: int = 0
     deleting: bool = False
     children: Mapping[Ref, Child] = dataclasses.field(default_factory=dict)
     pods: tuple[Pod, ...] = ()

@@ -142,6 +142,9 @@ class FakeApi:
         uid = body.get("metadata", {}).get("uid")
         if uid and (known is None or known["metadata"]["uid"] != uid):
             return _refuse(404 if known is None and subresource else 409)
+        version = body.get("metadata", {}).get("resourceVersion")
+        if version and known is not None and known["metadata"]["resourceVersion"] != version:
+            return _refuse(409)
         applies = "apply-patch" in request.headers["Content-Type"]
         if known is None:
             return _refuse(404) if subresource or not applies else web.json_response(await self._create(key, body))

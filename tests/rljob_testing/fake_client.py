@@ -72,6 +72,8 @@ class FakeClient:
         known = self.objects.get((kind.kind, name))
         if known is None or known["metadata"]["uid"] != body["metadata"]["uid"]:
             raise ApiError("status: gone", status=404 if known is None else 409)
+        if body["metadata"].get("resourceVersion", "") not in ("", known["metadata"]["resourceVersion"]):
+            raise ApiError("status: the object has been modified", status=409)
         return copy.deepcopy(self.hold({**known, "status": body["status"]}))
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: Object, *, subresource: str = "") -> Object:

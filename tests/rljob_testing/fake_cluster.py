@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from rljob_api import names, types
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
+from rljob_operator.live import OutOfDateError
 from rljob_operator.model import POD, RLJOB, Annotate, Apply, Child, Delete, Observed, Pod, Ref, Report, Scale, Wanted
 from rljob_testing.clock import FakeClock
 
@@ -49,6 +50,7 @@ class FakeCluster:
     def __init__(self, job: RLJob, clock: FakeClock, *, kill_at: frozenset[int] = frozenset()) -> None:
         self.job: RLJob | None = job
         self.clock, self.kill_at = clock, kill_at
+        self.version = 1
         self.children: dict[Ref, Child] = {}
         self.pods: dict[str, Pod] = {}
         self.report: Report | None = None
@@ -71,6 +73,7 @@ class FakeCluster:
             return None
         return Observed(
             job=self.job,
+            version=self.version,
             children=copy.copy(self.children),
             pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
             report=self.report,
@@ -79,10 +82,15 @@ class FakeCluster:
     async def write_status(self, seen: Observed, status: JobStatus) -> None:
         self._point()
         if self.job is not None and self.job.metadata.uid == seen.job.metadata.uid:
+            if seen.version != self.version:
+                raise OutOfDateError("the job has changed")
             self.calls.append("status")
             self.statuses.append(status)
-            self.job = self.job.model_copy(update={"status": status})
+            self._change(self.job.model_copy(update={"status": status}))
         self._point()
+
+    def _change(self, job: RLJob) -> None:
+        self.job, self.version = job, self.version + 1
 
     async def apply(self, seen: Observed, action: Apply) -> None:
         self._point()
@@ -102,6 +110,8 @@ class FakeCluster:
                 self.jobs_made.append(ref.name)
         elif known is not None and action.uid in ("", known.uid):
             self.children[ref] = dataclasses.replace(known, manifest=action.manifest)
+        else:
+            raise OutOfDateError(f"{ref.name} was replaced")
         self._point()
 
     async def scale(self, seen: Observed, action: Scale) -> None:
@@ -211,7 +221,7 @@ class FakeCluster:
         if self.job is not None:
             metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
             spec = self.job.spec.model_copy(update=changes)
-            self.job = self.job.model_copy(update={"spec": spec, "metadata": metadata})
+            self._change(self.job.model_copy(update={"spec": spec, "metadata": metadata}))
 
     def says(self, phase: names.Phase, *, step: int, checkpoint_step: int = 0) -> None:
         """Let the coordinator report."""

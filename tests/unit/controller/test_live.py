@@ -127,6 +127,16 @@ def test_status_that_is_refused_for_the_same_job_stops_the_pass() -> None:
         asyncio.run(scene.live.write_status(scene.seen(), scene.seen().status))
 
 
+def test_status_that_rests_on_an_older_one_is_refused_and_the_newer_one_is_seen() -> None:
+    scene = Scene()
+    seen = scene.seen()
+    scene.client.hold({**scene.job, "status": {"step": 7}})
+    with pytest.raises(OutOfDateError):
+        asyncio.run(scene.live.write_status(seen, seen.status))
+    assert scene.client.objects[("RLJob", "run")]["status"] == {"step": 7}, "what another operator wrote stands"
+    assert scene.seen().status.step == 7
+
+
 @pytest.mark.parametrize("status", [404, 409])
 def test_deleting_what_is_gone_is_a_success(status: int) -> None:
     scene = Scene()
