@@ -48,7 +48,7 @@ class ApiError(errors.ClusterError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Access:
-    """A way to the API server: files of PEM, or the account of the pod that this runs in."""
+    """A way to the API server: files of PEM, a token, or the account of the pod that this runs in."""
 
     configuration: Configuration
     in_cluster: bool
@@ -67,6 +67,12 @@ class Access:
     def pair(self) -> tuple[str | None, str | None]:
         """Return the files of the client's certificate and key."""
         return self.configuration.cert_file or None, self.configuration.key_file or None
+
+    @property
+    def token(self) -> str | None:
+        """Return the bearer token of a kubeconfig that has one."""
+        said = str(self.configuration.api_key.get("BearerToken", ""))
+        return said.removeprefix("Bearer ") or None
 
 
 async def access(kubeconfig: str | None) -> Access:

@@ -75,7 +75,11 @@ def login(way: Access) -> Callable[..., kopf.ConnectionInfo | None]:
 
     async def by_files(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(
-            server=way.server, ca_path=way.ca_file, certificate_path=certificate, private_key_path=key
+            server=way.server,
+            ca_path=way.ca_file,
+            certificate_path=certificate,
+            private_key_path=key,
+            token=way.token,
         )
 
     return by_files  # type: ignore[return-value]  # Kopf takes coroutine functions

@@ -1,14 +1,16 @@
 """What Kopf is told to do with events, at the start and at the end; the wiring is proved by the integration tests."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+import json
+import pathlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
 
 import kopf
 import pytest
 from kubernetes.aio.client import Configuration
 
-from rljob_operator import handlers, kinds
+from rljob_operator import cluster, handlers, kinds
 from rljob_operator.cluster import Access
 from rljob_operator.kinds import Kind
 
@@ -63,3 +65,17 @@ async def test_a_process_whose_user_has_no_name_serves_under_its_host_s(monkeypa
     way = Access(Configuration(host="http://127.0.0.1:9"), in_cluster=False)
     await asyncio.wait_for(handlers.serve(work, way=way, namespaces=["default"]), timeout=60)
     assert work.events == ["start", "finish"]
+
+
+async def test_a_kubeconfig_with_a_token_logs_kopf_in_as_whom_the_client_is(tmp_path: pathlib.Path) -> None:
+    kubeconfig = {
+        "clusters": [{"name": "one", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "users": [{"name": "me", "user": {"token": "not-a-real-one"}}],
+        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "me"}}],
+        "current-context": "one",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    way = await cluster.access(str(tmp_path / "kubeconfig"))
+    login_by_files = cast(Callable[[], Awaitable[kopf.ConnectionInfo]], handlers.login(way))
+    found = await login_by_files()
+    assert (found.server, found.token) == ("https://127.0.0.1:9", "not-a-real-one")
