@@ -48,13 +48,14 @@ fmt: setup  ## format and fix
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 
-gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and dashboards, docs/metrics.md
+gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and dashboards, docs/metrics.md and manifest.md
 	@$(BIN)/python -m rljob_api.gen_wire
 	@$(BIN)/python -m rljob_api.crd
 	@$(BIN)/python -m rljob_operator.permissions
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.chart_readme
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.dashboards
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.metrics_page
+	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.manifest_page
 
 bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
 	@$(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
