@@ -1,34 +1,46 @@
-"""Reward types that run programs like `code` and `areal-code`, confined, with a wall limit no busy machine meets.
+"""Reward types that run programs like `code` and `areal-code`, confined: `fresh-...` in an interpreter of their own
+each, and `patient-...` with a wall limit that no busy machine meets.
 
 A limit of CPU is then what ends a program that only takes CPU, however little of it the machine gives. Imported by
 grading workers.
 """
 
 import dataclasses
+import functools
 
 from rljob_api import roles
 from rljob_workers.verifier.graders import code
-from rljob_workers.verifier.sandbox import confinement, programs
+from rljob_workers.verifier.sandbox import confinement, processes, programs, warm
 
 WALL_S = 240.0
-TYPES = (
-    "patient-code=rljob_testing.patient_code:patient_code",
-    "patient-areal-code=rljob_testing.patient_code:patient_areal_code",
-)
 
 
-def patient_code(config: roles.GraderConfig) -> code.CodeGrader:
-    return _patient(config, "code")
-
-
-def patient_areal_code(config: roles.GraderConfig) -> code.CodeGrader:
-    return _patient(config, "areal-code")
-
-
-def _patient(config: roles.GraderConfig, type_: str) -> code.CodeGrader:
+def _made(config: roles.GraderConfig, *, type_: str, fresh: bool, patient: bool) -> code.CodeGrader:
     confined = confinement.of_this_machine()
+    start = processes.fresh if fresh else warm.Interpreter().start
 
     def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
-        return programs.run(program, stdin=stdin, limits=dataclasses.replace(limits, wall_s=WALL_S), confined=confined)
+        limits = dataclasses.replace(limits, wall_s=WALL_S if patient else limits.wall_s)
+        return programs.run(program, stdin=stdin, limits=limits, confined=confined, start=start)
 
     return code.CodeGrader(config.model_copy(update={"type": type_}), run=run)
+
+
+patient_code = functools.partial(_made, type_="code", fresh=False, patient=True)
+patient_areal_code = functools.partial(_made, type_="areal-code", fresh=False, patient=True)
+fresh_code = functools.partial(_made, type_="code", fresh=True, patient=False)
+fresh_areal_code = functools.partial(_made, type_="areal-code", fresh=True, patient=False)
+patient_fresh_code = functools.partial(_made, type_="code", fresh=True, patient=True)
+patient_fresh_areal_code = functools.partial(_made, type_="areal-code", fresh=True, patient=True)
+
+TYPES = tuple(
+    f"{name.replace('_', '-')}={__name__}:{name}"
+    for name in (
+        "patient_code",
+        "patient_areal_code",
+        "fresh_code",
+        "fresh_areal_code",
+        "patient_fresh_code",
+        "patient_fresh_areal_code",
+    )
+)

@@ -3,14 +3,14 @@
 import contextlib
 import pathlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import service
-from rljob_workers.verifier.sandbox import confinement
+from rljob_workers.verifier.sandbox import confinement, processes, warm
 
 JOB = roles.JobIdentity(name="job", namespace="tests", uid="uid")
 
@@ -101,3 +101,16 @@ def confined() -> confinement.Confinement:
         return confinement.of_this_machine()
     except errors.SandboxError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def interpreter() -> Iterator[warm.Interpreter]:
+    """Return an interpreter that forks programs, which is ended with all that it started."""
+    with contextlib.closing(warm.Interpreter()) as made:
+        yield made
+
+
+@pytest.fixture(params=["fresh", "warm"])
+def start(request: pytest.FixtureRequest, interpreter: warm.Interpreter) -> processes.Start:
+    """Return both ways to begin a program's process."""
+    return interpreter.start if request.param == "warm" else processes.fresh

@@ -9,7 +9,7 @@ import pytest
 from rljob_api import errors, names, roles
 from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import code, protocol
-from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox import processes, programs
 
 R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
 IO, ROWS = grader_rows.IO, grader_rows.AREAL_CODE
@@ -190,7 +190,7 @@ def test_wall_limit_on_a_machine_that_gave_no_time_is_nobodys_fault(
 
 def test_programs_that_cannot_be_started_are_nobodys_fault() -> None:
     def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
-        raise programs.CannotRunError("no processes left")
+        raise processes.CannotRunError("no processes left")
 
     assert make_grader(run=run).grade(answer("print(3)", SUM)).reason is R.INFRA_FAILURE
 

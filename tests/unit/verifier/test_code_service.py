@@ -100,10 +100,25 @@ async def nobody_sleeps() -> None:
 
 
 def sleepers() -> list[int]:
-    """Return the process ids below this one that run a candidate's script; its orphans are adopted by the worker."""
+    """Return the process ids below this one that run a program; its orphans are adopted by the worker."""
     found = []
     for pid in procfs.tree(os.getpid()):
         with contextlib.suppress(OSError):
-            if b"sandbox/candidate.py" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"sandbox/candidate.py" in command(pid) and not is_interpreter(pid):
                 found.append(pid)
     return found
+
+
+def is_interpreter(pid: int) -> bool:
+    """Return whether it only forks programs: the leader of its session, as a program is, and a worker's child."""
+    workers = [parent for parent in procfs.tree(os.getpid()) if b"grading_worker" in command(parent)]
+    own = any(pid in procfs.children(worker) for worker in workers)
+    return own and b"--warm" in command(pid) and os.getsid(pid) == pid
+
+
+def command(pid: int) -> bytes:
+    """Return the command line of a process; nothing if it is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import confinement, landlock, programs, syscalls
+from rljob_workers.verifier.sandbox import confinement, landlock, processes, programs, syscalls
 
 LIMITS = programs.Limits(cpu_s=10.0, wall_s=60.0, memory_bytes=512 << 20, output_bytes=64 << 10)
 # Each statement runs alone; the answer is the name of its error, or "reached".
@@ -116,16 +116,26 @@ GRANTED = (
 Try = Callable[[list[str]], dict[str, str]]
 
 
-def run(program: programs.Program, confined: confinement.Confinement | None, **changes: object) -> programs.Run:
+def run(
+    program: programs.Program,
+    confined: confinement.Confinement | None,
+    start: processes.Start = processes.fresh,
+    **changes: object,
+) -> programs.Run:
     limits = dataclasses.replace(LIMITS, **changes)  # type: ignore[arg-type]  # a test's own fields
-    return programs.run(program, stdin=b"", limits=limits, confined=confined)
+    return programs.run(program, stdin=b"", limits=limits, confined=confined, start=start)
 
 
 def tried(
-    confined: confinement.Confinement, secret: pathlib.Path, statements: list[str], *, may_fork: bool = False
+    confined: confinement.Confinement,
+    secret: pathlib.Path,
+    statements: list[str],
+    start: processes.Start,
+    *,
+    may_fork: bool = False,
 ) -> dict[str, str]:
     program = programs.Program(source=BATTERY, compat=False, fn_name="tried", arguments=[str(secret), statements])
-    ((status, value),) = run(program, confined, may_fork=may_fork).records
+    ((status, value),) = run(program, confined, start, may_fork=may_fork).records
     assert status == "returned"
     assert isinstance(value, dict)
     return {str(statement): str(result) for statement, result in value["dict"]}
@@ -141,37 +151,39 @@ def secret(tmp_path: pathlib.Path) -> pathlib.Path:
 # 5: the last version without scopes, where the filter must refuse signals.
 @pytest.mark.parametrize("abi", ["of this kernel", 5, 1])
 def test_confined_program_can_do_nothing_outside_its_own_process(
-    confined: confinement.Confinement, abi: int | str, secret: pathlib.Path
+    confined: confinement.Confinement, abi: int | str, secret: pathlib.Path, start: processes.Start
 ) -> None:
     if isinstance(abi, int):
         confined = dataclasses.replace(confined, abi=min(abi, confined.abi))
-    assert tried(confined, secret, list(DENIED)) == DENIED
+    assert tried(confined, secret, list(DENIED), start) == DENIED
     assert secret.read_text() == "42"
     assert [path.name for path in secret.parent.iterdir()] == ["secret"]
 
 
 def test_confined_program_has_what_innocent_programs_use(
-    confined: confinement.Confinement, secret: pathlib.Path
+    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
 ) -> None:
-    assert tried(confined, secret, list(GRANTED)) == dict.fromkeys(GRANTED, "reached")
+    assert tried(confined, secret, list(GRANTED), start) == dict.fromkeys(GRANTED, "reached")
 
 
 def test_program_with_processes_may_start_the_interpreter_and_nothing_else(
-    confined: confinement.Confinement, secret: pathlib.Path
+    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
 ) -> None:
     again = "assert subprocess.run([sys.executable, '-I', '-S', '-c', 'import json']).returncode == 0"
     shell = "subprocess.run(['/bin/sh', '-c', 'exit 0'])"
     reads = "subprocess.run([sys.executable, '-I', '-S', '-c', f'open({secret!r})'], check=True)"
-    found = tried(confined, secret, [again, shell, reads], may_fork=True)
+    found = tried(confined, secret, [again, shell, reads], start, may_fork=True)
     assert found == {again: "reached", shell: "EACCES", reads: "CalledProcessError"}
 
 
 @pytest.mark.parametrize(
     "call", ["ptrace", "process_vm_readv", "unshare", "mount", "setns", "bpf", "perf_event_open", "keyctl", "chroot"]
 )
-def test_call_without_innocent_use_ends_the_program(confined: confinement.Confinement, call: str) -> None:
+def test_call_without_innocent_use_ends_the_program(
+    confined: confinement.Confinement, call: str, start: processes.Start
+) -> None:
     source = f"import ctypes\nctypes.CDLL(None).syscall({syscalls.number(call, confined.architecture)}, 0, 0, 0, 0, 0)"
-    ended = run(programs.Program(source=f"{source}\nprint('on')", compat=False), confined)
+    ended = run(programs.Program(source=f"{source}\nprint('on')", compat=False), confined, start)
     assert (ended.stopped, ended.output) == ("forbidden", b"")
 
 
@@ -182,7 +194,7 @@ def test_without_confinement_the_same_program_goes_on() -> None:
 
 @pytest.mark.parametrize("broken", ["ruleset", "readable", "filter"])
 def test_process_that_cannot_be_confined_runs_nothing_and_nobody_is_to_blame(
-    confined: confinement.Confinement, broken: str, tmp_path: pathlib.Path
+    confined: confinement.Confinement, broken: str, tmp_path: pathlib.Path, start: processes.Start
 ) -> None:
     class Broken(confinement.Confinement):
         def orders(self, *, pid: int, may_fork: bool) -> dict[str, object]:
@@ -190,12 +202,14 @@ def test_process_that_cannot_be_confined_runs_nothing_and_nobody_is_to_blame(
             return {**super().orders(pid=pid, may_fork=may_fork), broken: wrong[broken]}
 
     fields = {field.name: getattr(confined, field.name) for field in dataclasses.fields(confined)}
-    with pytest.raises(programs.CannotRunError, match="did not confine itself"):
-        run(programs.Program(source="print('on')", compat=False), Broken(**fields))
+    with pytest.raises(processes.CannotRunError, match="did not confine itself"):
+        run(programs.Program(source="print('on')", compat=False), Broken(**fields), start)
 
 
 @pytest.mark.parametrize("noise", ["", "\\n", '{"nonce": "0", "status": "entered", "value": null}\\n'])
-def test_program_cannot_pretend_that_it_was_never_confined(confined: confinement.Confinement, noise: str) -> None:
+def test_program_cannot_pretend_that_it_was_never_confined(
+    confined: confinement.Confinement, noise: str, start: processes.Start
+) -> None:
     source = f"""
 import os
 def answer():
@@ -206,7 +220,7 @@ def answer():
             pass
     os._exit(0)
 """
-    ended = run(programs.Program(source=source, compat=False, fn_name="answer"), confined)
+    ended = run(programs.Program(source=source, compat=False, fn_name="answer"), confined, start)
     assert (ended.records, ended.exit_code) == ((), 0)
 
 

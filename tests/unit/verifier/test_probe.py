@@ -6,11 +6,11 @@ import pathlib
 import pytest
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import confinement, probe, programs
+from rljob_workers.verifier.sandbox import confinement, probe, processes, programs
 
 
-def test_nothing_succeeds_where_confinement_holds(confined: confinement.Confinement) -> None:
-    assert probe.holes(confined) == ()
+def test_nothing_succeeds_where_confinement_holds(confined: confinement.Confinement, start: processes.Start) -> None:
+    assert probe.holes(confined, start=start) == ()
     assert probe.verified() == confined
 
 

@@ -29,8 +29,9 @@ REQUEST = {
     "reward": 0, "prompt": "", "completion": f"```python\n{CROWD}\n```", "columns": COLUMNS,
     "prompt_ids": [], "completion_ids": [], "cpu_limit_s": 60.0,
 }  # fmt: skip
-# The worker, the program, and three grandchildren whose parents have ended.
-NUM_MEMBERS = 5
+# The worker, the program, and three grandchildren whose parents have ended; where it is confined, the interpreter that
+# it was forked from.
+NUM_MEMBERS = {"none": 5, "sandbox": 6}
 
 
 @contextlib.asynccontextmanager
@@ -41,7 +42,7 @@ async def crowded(isolation: str) -> AsyncIterator[tuple[launcher.ProcessWorker,
     asked = asyncio.ensure_future(worker.exchange(frames.encode(REQUEST, max_bytes=frames.MAX_REQUEST_BYTES)))
     try:
         async with asyncio.timeout(60):
-            while len(members := procfs.tree(worker.pid)) < NUM_MEMBERS:
+            while len(members := procfs.tree(worker.pid)) < NUM_MEMBERS[isolation]:
                 await asyncio.sleep(0.01)
         assert {os.getsid(pid) for pid in members} - {worker.pid}, "the program has a session of its own"
         yield worker, members
@@ -50,6 +51,15 @@ async def crowded(isolation: str) -> AsyncIterator[tuple[launcher.ProcessWorker,
         asked.cancel()
         with contextlib.suppress(asyncio.CancelledError, launcher.WorkerLostError):
             await asked
+
+
+async def test_look_at_a_tree_ends_at_its_bound(confined: confinement.Confinement) -> None:
+    async with crowded("sandbox") as (worker, members):
+        some = procfs.tree(worker.pid, at_most=3)
+        session = frozenset(map(os.getsid, members)) - {worker.pid}
+        assert len(some) == 3
+        assert some <= members
+        assert len(procfs.in_sessions(session, at_most=2)) == 2
 
 
 def alive(members: frozenset[int]) -> list[int]:

@@ -16,7 +16,7 @@ from rljob_api import errors, names, roles
 from rljob_api.spec.verifier import PROGRAM_REWARDS
 from rljob_workers.verifier import frames, replies
 from rljob_workers.verifier.graders import boundary, catalog, code, protocol
-from rljob_workers.verifier.sandbox import confine, probe, procfs, programs
+from rljob_workers.verifier.sandbox import confine, confinement, probe, procfs, programs, warm
 
 # Libraries cache: a worker is replaced before its caches can meet its memory limit.
 MAX_ITEMS = 20_000
@@ -67,34 +67,49 @@ def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
     if first is None:
         return int(names.ExitCode.OK)
     hello = Hello.parse(first)
+    interpreter = warm.Interpreter()
     try:
-        graders = _ready_graders(hello, extra)
+        graders = _ready_graders(hello, extra, interpreter)
     except (errors.RLJobError, ImportError) as error:
         _send(stream, {"ready": False, "error": f"{type(error).__name__}: {error}"[:1000]})
         return int(names.ExitCode.CONFIGURATION)
     _send(stream, {"ready": True})
-    return _serve(requests, stream, graders, hello)
+    return _serve(requests, stream, graders, hello, interpreter)
 
 
-def _ready_graders(hello: Hello, extra: Sequence[str]) -> tuple[protocol.Grader, ...]:
-    graders = catalog.build(hello.rewards, {**catalog.running_by(_runner(hello)), **catalog.imported(extra)})
+def _ready_graders(hello: Hello, extra: Sequence[str], interpreter: warm.Interpreter) -> tuple[protocol.Grader, ...]:
+    """Return the graders; programs are run by the interpreter's forks. Raises SandboxError if isolation fails."""
+    confined = _confinement(hello)
+    run: code.RunFn = programs.run
+    if confined is not None:
+        run = functools.partial(programs.run, confined=confined, start=interpreter.start)
+    graders = catalog.build(hello.rewards, {**catalog.running_by(run), **catalog.imported(extra)})
     for grader in graders:
         if grader.needs_worker:
             grader.warm()
     confine.adopt()
     confine.silence()
     confine.confine(memory_bytes=hello.memory_bytes)
+    if confined is not None:
+        # Last, with this process as it will be: what holds now holds for every program.
+        probe.verify(confined, start=interpreter.start)
     return graders
 
 
-def _runner(hello: Hello) -> code.RunFn:
-    """Return what runs programs of the policy. Raises SandboxError if they cannot be confined as they must be."""
+def _confinement(hello: Hello) -> confinement.Confinement | None:
+    """Return how programs of the policy are confined, None if there are none, or nothing is to confine them."""
     if hello.isolation == "none" or not any(reward.type in PROGRAM_REWARDS for reward in hello.rewards):
-        return programs.run
-    return functools.partial(programs.run, confined=probe.verified())
+        return None
+    return confinement.of_this_machine()
 
 
-def _serve(requests: BinaryIO, stream: BinaryIO, graders: Sequence[protocol.Grader], hello: Hello) -> int:
+def _serve(
+    requests: BinaryIO,
+    stream: BinaryIO,
+    graders: Sequence[protocol.Grader],
+    hello: Hello,
+    interpreter: warm.Interpreter,
+) -> int:
     ceiling = procfs.mapped_bytes(os.getpid()) + hello.memory_bytes // 2
     for count in range(1, MAX_ITEMS + 1):
         request = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
@@ -109,18 +124,19 @@ def _serve(requests: BinaryIO, stream: BinaryIO, graders: Sequence[protocol.Grad
             _send(stream, replies.error_to(error))
             continue
         exhausted = grade.outcome is names.VerifyOutcome.OOM or procfs.mapped_bytes(os.getpid()) > ceiling
-        retire = exhausted or count == MAX_ITEMS or _has_survivors(hello, request)
+        retire = exhausted or count == MAX_ITEMS or _has_survivors(hello, request, interpreter)
         _send(stream, {**replies.grade_to(grade), "retire": retire})
         if retire:
             break
     return int(names.ExitCode.OK)
 
 
-def _has_survivors(hello: Hello, request: Mapping[str, object]) -> bool:
+def _has_survivors(hello: Hello, request: Mapping[str, object], interpreter: warm.Interpreter) -> bool:
     """Return whether a program of the policy's left a process, which would slow the next one or write into it."""
     index = request["reward"]
     assert isinstance(index, int)
-    return hello.rewards[index].type in PROGRAM_REWARDS and bool(procfs.children(os.getpid()))
+    left = procfs.children(os.getpid()) - interpreter.pids
+    return hello.rewards[index].type in PROGRAM_REWARDS and bool(left)
 
 
 def _answer(graders: Sequence[protocol.Grader], request: Mapping[str, object]) -> protocol.Grade:

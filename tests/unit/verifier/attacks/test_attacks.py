@@ -1,4 +1,6 @@
-"""Every attack of the table through the service, its workers and the launcher, at level `confined`."""
+"""Every attack of the table through the service, its workers and the launcher, at level `confined`: in forks of a warm
+interpreter, and in interpreters of their own.
+"""
 
 import contextlib
 import json
@@ -42,9 +44,10 @@ async def served(make_config: MakeConfig, running: Running, confined: confinemen
         yield serve
 
 
-def serving(attack: Attack) -> tuple[str, float]:
+def serving(attack: Attack, interpreter: str) -> tuple[str, float]:
     """Return the reward type and the CPU limit under which only the limit that the attack meets can end it."""
     reward_type = "areal-code" if attack.may_fork else "code"
+    reward_type = f"fresh-{reward_type}" if interpreter == "fresh" else reward_type
     if O.TIMEOUT_CPU in attack.outcomes:
         return f"patient-{reward_type}", SHORT_S
     return reward_type, SHORT_S if O.TIMEOUT_WALL in attack.outcomes else LONG_S
@@ -62,17 +65,20 @@ async def judged(graded: grading.Grading, name: str, program: str, tests: Mappin
     raise AssertionError(f"{name} was not judged in {MOST_ATTEMPTS} attempts")
 
 
+@pytest.mark.parametrize("interpreter", ["warm", "fresh"])
 @pytest.mark.parametrize("attack", attack_rows.ATTACKS, ids=lambda attack: f"{attack.id} {attack.what}")
-async def test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer(attack: Attack, served: Served) -> None:
+async def test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer(
+    attack: Attack, interpreter: str, served: Served
+) -> None:
     before = [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)]
-    graded = await served(*serving(attack))
+    graded = await served(*serving(attack, interpreter))
     verdict = await judged(graded, f"{attack.id} {attack.what}", attack.program, attack.tests)
     assert verdict.outcome in attack.outcomes
     assert verdict.reward == attack.reward
     assert [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)] == before
 
 
-@pytest.mark.parametrize("reward_type", ["code", "areal-code"])
+@pytest.mark.parametrize("reward_type", ["code", "areal-code", "fresh-code"])
 async def test_honest_programs_after_all_attacks_are_graded_as_ever(reward_type: str, served: Served) -> None:
     graded = await served(reward_type, LONG_S)
     for number in range(5):

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from rljob_api import errors, reward_options, roles
 from rljob_workers.verifier.graders import code_blocks, code_compare, code_tests, code_verdict, metadata, protocol
-from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox import processes, programs
 
 Case = code_verdict.Case
 _STOPPED = {
@@ -61,7 +61,7 @@ class CodeGrader(protocol.OneClock):
         self._tests_of(columns)
 
     def warm(self) -> None:
-        """Nothing to import: programs start their own interpreters."""
+        """Nothing to import: programs run elsewhere."""
 
     def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
         """Decide only that there is no program."""
@@ -105,7 +105,7 @@ class CodeGrader(protocol.OneClock):
             arguments = [_argument(value) for value in tests.arguments(index)]
             done = self._run(make(fn_name=tests.fn_name, arguments=arguments), stdin=b"", limits=limits)
             return self._call_case(done, tests.expected(index))
-        except programs.CannotRunError:
+        except processes.CannotRunError:
             return Case.UNJUDGED
 
     def _call_case(self, run: programs.Run, expected: object) -> code_verdict.Case:

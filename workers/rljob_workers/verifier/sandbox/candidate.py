@@ -1,8 +1,9 @@
-"""What runs inside a candidate's process: a script of the standard library alone, started by `programs.py`.
+"""What runs inside a candidate's process: a script of the standard library alone.
 
-`python -I -S -B candidate.py REQUEST_FD REPLY_FD`. Reads one request (JSON: source, mode, fn_name, arguments, nonce,
-limits, confinement), has `enter.py` confine this process, says so, and becomes the program. It holds one input and no
-expected output. Records of the reply carry the nonce; they can explain a failure, and what is right is decided
+`python -I -S -B candidate.py REQUEST_FD REPLY_FD`, or `... candidate.py --warm CONTROL_FD PARENT`, which becomes
+`zygote.py`: then what follows happens in its forks. Reads one request (JSON: source, mode, fn_name, arguments, nonce,
+parent, limits, confinement), has `enter.py` confine this process, says so, and becomes the program. It holds one input
+and no expected output. Records of the reply carry the nonce; they can explain a failure, and what is right is decided
 elsewhere by comparing data.
 """
 
@@ -18,18 +19,36 @@ _NAMES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
     " builtins typing"
 )
+NAMES = _NAMES.split()
 # What programs of this lineage expect to find; graders reference, 6.2.
-PREAMBLE = "".join(f"from {name} import *\n" for name in _NAMES.split())
-PREAMBLE += "".join(f"import {name}\n" for name in _NAMES.split()) + "sys.setrecursionlimit(600000)\n"
+PREAMBLE = "".join(f"from {name} import *\n" for name in NAMES)
+PREAMBLE += "".join(f"import {name}\n" for name in NAMES)
+_RECURSION_LIMIT = 600_000
 
 
 def main() -> None:
-    """Run the request; exit code 0 means that nothing was raised."""
-    request_fd, reply_fd = int(sys.argv[1]), int(sys.argv[2])
+    """Run one request: in this process, or in each fork of it."""
+    launcher = beside("enter")
+    if sys.argv[1] != "--warm":
+        become(int(sys.argv[1]), int(sys.argv[2]), launcher=launcher)
+        return
+    zygote = beside("zygote")
+    space = preamble()
+    ending = zygote.Ending(space)
+    request_fd, reply_fd = zygote.forks(control_fd=int(sys.argv[2]), parent=int(sys.argv[3]), launcher=launcher)
+    with ending:
+        become(request_fd, reply_fd, launcher=launcher, space=space)
+
+
+def become(request_fd: int, reply_fd: int, *, launcher: ModuleType, space: "dict[str, object] | None" = None) -> None:
+    """Confine this process and run the request in it; exit code 0 means that nothing was raised.
+
+    space: the preamble's names if it ran already, for nobody else.
+    """
     with open(request_fd, encoding="utf-8") as stream:
         request = json.load(stream)
     reply = Reply(reply_fd, request["nonce"])
-    launcher().enter(request, kept_fd=reply_fd)
+    launcher.enter(request, kept_fd=reply_fd)
     # First of all records, so that nothing of the program can unsay it.
     reply.send(ENTERED)
     source, compat = request["source"], request["compat"]
@@ -43,8 +62,9 @@ def main() -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         reply.send("not_compiled")
         return
-    space = {"__name__": "__main__", "__builtins__": __builtins__}
-    exec(compile(PREAMBLE, "<preamble>", "exec"), space)  # noqa: S102  # our own text
+    space = preamble() if space is None else space
+    # After the answer was compiled: what nests too deep for the compiler is a syntax error, and no crash.
+    sys.setrecursionlimit(_RECURSION_LIMIT)
     if not request["fn_name"]:
         # A program's verdict is its output and its exit code: it has no channel.
         reply.close()
@@ -57,10 +77,17 @@ def main() -> None:
     call(program, space, request, reply)
 
 
-def launcher() -> ModuleType:
-    """Return `enter.py`, which lies beside this file and is on no path."""
-    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "enter.py")
-    spec = importlib.util.spec_from_file_location("enter", place)
+def preamble() -> "dict[str, object]":
+    """Return a module's namespace after the preamble."""
+    space = {"__name__": "__main__", "__builtins__": __builtins__}
+    exec(compile(PREAMBLE, "<preamble>", "exec"), space)  # noqa: S102  # our own text
+    return space
+
+
+def beside(name: str) -> ModuleType:
+    """Return the module of a file that lies beside this one, which is on no path."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, place)
     assert spec is not None, "the name ends in .py"
     assert spec.loader is not None, "the name ends in .py"
     module = importlib.util.module_from_spec(spec)

@@ -5,6 +5,7 @@ process. Needs no privilege, no namespace and no capability.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 import platform
@@ -28,12 +29,19 @@ class Confinement:
 
     def orders(self, *, pid: int, may_fork: bool) -> dict[str, object]:
         """Return what the process `pid` is sent: JSON; structures of the kernel's as hexadecimal text."""
-        rules = filter_rules.rules(abi=self.abi, pid=pid, may_fork=may_fork)
+        # With scopes no rule names the process, and one filter serves all.
+        named = 0 if self.abi >= landlock.SCOPES_SINCE else pid
         return {
             "ruleset": landlock.ruleset(self.abi).attributes().hex(),
             "readable": dict(self.readable),
-            "filter": bpf.packed(bpf.assemble(rules, self.architecture)).hex(),
+            "filter": _filter(self.abi, self.architecture, named, may_fork),
         }
+
+
+@functools.lru_cache(maxsize=2)
+def _filter(abi: int, architecture: syscalls.Architecture, pid: int, may_fork: bool) -> str:
+    rules = filter_rules.rules(abi=abi, pid=pid, may_fork=may_fork)
+    return bpf.packed(bpf.assemble(rules, architecture)).hex()
 
 
 def of_this_machine() -> Confinement:

@@ -1,8 +1,9 @@
 """The launcher: what a candidate's process does to itself before candidate code starts. Irrevocable, in this order.
 
-limits -> first to go when memory is short -> no descriptor but those it needs -> no capabilities, no new privileges
--> Landlock -> system-call filter, last, because it forbids what the others need. The process group is its own since it
-was started. Standard library alone: `candidate.py` loads this file by path, before anything else.
+end with the parent -> limits -> first to go when memory is short -> no descriptor but those it needs -> no
+capabilities, no new privileges -> Landlock -> system-call filter, last, because it forbids what the others need. The
+process group is its own since it was started. Standard library alone: `candidate.py` loads this file by path, before
+anything else.
 """
 
 import ctypes
@@ -35,7 +36,7 @@ class _FilterProgram(ctypes.Structure):
 
 def enter(request: "dict[str, object]", *, kept_fd: int) -> None:
     """Take the limits of a request, and its confinement if there is one. Raises OSError if the kernel refuses any."""
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    die_with(int(request["parent"]))  # type: ignore[call-overload]
     limit(cpu_s=int(request["cpu_s"]), memory_bytes=int(request["memory_bytes"]))  # type: ignore[call-overload]
     _go_first()
     os.closerange(3, kept_fd)
@@ -46,6 +47,13 @@ def enter(request: "dict[str, object]", *, kept_fd: int) -> None:
         confine(orders)
     else:
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel SIGKILL this process when its parent ends. Raises OSError if it already has."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        raise ProcessLookupError(f"parent {parent} has ended")
 
 
 def limit(*, cpu_s: int, memory_bytes: int) -> None:

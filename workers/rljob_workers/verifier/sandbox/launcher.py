@@ -26,6 +26,8 @@ START_TIMEOUT_S = 120.0
 KILL_TIMEOUT_S = 5.0
 EXIT_GRACE_S = 0.5
 _EMPTY_SCANS, _SCAN_S = 2, 0.005
+# How many processes are looked at before something is done about them.
+_MOST_AT_ONCE = 64
 
 _ENVIRONMENT: Mapping[str, str] = {
     "HOME": "/nonexistent",
@@ -71,7 +73,7 @@ class ProcessWorker:
         self._process, self._reader, self._writer = process, reader, writer
         self._decoder = frames.Decoder(max_bytes=frames.MAX_REPLY_BYTES)
         self._cpu_s = 0.0
-        self._programs: frozenset[int] = frozenset()
+        self._sessions: frozenset[int] = frozenset()
 
     @property
     def pid(self) -> int:
@@ -85,7 +87,7 @@ class ProcessWorker:
             await self._writer.drain()
             reply = await self._receive()
             # Its program has ended, and the number may be somebody else's one day.
-            self._programs = frozenset()
+            self._sessions = frozenset()
             return reply
         except (OSError, errors.WireError) as error:
             raise await self._lost(str(error)) from error
@@ -103,10 +105,10 @@ class ProcessWorker:
         return WorkerLostError(f"worker {self.pid} {what}, exit code {code}", signal=-code if code and code < 0 else 0)
 
     def cpu_s(self) -> float:
-        """Return its CPU seconds; the last known value once it is gone. Remembers which programs it runs."""
+        """Return its CPU seconds; the last known value once it is gone. Remembers the sessions of what it runs."""
         with contextlib.suppress(OSError):
             self._cpu_s = procfs.cpu_s(self.pid)
-            self._programs = procfs.children(self.pid)
+            self._sessions = self._sessions_of_programs()
         return self._cpu_s
 
     async def teardown(self) -> bool:
@@ -130,7 +132,9 @@ class ProcessWorker:
             members = self._members_of_programs()
             for pid in members:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    # Its group whole: processes that fork outrun whoever ends them one by one.
+                    group = os.getpgid(pid)
+                    os.kill(pid, signal.SIGKILL) if group == self.pid else os.killpg(group, signal.SIGKILL)
             num_empty = 0 if members else num_empty + 1
             if time.monotonic() > deadline_s:
                 return False
@@ -138,11 +142,21 @@ class ProcessWorker:
         return True
 
     def _members_of_programs(self) -> frozenset[int]:
+        """Return processes that are to end, some if there are many."""
         if self._process.poll() is not None:
-            return procfs.in_sessions(self._programs)
+            return procfs.in_sessions(self._sessions, at_most=_MOST_AT_ONCE)
         self._signal_group(signal.SIGSTOP)
+        below = procfs.tree(self.pid, at_most=_MOST_AT_ONCE) - {self.pid}
         # Sessions too: a worker that is about to end has no tree any more.
-        return (procfs.tree(self.pid) - {self.pid}) | procfs.in_sessions(self._programs)
+        return below | procfs.in_sessions(self._sessions, at_most=_MOST_AT_ONCE)
+
+    def _sessions_of_programs(self) -> frozenset[int]:
+        """Return the sessions below it: a program's, and the interpreter's that the program is a fork of."""
+        found = {self.pid}
+        for pid in procfs.tree(self.pid, at_most=_MOST_AT_ONCE):
+            with contextlib.suppress(ProcessLookupError):
+                found.add(os.getsid(pid))
+        return frozenset(found - {self.pid})
 
     def _signal_group(self, number: int) -> bool:
         try:

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import confinement, programs
+from rljob_workers.verifier.sandbox import confinement, processes, programs
 
 # By the layer that must stop it: what is tried, as a statement; `parent` is the process that runs programs. Numbers are
 # those of the attack rows in docs/coverage/sandbox.md.
@@ -62,15 +62,15 @@ def reached(statements):
 """
 
 
-def holes(confined: confinement.Confinement | None) -> tuple[str, ...]:
+def holes(confined: confinement.Confinement | None, *, start: processes.Start = processes.fresh) -> tuple[str, ...]:
     """Return `layer: attempt` for each attempt that succeeded. Raises SandboxError if none could be made."""
     statements = {
         statement: f"{layer}: {name}" for layer, tries in ATTEMPTS.items() for name, statement in tries.items()
     }
     program = programs.Program(source=_SOURCE, compat=False, fn_name="reached", arguments=[list(statements)])
     try:
-        ended = programs.run(program, stdin=b"", limits=_LIMITS, confined=confined)
-    except programs.CannotRunError as error:
+        ended = programs.run(program, stdin=b"", limits=_LIMITS, confined=confined, start=start)
+    except processes.CannotRunError as error:
         raise errors.SandboxError(f"isolation {confinement.LEVEL} cannot be applied: {error}") from error
     match ended.records:
         case (("returned", list(done)),):
@@ -90,7 +90,7 @@ def unlimited(confined: confinement.Confinement) -> tuple[str, ...]:
         program = programs.Program(source=source, compat=False)
         try:
             ended = programs.run(program, stdin=b"", limits=limits, confined=confined)
-        except programs.CannotRunError as error:
+        except processes.CannotRunError as error:
             raise errors.SandboxError(f"isolation {confinement.LEVEL} cannot be applied: {error}") from error
         if ended.stopped not in stopped_by:
             found.append(name)
@@ -100,7 +100,12 @@ def unlimited(confined: confinement.Confinement) -> tuple[str, ...]:
 def verified() -> confinement.Confinement:
     """Return this machine's confinement, tested. Raises SandboxError that names the layer that does not hold."""
     confined = confinement.of_this_machine()
-    found = holes(confined)
+    verify(confined)
+    return confined
+
+
+def verify(confined: confinement.Confinement, *, start: processes.Start = processes.fresh) -> None:
+    """Raise SandboxError that names the layer that does not hold."""
+    found = holes(confined, start=start)
     if found:
         raise errors.SandboxError(f"isolation {confinement.LEVEL} does not hold: {'; '.join(found)} succeeded")
-    return confined

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import sys
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -37,7 +38,8 @@ def resident_bytes(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[bytes]:
-    return pathlib.Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
 
 
 def usage(pid: int) -> Usage:
@@ -61,20 +63,21 @@ def children(pid: int) -> frozenset[int]:
     """Return the children of all threads of a process; none if it is gone."""
     found: set[int] = set()
     with contextlib.suppress(OSError):
-        for listed in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                found.update(map(int, listed.read_bytes().split()))
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as listed:
+                found.update(map(int, listed.read().split()))
     return frozenset(found)
 
 
-def tree(pid: int, *, ended: bool = False) -> frozenset[int]:
-    """Return a process and its descendants; with `ended` also those that ended and were not waited for.
+def tree(pid: int, *, ended: bool = False, at_most: int = sys.maxsize) -> frozenset[int]:
+    """Return a process and its descendants, or `at_most` of them; with `ended` also those that were not waited for.
 
-    What those used is still theirs: whoever sums a tree's CPU needs them.
+    What those used is still theirs: whoever sums a tree's CPU needs them. A bound keeps whoever looks from falling
+    behind a tree that grows.
     """
     found: set[int] = set()
     left = [pid]
-    while left:
+    while left and len(found) < at_most:
         one = left.pop()
         with contextlib.suppress(OSError):
             if one not in found and (ended or _stat(one)[_STATE] != b"Z"):
@@ -83,12 +86,13 @@ def tree(pid: int, *, ended: bool = False) -> frozenset[int]:
     return frozenset(found)
 
 
-def in_sessions(leaders: frozenset[int]) -> frozenset[int]:
-    """Return the processes whose session has one of these leaders, dead leaders included; those that ended left out."""
+def in_sessions(leaders: frozenset[int], *, at_most: int = sys.maxsize) -> frozenset[int]:
+    """Return processes whose session has one of these leaders, dead leaders included; those that ended left out."""
     found: set[int] = set()
-    for folder in pathlib.Path("/proc").glob("[0-9]*") if leaders else ():
-        pid = int(folder.name)
+    for name in os.listdir("/proc") if leaders else ():
+        if len(found) >= at_most:
+            break
         with contextlib.suppress(OSError):
-            if os.getsid(pid) in leaders and _stat(pid)[_STATE] != b"Z":
-                found.add(pid)
+            if name.isdecimal() and os.getsid(int(name)) in leaders and _stat(int(name))[_STATE] != b"Z":
+                found.add(int(name))
     return frozenset(found)

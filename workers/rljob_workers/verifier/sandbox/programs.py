@@ -1,9 +1,10 @@
 """Runs one program of the policy's on one input and says how it ended; called in a grading worker, never elsewhere.
 
-start -> feed and drain -> kill and reap, in one call. Every run: a fresh interpreter (-I -S -B) in a session of its
-own, no new privileges, rlimits (CPU, address space, stack, no file content, no core, 64 descriptors), a fixed
-environment, no descriptor but the standard three and the reply, its own and its descendants' CPU, memory and processes
-polled, the whole tree killed and reaped, orphans included.
+start -> feed and drain -> kill and reap, in one call. Every run: a process of its own (`processes.py`: a fresh
+interpreter, -I -S -B; `warm.py`: the fork of one that has only imported) in a session of its own, no new privileges,
+rlimits (CPU, address space, stack, no file content, no core, 64 descriptors), a fixed environment, no descriptor but
+the standard three and the reply, its own and its descendants' CPU, memory and processes polled, the whole tree killed
+and reaped, orphans included.
 With a `confinement`, which is isolation level `confined`: no network, no file but the interpreter's and its libraries',
 nothing written, no signal, limit or priority of another process touched, no new session or group, and no process at all
 unless the grader grants it. Without one, level `none`, none of that, and the job must ask for it by name.
@@ -15,34 +16,22 @@ import dataclasses
 import json
 import math
 import os
-import pathlib
 import resource
 import secrets
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from typing import IO
 
-from rljob_workers.verifier.sandbox import confinement, procfs, records
+from rljob_workers.verifier.sandbox import confinement, processes, procfs, records
+from rljob_workers.verifier.sandbox.processes import CannotRunError
 
-SCRIPT = pathlib.Path(__file__).with_name("candidate.py")
 MAX_PROCESSES = 64
 _POLL_S = 0.02
 _CHUNK = 1 << 16
 _REAP_S = 5.0
 _EMPTY_SCANS = 2
-_ENVIRONMENT = {
-    "LANG": "C.UTF-8",
-    "PYTHONHASHSEED": "0",
-    "PYTHONUTF8": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    # Each further arena reserves 64 MiB of the address space, which is limited, and threads would fail for want of it.
-    "MALLOC_ARENA_MAX": "1",
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,37 +73,42 @@ class Run:
     malformed: bool = False
 
 
-class CannotRunError(Exception):
-    """The run could not be started, or something of it would not die: nobody's answer is to blame."""
-
-
-def run(program: Program, *, stdin: bytes, limits: Limits, confined: confinement.Confinement | None = None) -> Run:
+def run(
+    program: Program,
+    *,
+    stdin: bytes,
+    limits: Limits,
+    confined: confinement.Confinement | None = None,
+    start: processes.Start = processes.fresh,
+) -> Run:
     """Return how the program ended on this input. Raises CannotRunError."""
     nonce = secrets.token_hex(16)
-    request, reply = _Pipe(), _Pipe()
-    with request, reply:
-        before, cpu_before_s = procfs.children(os.getpid()), _reaped_cpu_s()
-        process = _start(request.reader.fileno(), reply.writer.fileno())
+    request, reply = processes.Pipe(), processes.Pipe()
+    with request, reply, contextlib.ExitStack() as stack:
+        process = stack.enter_context(contextlib.closing(start(request.reader.fileno(), reply.writer.fileno())))
+        # Nothing of the program exists before its request: whatever is there now is no orphan of its.
+        before, cpu_before_s = procfs.children(os.getpid()) - {process.pid}, _reaped_cpu_s()
         request.reader.close()
         reply.writer.close()
         watch = _Watch(process, limits, before)
         try:
             orders = confined.orders(pid=process.pid, may_fork=limits.may_fork) if confined else None
-            stopped = watch.follow(
-                feeds={request.writer: _request(program, nonce, limits, orders), _stream(process.stdin): stdin},
-                reply=reply.reader,
-            )
+            asked = _request(program, nonce, limits, orders, process.parent)
+            stopped = watch.follow(feeds={request.writer: asked, process.stdin: stdin}, reply=reply.reader)
         finally:
             _end(process, before)
+    if process.lost:
+        raise CannotRunError("the interpreter that a program's process was forked from has ended")
     reply_of_run = records.read(bytes(watch.reply), nonce)
     if not reply_of_run.entered:
         # Nothing of the program has run: whatever happened is not its doing.
         said = bytes(watch.errors).decode("utf-8", errors="backslashreplace").strip().rpartition("\n")[2]
         raise CannotRunError(f"a program's process did not confine itself (exit code {process.returncode}): {said}")
-    if not stopped and _ended_by_kernel(process, limits, _reaped_cpu_s() - cpu_before_s):
+    if not stopped and _ended_by_kernel(process, limits, process.cpu_s + _reaped_cpu_s() - cpu_before_s):
         stopped = "cpu"
     if not stopped and confined and process.returncode == -signal.SIGSYS:
         stopped = "forbidden"
+    assert process.returncode is not None, "it was waited for"
     return Run(
         output=bytes(watch.output),
         exit_code=process.returncode,
@@ -124,7 +118,7 @@ def run(program: Program, *, stdin: bytes, limits: Limits, confined: confinement
     )
 
 
-def _ended_by_kernel(process: "subprocess.Popen[bytes]", limits: Limits, cpu_s: float) -> bool:
+def _ended_by_kernel(process: processes.Started, limits: Limits, cpu_s: float) -> bool:
     """Return whether the kernel's CPU limit came before ours."""
     code = process.returncode
     return code == -signal.SIGXCPU or (code == -signal.SIGKILL and cpu_s >= limits.cpu_s)
@@ -134,47 +128,7 @@ def _reaped_cpu_s() -> float:
     return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
-class _Pipe:
-    """Both ends as objects, so that closing one twice cannot close another's descriptor."""
-
-    def __init__(self) -> None:
-        reader, writer = os.pipe()
-        self.reader: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
-        self.writer: IO[bytes] = os.fdopen(writer, "wb", buffering=0)
-
-    def __enter__(self) -> "_Pipe":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.reader.close()
-        self.writer.close()
-
-
-def _start(request_fd: int, reply_fd: int) -> "subprocess.Popen[bytes]":
-    # The real path: a link or a shim may lead through folders that somebody can write to.
-    command = [os.path.realpath(sys.executable), "-I", "-S", "-B", str(SCRIPT), str(request_fd), str(reply_fd)]
-    try:
-        return subprocess.Popen(
-            command,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(request_fd, reply_fd),
-            start_new_session=True,
-            env=_ENVIRONMENT,
-            cwd="/",
-        )
-    except OSError as error:
-        raise CannotRunError(f"cannot start a program: {error}") from error
-
-
-def _stream(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None, "the three standard streams are pipes"
-    return pipe
-
-
-def _request(program: Program, nonce: str, limits: Limits, orders: dict[str, object] | None) -> bytes:
+def _request(program: Program, nonce: str, limits: Limits, orders: dict[str, object] | None, parent: int) -> bytes:
     return json.dumps(
         {
             "source": program.source,
@@ -182,6 +136,7 @@ def _request(program: Program, nonce: str, limits: Limits, orders: dict[str, obj
             "fn_name": program.fn_name,
             "arguments": list(program.arguments),
             "nonce": nonce,
+            "parent": parent,
             "cpu_s": math.ceil(limits.cpu_s),
             "memory_bytes": limits.memory_bytes,
             "confinement": orders,
@@ -192,7 +147,7 @@ def _request(program: Program, nonce: str, limits: Limits, orders: dict[str, obj
 class _Watch:
     """Feeds and drains one process until it ends or a limit is met."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", limits: Limits, before: frozenset[int]) -> None:
+    def __init__(self, process: processes.Started, limits: Limits, before: frozenset[int]) -> None:
         self._process, self._limits, self._before = process, limits, before
         self._started_s = time.monotonic()
         self._cpu_s, self._next_look_s = 0.0, 0.0
@@ -201,8 +156,8 @@ class _Watch:
     def follow(self, *, feeds: dict[IO[bytes], bytes], reply: IO[bytes]) -> str:
         """Return what was exceeded, an empty text if the program ended by itself."""
         sinks = {
-            _stream(self._process.stdout): self.output,
-            _stream(self._process.stderr): self.errors,
+            self._process.stdout: self.output,
+            self._process.stderr: self.errors,
             reply: self.reply,
         }
         left = {feed: memoryview(data) for feed, data in feeds.items()}
@@ -212,8 +167,13 @@ class _Watch:
                 selector.register(feed, selectors.EVENT_WRITE, data=feed)
             for sink in sinks:
                 selector.register(sink, selectors.EVENT_READ, data=sink)
+            # Without it an end would be noticed one poll late: streams close a moment before.
+            selector.register(self._process, selectors.EVENT_READ)
             while True:
                 for key, _ in selector.select(_POLL_S):
+                    if key.data is None:
+                        selector.unregister(self._process)
+                        continue
                     stream: IO[bytes] = key.data
                     done = _fed(stream, left) if stream in left else _drained(stream, sinks[stream])
                     if done:
@@ -226,7 +186,7 @@ class _Watch:
 
     @staticmethod
     def _readable(selector: selectors.DefaultSelector) -> bool:
-        return any(events & selectors.EVENT_READ for _, events in selector.select(0))
+        return any(key.data is not None and events & selectors.EVENT_READ for key, events in selector.select(0))
 
     def _exceeded(self) -> str:
         if max(map(len, (self.output, self.errors, self.reply))) > self._limits.output_bytes:
@@ -237,7 +197,10 @@ class _Watch:
             return "starved" if waited_s > self._limits.wall_s / 4 else "wall"
         if time.monotonic() < self._next_look_s:
             return ""
-        usage = [procfs.usage(pid) for pid in self._members()]
+        members = self._members()
+        if len(members) > MAX_PROCESSES:
+            return "memory"
+        usage = [procfs.usage(pid) for pid in members]
         # From the end of a look on: a program that writes byte by byte must not keep its runner looking.
         self._next_look_s = time.monotonic() + _POLL_S
         self._cpu_s = max(self._cpu_s, sum(one.cpu_s for one in usage))
@@ -248,12 +211,16 @@ class _Watch:
         return "memory" if sum(one.resident_bytes for one in usage) > self._limits.memory_bytes else ""
 
     def _members(self) -> set[int]:
-        """Return the processes of the run, orphans included, which are children of this process.
+        """Return the processes of the run, orphans included, which are children of this process; not all if too many.
 
         Those that ended count, too, until they are waited for: what they used is the run's.
         """
-        roots = {self._process.pid} | (procfs.children(os.getpid()) - self._before)
-        return {pid for root in roots for pid in procfs.tree(root, ended=True)}
+        members: set[int] = set()
+        for root in {self._process.pid} | (procfs.children(os.getpid()) - self._before):
+            members |= procfs.tree(root, ended=True, at_most=MAX_PROCESSES + 1)
+            if len(members) > MAX_PROCESSES:
+                break
+        return members
 
 
 def _fed(stream: IO[bytes], left: dict[IO[bytes], memoryview]) -> bool:
@@ -283,29 +250,35 @@ def _group(pid: int) -> int:
         return 0
 
 
-def _end(process: "subprocess.Popen[bytes]", before: frozenset[int]) -> None:
+def _end(process: processes.Started, before: frozenset[int]) -> None:
     """Kill and reap the whole tree. Orphans are ours to reap where this process adopts them (`confine.adopt`)."""
     deadline_s = time.monotonic() + _REAP_S
     num_empty = 0
     while num_empty < _EMPTY_SCANS:
         orphans = procfs.children(os.getpid()) - before - {process.pid}
-        members = {pid for child in (process.pid, *orphans) for pid in procfs.tree(child)}
-        num_empty = 0 if members or orphans or process.returncode is None else num_empty + 1
-        if process.returncode is None or any(_group(pid) == process.pid for pid in members | orphans):
-            # All at once, since processes that fork outrun whoever ends them one by one. While somebody is in the
-            # group, its number is nobody else's.
+        if process.returncode is None or any(_group(pid) == process.pid for pid in orphans):
+            # All at once, and before anybody is looked for: processes that fork outrun whoever ends them one by one.
+            # While somebody is in the group, its number is nobody else's.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+        members = _some_members((process.pid, *orphans))
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid in orphans:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_POLL_S)
+        process.wait(_POLL_S)
+        num_empty = 0 if members or orphans or process.returncode is None else num_empty + 1
         if time.monotonic() > deadline_s and (members or orphans or process.returncode is None):
-            raise CannotRunError(f"processes {sorted(members | orphans)} of a program would not end")
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+            raise CannotRunError(f"{len(members | orphans)} processes or more of a program would not end")
+
+
+def _some_members(roots: Sequence[int]) -> frozenset[int]:
+    """Return processes below these that have not ended; the others are found the next time."""
+    found: frozenset[int] = frozenset()
+    for root in roots:
+        found |= procfs.tree(root, at_most=MAX_PROCESSES)
+        if len(found) >= MAX_PROCESSES:
+            break
+    return found
