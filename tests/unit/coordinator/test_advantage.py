@@ -86,6 +86,36 @@ def test_grpo_centres_and_scales_each_group_alone(groups: list[list[float]]) -> 
             assert statistics.stdev(block) == pytest.approx(1, rel=1e-9)
 
 
+@pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO])
+@given(group=st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0]), min_size=2, max_size=6), random=st.randoms())
+def test_the_order_of_the_members_of_a_group_does_not_matter(
+    config: roles.NormalizeConfig, group: list[float], random: "object"
+) -> None:
+    order = list(range(len(group)))
+    random.shuffle(order)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
+    straight = advantage.normalize(config, group, [len(group)])
+    shuffled = advantage.normalize(config, [group[index] for index in order], [len(group)])
+    assert shuffled == pytest.approx([straight[index] for index in order], rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO])
+@given(
+    group=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0]), min_size=2, max_size=6),
+    more=st.sampled_from([-8.0, 0.5, 64.0]),
+)
+def test_what_all_members_of_a_group_earn_more_changes_no_advantage(
+    config: roles.NormalizeConfig, group: list[float], more: float
+) -> None:
+    found = advantage.normalize(config, [reward + more for reward in group], [len(group)])
+    assert found == pytest.approx(advantage.normalize(config, group, [len(group)]), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO, LITEPPO])
+@given(reward=st.floats(-1e6, 1e6), size=st.integers(1, 9))
+def test_equal_rewards_of_any_value_give_exactly_zero(config: roles.NormalizeConfig, reward: float, size: int) -> None:
+    assert advantage.normalize(config, [reward] * size + [1.0, 0.0], [size, 2])[:size] == [0.0] * size
+
+
 @given(rewards_of_groups, st.randoms())
 def test_the_order_of_groups_does_not_matter(groups: list[list[float]], random: "object") -> None:
     order = list(range(len(groups)))
