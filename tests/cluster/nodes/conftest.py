@@ -1,38 +1,77 @@
-"""Two real nodes for tests that ask for them by RLJOB_NODES=1: programs and images take most of an hour to build.
+"""Two real nodes with the project's images for tests that ask for them by RLJOB_NODES=1.
 
-python -m rljob_testing.cluster build --nodes && RLJOB_NODES=1 pytest tests/cluster/nodes
+`make cluster-tools RLJOB_NODES=1` builds programs and images beforehand; what is missing is built by the first test.
 """
 
 import os
 import pathlib
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from rljob_testing.cluster import full, images
+from rljob_testing.cluster import images, preconditions, recovery, whole_job
 from rljob_testing.cluster.full import FullCluster
+
+# The first test may build the images; a job loads its engines for one to two minutes at each of its starts.
+TIMEOUT_S = 2400
+VOLUME = "volume"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test on nodes the time that whole jobs take."""
+    here = pathlib.Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and isinstance(item, pytest.Function) and "nodes" in item.fixturenames:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
+_RECOVERIES = pytest.StashKey[list[recovery.Recovery]]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what breaks cost."""
+    if rows := config.stash.get(_RECOVERIES, []):
+        terminalreporter.section("recovery on two nodes")
+        terminalreporter.write_line(recovery.table(rows))
+
+
+@pytest.fixture(scope="session")
+def recoveries(pytestconfig: pytest.Config) -> list[recovery.Recovery]:
+    """The recoveries of this session, printed at its end."""
+    return pytestconfig.stash.setdefault(_RECOVERIES, [])
 
 
 @pytest.fixture(scope="session")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullCluster]:
-    """A cluster of two nodes that hold the slim image."""
-    if os.environ.get("RLJOB_NODES") != "1":
-        pytest.skip("two real nodes were not asked for (RLJOB_NODES=1)")
-    if reason := full.unable() or full.missing():
-        pytest.fail(reason)
-    cluster = FullCluster(tmp_path_factory.mktemp("nodes"))
+    """A cluster of two nodes that hold the images of this checkout."""
+    asked, ci = (os.environ.get(name) for name in (preconditions.SWITCH, "CI"))
+    machine = preconditions.this_machine(images_ready=images.ready() is not None)
+    verdict, reason = preconditions.verdict(machine, asked=asked == "1", ci=ci == "true")
+    if verdict is not preconditions.Verdict.RUN:
+        (pytest.fail if verdict is preconditions.Verdict.FAIL else pytest.skip)(reason)
+    cluster = FullCluster(tmp_path_factory.mktemp("nodes"), template=images.template())
     try:
         cluster.up()
-        images.load(cluster.nodes, (images.SLIM,))
         yield cluster
     finally:
         cluster.down()
+        # Checkpoints are gigabytes, and folders of earlier sessions are kept for a while.
+        shutil.rmtree(cluster.run_dir / VOLUME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def operator(nodes: FullCluster) -> FullCluster:
+    """The cluster with the chart installed."""
+    done = whole_job.install(nodes)
+    assert done.returncode == 0, done.stderr + nodes.kubectl("describe", "pods", "-n", whole_job.SYSTEM).stdout
+    return nodes
 
 
 @pytest.fixture(scope="session")
 def volume_folder(nodes: FullCluster) -> pathlib.Path:
     """A folder that both nodes see, since they share the machine's file system; pods may write to it."""
-    folder = nodes.run_dir / "volume"
+    folder = nodes.run_dir / VOLUME
     folder.mkdir()
     os.chown(folder, 65532, 65532)
     return folder

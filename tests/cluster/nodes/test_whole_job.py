@@ -1,6 +1,6 @@
 """`helm install`, `kubectl apply`, and what then happens to the job, its pods and its model: all parts real.
 
-The images come from the project's Dockerfiles, the operator from the chart; a whole job needs about 11 GB of memory.
+The images come from the project's Dockerfiles, the operator from the chart.
 """
 
 import pathlib
@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from rljob_testing.cluster import images, whole_job
+from rljob_testing.cluster import whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.manifests import Object
 from rljob_testing.cluster.whole_job import Watched
 
-CHART = pathlib.Path(__file__).parents[3] / "charts" / "rljob-operator"
-NEEDED_BYTES = 12 << 30
 # Loading vLLM and DeepSpeed on two cores takes one to two minutes, a step some seconds.
 RUNNING_S, FINISHED_S, GONE_S = 900.0, 900.0, 120.0
 SMALL: dict[str, object] = {
@@ -29,28 +27,14 @@ SMALL: dict[str, object] = {
 
 
 @pytest.fixture(scope="module")
-def operator(nodes: FullCluster) -> FullCluster:
-    """The cluster with the chart installed and both images on both nodes."""
-    found = _memory_bytes()
-    if found < NEEDED_BYTES:
-        pytest.skip(f"a whole job needs {NEEDED_BYTES >> 30} GB of memory, {found >> 30} GB are available")
-    images.load(nodes.nodes, (images.SLIM, images.WORKER))
-    options = ("--namespace=rljob-system", "--create-namespace", f"--set=global.imageRegistry={images.REGISTRY}")
-    done = nodes.helm("upgrade", "--install", "rljob", str(CHART), *options, "--wait", "--timeout=180s")
-    pods = ("--namespace=rljob-system", "pods")
-    assert done.returncode == 0, done.stderr + nodes.kubectl("describe", *pods).stdout
-    return nodes
-
-
-@pytest.fixture(scope="module")
 def finished(operator: FullCluster, volume_folder: pathlib.Path) -> Iterator[Watched]:
     """A small job, from its application to its end."""
     name = "addition"
     objects = [*whole_job.surroundings(name, volume_folder), whole_job.addition(name, SMALL)]
     whole_job.apply(operator, objects)
     job = Watched(operator, name)
-    job.until(lambda status: _is(status, "Running"), RUNNING_S)
-    job.until(lambda status: _is(status, "Complete") or _is(status, "Failed"), FINISHED_S)
+    job.until(whole_job.holds("Running"), RUNNING_S)
+    job.until(whole_job.is_over, FINISHED_S)
     yield job
     operator.kubectl("delete", "rljob", name, "--wait=false")
 
@@ -86,15 +70,3 @@ def test_pods_of_the_job_held_no_token_and_ran_without_rights(finished: Watched)
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert not [volume for volume in spec["volumes"] if "projected" in volume]
-
-
-def _is(status: Object, kind: str) -> bool:
-    conditions = status.get("conditions")
-    assert isinstance(conditions, list)
-    return any(isinstance(one, dict) and one["type"] == kind and one["status"] == "True" for one in conditions)
-
-
-def _memory_bytes() -> int:
-    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith("MemAvailable:")]
-    return int(line.split()[1]) << 10

@@ -5,7 +5,6 @@ Namespaces, containerd, etcd and the relay are real. The stand-ins write down th
 
 import os
 import pathlib
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_testing.cluster import cgroups, full, namespaces, processes
+from rljob_testing.cluster import cgroups, full, namespaces, preconditions, processes
 
 C, D = namespaces.Place("c"), namespaces.Place("d")
 STAND_INS = (
@@ -42,11 +41,12 @@ def cluster(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         (programs / name).write_text(_SCRIPT.format(log=tmp_path / "started"))
         (programs / name).chmod(0o755)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs))
-    if reason := full.unable():
-        pytest.skip(reason)
-    if reason := full.missing():
-        could = os.environ.get("CI") == "true" and os.geteuid() == 0 and shutil.which("go")
-        (pytest.fail if could else pytest.skip)(reason)
+    machine = preconditions.this_machine(images_ready=True)
+    if reasons := preconditions.unfit(machine):
+        pytest.skip("; ".join(reasons))
+    if machine.missing:
+        could = os.environ.get("CI") == "true" and machine.apt and machine.go
+        (pytest.fail if could else pytest.skip)("; ".join(machine.missing))
     made = full.FullCluster(tmp_path / "run", (C, D))
     try:
         made.up()
@@ -95,8 +95,12 @@ def test_nothing_is_left_of_a_cluster_that_was_taken_down(cluster: full.FullClus
     assert not [place for place in (C, D) if pathlib.Path("/run/netns", place.namespace).exists()]
     assert str(cluster.run_dir) not in pathlib.Path("/proc/self/mountinfo").read_text()
     assert not [node for node in cluster.nodes if list(cgroups.ROOT.glob(f"*/{node.cgroup}"))]
+    assert not [node for node in cluster.nodes if node.runtime.root.exists()]
 
 
 def test_second_cluster_in_the_same_place_is_refused(cluster: full.FullCluster, tmp_path: pathlib.Path) -> None:
+    other = full.FullCluster(tmp_path / "other", (C, D))
     with pytest.raises(FileExistsError, match="stop the cluster that runs in it"):
-        full.FullCluster(tmp_path / "other", (C, D)).up()
+        other.up()
+    other.down()
+    assert processes.alive(cluster.run_dir, "node-c-containerd"), "taken down by one that had not come up"

@@ -1,12 +1,14 @@
 """`python -m rljob_testing.cluster build|up|down|status`: a cluster for people and for `make`.
 
-`up` gives a control plane without nodes; `up --nodes` two nodes with the project's images.
+`up` gives a control plane without nodes; `up --nodes` two nodes with the project's images. `build --nodes` makes what
+that needs, programs and images, and where a machine cannot hold nodes it says why and builds the rest.
 """
 
 import argparse
 import pathlib
+import time
 
-from rljob_testing.cluster import binaries, full, images, processes
+from rljob_testing.cluster import binaries, full, images, preconditions, processes
 from rljob_testing.cluster.light import LightCluster
 
 DEFAULT = pathlib.Path("runs/cluster")
@@ -22,12 +24,14 @@ def main() -> None:
     given = parser.parse_args()
     # A cluster with nodes is taken down as what it is, asked for or not.
     nodes = given.nodes or (given.run_dir / "node-a").exists()
-    cluster = full.FullCluster(given.run_dir) if nodes else LightCluster(given.run_dir)
     if given.verb in ("build", "up"):
-        for name, built in binaries.build((*binaries.TESTS, *(binaries.NODES if given.nodes else ()))):
-            print(f"{name}: {'built' if built else 'found'}", flush=True)
+        nodes = _build(nodes=nodes, with_images=not given.no_images)
+        if given.nodes and given.verb == "up" and not nodes:
+            raise SystemExit(1)
+    template = images.ready() if given.verb == "up" and nodes and not given.no_images else None
+    cluster = full.FullCluster(given.run_dir, template=template) if nodes else LightCluster(given.run_dir)
     if given.verb == "up":
-        _up(cluster, with_images=not given.no_images)
+        _up(cluster)
     elif given.verb == "down":
         cluster.down()
     elif given.verb == "status":
@@ -35,15 +39,26 @@ def main() -> None:
             print(f"{path.stem}: {'running' if processes.alive(given.run_dir, path.stem) else 'not running'}")
 
 
-def _up(cluster: LightCluster | full.FullCluster, *, with_images: bool) -> None:
+def _build(*, nodes: bool, with_images: bool) -> bool:
+    """Build programs, and images for nodes; return whether nodes can run here."""
+    machine = preconditions.this_machine(images_ready=not with_images or images.ready() is not None)
+    reasons = preconditions.unmet(machine) if nodes else []
+    for reason in reasons:
+        print(f"no nodes: {reason}", flush=True)
+    possible = nodes and not reasons
+    for name, built in binaries.build((*binaries.TESTS, *(binaries.NODES if possible else ()))):
+        print(f"{name}: {'built' if built else 'found'}", flush=True)
+    if possible and with_images:
+        began = time.monotonic()
+        print("images of this checkout (minutes, unless they are there)", flush=True)
+        print(f"{images.template()}: {time.monotonic() - began:.0f} s", flush=True)
+    return possible
+
+
+def _up(cluster: LightCluster | full.FullCluster) -> None:
     """Start a cluster; one that did not come up is taken down again, its logs stay."""
-    if isinstance(cluster, full.FullCluster) and (reason := full.unable() or full.missing()):
-        raise SystemExit(reason)
     try:
         cluster.up()
-        if with_images and isinstance(cluster, full.FullCluster):
-            print("building and importing the images (minutes with a cold cache)", flush=True)
-            images.load(cluster.nodes, (images.SLIM, images.WORKER))
     except FileExistsError:
         raise
     except BaseException:

@@ -83,7 +83,7 @@ def build(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
             yield name, False
         except MissingProgramError:
             tool = next(tool for tool in TOOLS if tool.name == name)
-            with _lock(cache_dir() / "tools" / f"{tool.module}.lock"):
+            with lock(cache_dir() / "tools" / f"{tool.module}.lock"):
                 if not _target(tool).exists():
                     _compile(tool)
             yield name, True
@@ -147,7 +147,8 @@ def _link(target: pathlib.Path) -> None:
 
 
 @contextmanager
-def _lock(path: pathlib.Path) -> Iterator[None]:
+def lock(path: pathlib.Path) -> Iterator[None]:
+    """Hold a lock that belongs to a path, against other processes; wait for whoever holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -21,7 +21,6 @@ from rljob_testing.cluster.node import Node
 NODES_READY_S = 120.0
 HELM_S = 300.0
 A, B = namespaces.Place("a"), namespaces.Place("b")
-PROGRAMS = (*binaries.LIGHT, *binaries.NODES, "helm", "etcd", "containerd", "ctr", "runc", "nft", "ip", "nsenter")
 
 _SERVER = "rljob-test-apiserver"
 _DNS_ROLE = """
@@ -61,8 +60,16 @@ cluster.local:53 in-addr.arpa:53 {{
 class FullCluster:
     """Two nodes and a control plane in a run folder, the latter in the first place; a place holds one at a time."""
 
-    def __init__(self, run_dir: pathlib.Path, places: tuple[namespaces.Place, namespaces.Place] = (A, B)) -> None:
+    def __init__(
+        self,
+        run_dir: pathlib.Path,
+        places: tuple[namespaces.Place, namespaces.Place] = (A, B),
+        *,
+        template: pathlib.Path | None = None,
+    ) -> None:
+        """`template` is a containerd root whose images both nodes begin with; None is for nodes without images."""
         self.run_dir = run_dir.resolve()
+        self.template = template
         self.places = places
         self.home = places[0]
         self.nodes = (Node(places[0], self.run_dir), Node(places[1], self.run_dir))
@@ -74,6 +81,7 @@ class FullCluster:
         """Start it; both nodes are Ready afterwards. Raises MissingProgramError, NotReadyError, FileExistsError."""
         authority = self.plane.prepare()
         namespaces.create(*self.places)
+        self._own.touch()
         authority.client("scheduler", "system:kube-scheduler")
         authority.client("proxy", "system:kube-proxy")
         authority.client("dns", "rljob-test-dns")
@@ -83,7 +91,7 @@ class FullCluster:
         for node in self.nodes:
             authority.client(node.name, f"system:node:{node.name}", ("system:nodes",))
             self.plane.write_kubeconfig(node.name, self.home.address)
-            node.start_runtime()
+            node.start_runtime(self.template)
         self._start_relay()
         self.plane.launch()
         self._start_scheduler()
@@ -94,7 +102,10 @@ class FullCluster:
         self._wait_for_nodes()
 
     def down(self) -> None:
-        """Stop what was started here and remove its state; logs and images stay."""
+        """Stop what was started here and remove its state; logs stay."""
+        if not self._own.exists():
+            # Another cluster may hold the places.
+            return
         # Without its controllers nothing new is started while nodes go.
         for name in ("kube-controller-manager", "kube-scheduler"):
             processes.stop(self.run_dir, name)
@@ -102,6 +113,12 @@ class FullCluster:
             node.down()
         self.plane.down()
         namespaces.delete(self.places)
+        self._own.unlink()
+
+    @property
+    def _own(self) -> pathlib.Path:
+        """Return the file that says that this cluster holds its places."""
+        return self.run_dir / "holds-places"
 
     def helm(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run Helm as administrator, with caches of its own; the caller looks at the return code."""
@@ -179,22 +196,3 @@ class FullCluster:
             return self.kubectl("wait", "--for=condition=Ready", "--timeout=5s", *names).returncode == 0
 
         processes.wait_until(self.run_dir, f"{self.nodes[-1].name}-kubelet", ready, NODES_READY_S)
-
-
-def unable() -> str | None:
-    """Return why this machine can hold no nodes, whatever is installed, or None."""
-    if not sys.platform.startswith("linux") or os.geteuid() != 0:
-        return "nodes need Linux and root"
-    if not pathlib.Path("/sys/fs/cgroup/memory").is_dir():
-        return "the nodes' set-up is for cgroups version 1, which this machine does not have"
-    return None
-
-
-def missing() -> str | None:
-    """Return which program of a full cluster is not there and how to get it, or None."""
-    for name in PROGRAMS:
-        try:
-            binaries.find(name)
-        except binaries.MissingProgramError as error:
-            return str(error)
-    return None

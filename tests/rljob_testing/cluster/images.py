@@ -1,9 +1,13 @@
-"""Images for the nodes, built by buildah from the project's own Dockerfiles, without a registry.
+"""Images for the nodes, built by buildah from the project's own Dockerfiles, without a registry and without an archive.
 
-The base image is a minimal Debian made on the spot: the Dockerfiles take any base with Python 3.11. Layers lie in the
-cache folder, so that a change of our code rebuilds the layer of our code alone.
+    Dockerfile --buildah--> store --pipe--> containerd's template root --links--> a root for each node (`roots.py`)
+
+The base image is a minimal Debian made on the spot: the Dockerfiles take any base with Python 3.11. A template is kept
+in the cache folder for as long as what it was made of is unchanged; what building it took is removed, since it is
+several times its size.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -12,11 +16,10 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-from rljob_testing.cluster import binaries
-from rljob_testing.cluster.node import PAUSE, Node
+from rljob_testing.cluster import binaries, roots
+from rljob_testing.cluster.runtime import PAUSE, Runtime
 
 REGISTRY = "rljob.test"
 REPOSITORY = pathlib.Path(__file__).parents[3]
@@ -44,28 +47,72 @@ VERSION = importlib.metadata.version("rljob")
 # The chart's names below a registry that does not exist: nothing is ever pulled.
 SLIM = Image(f"{REGISTRY}/rljob/rljob-slim:{VERSION}", "operator/Dockerfile")
 WORKER = Image(f"{REGISTRY}/rljob/rljob-worker:{VERSION}", "workers/worker.Dockerfile")
+IMAGES = (SLIM, WORKER)
 
 
-def load(nodes: Sequence[Node], images: Sequence[Image]) -> None:
-    """Bring the pause image and `images` of this checkout to the nodes. Raises OSError with the builder's last words.
+def ready() -> pathlib.Path | None:
+    """Return the template of this checkout if it has been made, or None."""
+    found = _target()
+    return found if found.exists() else None
 
-    A node that already holds an image of the same sources is left alone.
+
+def template() -> pathlib.Path:
+    """Return a containerd root that holds the pause image and those of this checkout, made if it is not there.
+
+    Two that ask at once wait for each other. Raises OSError with the builder's last words.
     """
-    _load(nodes, PAUSE, _digest([_PAUSE_SOURCE.encode(), *(option.encode() for option in _PAUSE_CONFIG)]), _build_pause)
-    for image in images:
-        _load(nodes, image.name, _source_digest(), partial(_build, image))
+    target = _target()
+    with binaries.lock(_folder() / "lock"):
+        if not target.exists():
+            _make(target)
+    return target
 
 
-def _load(nodes: Sequence[Node], name: str, digest: str, build: Callable[[], None]) -> None:
-    wanting = [node for node in nodes if not node.has_image(name, digest)]
-    if not wanting:
-        return
-    build()
+def _target() -> pathlib.Path:
+    parts = [_PAUSE_SOURCE.encode(), *(option.encode() for option in _PAUSE_CONFIG)]
+    for image in IMAGES:
+        parts += [image.name.encode(), image.dockerfile.encode()]
+    return _folder() / f"template-{_digest([*parts, _source_digest().encode()])}"
+
+
+def _make(target: pathlib.Path) -> None:
+    # Templates of other sources go first, since the disk may not hold two; nodes have links of their own.
+    for other in _folder().glob("template-*"):
+        roots.discard(other)
     with tempfile.TemporaryDirectory(dir=_folder()) as folder:
-        archive = pathlib.Path(folder) / "image.tar"
-        _buildah("push", "--quiet", _local(name), f"docker-archive:{archive}:{name}")
-        for node in wanting:
-            node.import_image(archive, name, digest)
+        unfinished = pathlib.Path(folder) / "root"
+        runtime = Runtime("template", pathlib.Path(folder), unfinished)
+        try:
+            runtime.start()
+            _build_pause()
+            _move(runtime, PAUSE)
+            for image in IMAGES:
+                _build(image)
+                _move(runtime, image.name)
+                runtime.discard_layers()
+        finally:
+            runtime.stop()
+            _discard_store()
+        unfinished.rename(target)
+
+
+def _move(runtime: Runtime, name: str) -> None:
+    """Bring an image from the builder's store to containerd through a pipe. Raises OSError."""
+    command = _command("push", "--quiet", _local(name), f"docker-archive:/dev/stdout:{name}")
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as push:
+        assert push.stdout is not None
+        with contextlib.closing(push.stdout) as archive:
+            runtime.import_image(archive)
+        if push.wait():
+            errors.seek(0)
+            raise OSError(f"pushing {name} ended with {push.returncode}: {errors.read().decode()[-3000:]}")
+
+
+def _discard_store() -> None:
+    # Layers belong to users of the builder's own choice, so the builder removes what is in use, and then its folder.
+    _buildah("rm", "--all")
+    _buildah("rmi", "--all", "--force")
+    shutil.rmtree(_store())
 
 
 def _build(image: Image) -> None:
@@ -136,9 +183,16 @@ def _folder() -> pathlib.Path:
     return folder
 
 
+def _store() -> pathlib.Path:
+    return _folder() / "store"
+
+
+def _command(*arguments: str) -> list[str]:
+    return ["buildah", f"--root={_store()}", "--runroot=/run/rljob-test/images", "--storage-driver=overlay", *arguments]
+
+
 def _buildah(*arguments: str) -> str:
-    store = [f"--root={_folder() / 'store'}", "--runroot=/run/rljob-test/images", "--storage-driver=overlay"]
-    return _run(["buildah", *store, *arguments])
+    return _run(_command(*arguments))
 
 
 def _run(command: Sequence[str]) -> str:

@@ -1,46 +1,18 @@
 """One node: containerd, kubelet and kube-proxy in a network namespace of its own, with a cgroup of its own.
 
-Images stay in the cache folder from cluster to cluster; everything else lies in the run folder and goes with it.
+Images come from a template that all nodes share; a node's own root lies in the cache folder, because files are linked
+within one file system only. Everything else lies in the run folder; all of it goes with the node.
 """
 
-import contextlib
 import json
 import pathlib
 import shutil
-import subprocess
-from collections.abc import Sequence
 
-from rljob_testing.cluster import binaries, cgroups, namespaces, processes
+from rljob_testing.cluster import binaries, cgroups, namespaces, processes, roots
+from rljob_testing.cluster.runtime import Runtime
 
-RUNTIME_READY_S = 30.0
-CTR_S = 900.0
-PAUSE = "rljob.test/pause:1"
-# A socket's path may have 107 characters, fewer than some run folders.
-_SOCKETS = pathlib.Path("/run/rljob-test")
-
-_CONTAINERD = """\
-version = 2
-root = "{root}"
-state = "{state}"
-disabled_plugins = ["io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs"]
-[grpc]
-  address = "{socket}"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{state}/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{pause}"
-  # Raising a score needs CAP_SYS_RESOURCE, which root in a container or a small machine may lack.
-  restrict_oom_score_adj = true
-  netns_mounts_under_state_dir = true
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      Root = "{state}/runc"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
-    conf_dir = "{cni}"
-"""
+# Logs and addresses that programs of Kubernetes keep at places of their own choice.
+_ADDRESSES, _LOGS = pathlib.Path("/var/lib/cni/results"), pathlib.Path("/var/log/containers")
 
 
 class Node:
@@ -50,23 +22,21 @@ class Node:
         self.place = place
         self.name = f"node-{place.letter}"
         self.run_dir = run_dir
-        self.folder = run_dir / self.name
-        self.socket = _SOCKETS / f"{self.name}.sock"
         self.cgroup = f"rljob-{self.name}"
-        self.images = binaries.cache_dir() / "nodes" / place.letter
+        root = binaries.cache_dir() / "nodes" / place.letter
+        self.runtime = Runtime(self.name, run_dir, root, place.enter)
+        self.folder = self.runtime.folder
 
-    def start_runtime(self) -> None:
-        """Start containerd and wait until it answers. Raises NotReadyError."""
-        for folder in (self.folder / "cni", self.folder / "state", self.images, _SOCKETS):
-            folder.mkdir(parents=True, exist_ok=True)
+    def start_runtime(self, template: pathlib.Path | None = None) -> None:
+        """Start containerd with the images of a template, or none, and wait until it answers. Raises NotReadyError."""
+        if template is None:
+            roots.discard(self.runtime.root)
+        else:
+            roots.clone(template, self.runtime.root)
         cgroups.create(self.cgroup)
-        (self.folder / "cni" / "10-pods.conflist").write_text(json.dumps(self._cni()))
-        config = self.folder / "containerd.toml"
-        values = {"root": self.images, "state": self.folder / "state", "socket": self.socket}
-        config.write_text(_CONTAINERD.format(**values, cni=self.folder / "cni", pause=PAUSE))
-        self._start("containerd", "--config", str(config))
-        name = f"{self.name}-containerd"
-        processes.wait_until(self.run_dir, name, lambda: self._ctr("version").returncode == 0, RUNTIME_READY_S)
+        self.runtime.cni.mkdir(parents=True, exist_ok=True)
+        (self.runtime.cni / "10-pods.conflist").write_text(json.dumps(self._cni()))
+        self.runtime.start()
 
     def start_kubelet(self, dns: str) -> None:
         """Start the kubelet, the first time or again after a stop."""
@@ -100,39 +70,20 @@ class Node:
         }
         self._start("kube-proxy", *(f"--{key}={value}" for key, value in flags.items()))
 
-    def has_image(self, name: str, digest: str) -> bool:
-        """Return whether the runtime holds an image with this label of its source."""
-        # One filter whose parts must all hold; filters of their own would be alternatives.
-        done = self._ctr("images", "ls", f'name=={name},labels."rljob.test/source"=={digest}', "-q")
-        return name in done.stdout.split()
-
-    def import_image(self, archive: pathlib.Path, name: str, digest: str) -> None:
-        """Import an image archive. Raises OSError."""
-        self._checked("images", "import", "--snapshotter=overlayfs", str(archive))
-        self._checked("images", "label", name, f"rljob.test/source={digest}")
-
     def down(self) -> None:
-        """End pods, containers and processes of this node; images stay."""
+        """End pods, containers and processes of this node and remove what it wrote."""
         for name in ("kube-proxy", "kubelet"):
             processes.stop(self.run_dir, f"{self.name}-{name}")
         cgroups.kill(self.cgroup)
-        if processes.alive(self.run_dir, f"{self.name}-containerd"):
-            for container in self._ctr("containers", "ls", "-q").stdout.split():
-                self._ctr("tasks", "delete", "--force", container)
-                self._ctr("containers", "delete", container)
-        for pid in _running_with(str(self.socket)):
-            processes.end(pid)
-        processes.stop(self.run_dir, f"{self.name}-containerd")
-        _unmount_below(self.folder)
+        self.runtime.stop()
         cgroups.delete(self.cgroup)
-        for left in _SOCKETS.glob(f"{self.name}.sock*"):
-            left.unlink()
-        for left in pathlib.Path("/var/lib/cni/results").glob(f"{self.cgroup}-*"):
+        for left in _ADDRESSES.glob(f"{self.cgroup}-*"):
             left.unlink(missing_ok=True)
-        for left in pathlib.Path("/var/log/containers").glob("*.log"):
+        for left in _LOGS.glob("*.log"):
             if str(self.folder) in str(left.readlink()):
                 left.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+        roots.discard(self.runtime.root)
 
     def _cni(self) -> dict[str, object]:
         """Point-to-point links and routes: no bridge, whose local traffic would pass by the Services' rules."""
@@ -158,7 +109,7 @@ class Node:
                 "x509": {"clientCAFile": str(self.run_dir / "pki" / "ca.crt")},
             },
             "authorization": {"mode": "Webhook"},
-            "containerRuntimeEndpoint": f"unix://{self.socket}",
+            "containerRuntimeEndpoint": f"unix://{self.runtime.socket}",
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{self.cgroup}",
             "failCgroupV1": False,
@@ -183,29 +134,3 @@ class Node:
     def _start(self, program: str, *arguments: str) -> None:
         command = [*self.place.enter, str(binaries.find(program)), *arguments]
         processes.start(self.run_dir, f"{self.name}-{program}", command)
-
-    def _ctr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [str(binaries.find("ctr")), "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=CTR_S)
-
-    def _checked(self, *arguments: str) -> None:
-        done = self._ctr(*arguments)
-        if done.returncode:
-            raise OSError(f"ctr {' '.join(arguments)} on {self.name}: {done.stderr.strip()[-2000:]}")
-
-
-def _running_with(argument: str) -> Sequence[int]:
-    """Return the pids of processes with exactly this argument: a shim names the socket of its containerd."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if argument.encode() in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return found
-
-
-def _unmount_below(folder: pathlib.Path) -> None:
-    lines = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
-    mounts = [line.split()[4].encode().decode("unicode_escape") for line in lines]
-    for mount in sorted((one for one in mounts if one.startswith(f"{folder}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", mount], capture_output=True, timeout=30)

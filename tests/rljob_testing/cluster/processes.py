@@ -99,3 +99,10 @@ def end(pid: int) -> None:
             os.close(handle)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
+
+
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    """Send a signal to processes; one that has ended meanwhile needs none."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,18 +1,56 @@
 """The addition example as one applies it to a cluster: data in a ConfigMap, state on a volume that both nodes see."""
 
+import dataclasses
 import json
 import pathlib
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import yaml
 
+from rljob_testing.cluster import images
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.manifests import Object, change
 
-EXAMPLES = pathlib.Path(__file__).parents[3] / "crds" / "examples"
+REPOSITORY = pathlib.Path(__file__).parents[3]
+EXAMPLES = REPOSITORY / "crds" / "examples"
+CHART = REPOSITORY / "charts" / "rljob-operator"
+# Where the operator is installed.
+SYSTEM = "rljob-system"
 DATA = "addition-data"
 POLL_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What tests ask of a pod. `container` is the runtime's id of its only container, "" before it was made."""
+
+    name: str
+    uid: str
+    node: str
+    ready: bool
+    going: bool
+    container: str
+    restarts: int
+
+    @classmethod
+    def of(cls, pod: Object) -> "PodFacts":
+        """Read them from a pod as the API server returns it."""
+        read: Any = pod
+        metadata, status = read["metadata"], read.get("status", {})
+        containers = status.get("containerStatuses") or [{}]
+        ready = {"type": "Ready", "status": "True"}
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            node=read["spec"].get("nodeName", ""),
+            ready=any(ready.items() <= each.items() for each in status.get("conditions", [])),
+            going="deletionTimestamp" in metadata or status.get("phase") in ("Succeeded", "Failed"),
+            container=containers[0].get("containerID", "").removeprefix("containerd://"),
+            restarts=containers[0].get("restartCount", 0),
+        )
 
 
 class Watched:
@@ -56,6 +94,41 @@ class Watched:
         items: list[Object] = json.loads(done.stdout)["items"]
         return items
 
+    def step(self) -> int:
+        """Return the last finished step that the job's status tells; 0 before the first."""
+        step = self.status().get("step") or 0
+        assert isinstance(step, int)
+        return step
+
+    def staying(self, *roles: str) -> list["PodFacts"]:
+        """Return the pods of some roles, or all, that are not on their way out."""
+        found = [PodFacts.of(pod) for role in roles or (None,) for pod in self.pods(role)]
+        return [pod for pod in found if not pod.going]
+
+    def uids(self, *roles: str) -> dict[str, str]:
+        """Return name and uid of the pods that `staying` returns."""
+        return {pod.name: pod.uid for pod in self.staying(*roles)}
+
+    def has_fresh(self, role: str, old: Mapping[str, str]) -> bool:
+        """Return whether a pod of a role is ready that was not among the `old` ones, by uid."""
+        return any(pod.ready and pod.uid not in old.values() for pod in self.staying(role))
+
+    def one(self, role: str) -> "PodFacts":
+        """Return the one pod of a role that stays."""
+        (found,) = self.staying(role)
+        return found
+
+    def patch(self, spec: Object) -> None:
+        """Merge into the spec. Fails with the server's words."""
+        text = json.dumps({"spec": spec})
+        done = self.cluster.kubectl("patch", "rljob", self.name, "--type=merge", "-p", text)
+        assert done.returncode == 0, done.stderr
+
+    def delete_pod(self, name: str, *options: str) -> None:
+        """Delete a pod without waiting for its end."""
+        done = self.cluster.kubectl("delete", "pod", name, "--wait=false", *options)
+        assert done.returncode == 0, done.stderr
+
     def describe(self) -> str:
         """Return what a person would look at next: the job, its pods, the end of their logs."""
         parts = [self.cluster.kubectl("describe", "rljob", self.name).stdout]
@@ -67,6 +140,31 @@ class Watched:
             name = str(metadata["name"])
             parts.append(f"--- {name}\n{self.cluster.kubectl('logs', name, '--tail=15').stdout}")
         return "\n".join(parts)
+
+
+def condition(status: Object, kind: str) -> Object:
+    """Return a condition of a job's status; one without status, reason and message if it is not there yet."""
+    known = status.get("conditions") or []
+    assert isinstance(known, list)
+    found = (one for one in known if isinstance(one, dict) and one["type"] == kind)
+    return next(found, {"type": kind, "status": "", "reason": "", "message": ""})
+
+
+def holds(kind: str) -> Callable[[Object], bool]:
+    """Return whether a condition is True, as a question to a status."""
+    return lambda status: condition(status, kind)["status"] == "True"
+
+
+def is_over(status: Object) -> bool:
+    """Return whether a job has ended, well or not."""
+    return holds("Complete")(status) or holds("Failed")(status)
+
+
+def install(cluster: FullCluster, *settings: str) -> "subprocess.CompletedProcess[str]":
+    """Install the chart with the test's images, or upgrade it to other settings (`key=value`); wait until it is up."""
+    values = [f"--set={setting}" for setting in (f"global.imageRegistry={images.REGISTRY}", *settings)]
+    options = (f"--namespace={SYSTEM}", "--create-namespace", *values, "--wait", "--timeout=180s")
+    return cluster.helm("upgrade", "--install", "rljob", str(CHART), *options)
 
 
 def addition(name: str, changes: Mapping[str, object]) -> Object:

@@ -1,0 +1,199 @@
+"""One job, broken again and again while it runs: it goes on, finishes, and every acknowledged trajectory counts once.
+
+The tests follow each other on one job, as the breaks would in a bad week. A table of seconds is printed at the end.
+"""
+
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rljob_testing.cluster import processes, recovery, whole_job
+from rljob_testing.cluster.full import FullCluster
+from rljob_testing.cluster.manifests import Object
+from rljob_testing.cluster.node import Node
+from rljob_testing.cluster.whole_job import Watched
+
+NAME = "chaos"
+RUNNING_S, SUSPENDED_S, FINISHED_S, NAMED_S = 900.0, 300.0, 600.0, 120.0
+# Steps until the job is suspended, and from there on: enough that it does not end between two breaks.
+MAX_STEPS, MORE_STEPS = 60, 40
+STALL_S = 30
+HOME: Object = {"kubernetes.io/hostname": "node-a"}
+_AWAY: Object = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-b"]}
+# Not a must: when that node is lost they have to find the other.
+AWAY: Object = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 100, "preference": {"matchExpressions": [_AWAY]}},
+        ]
+    }
+}
+LONG: dict[str, object] = {
+    "maxSteps": MAX_STEPS,
+    "algorithm.promptsPerStep": 4,
+    "algorithm.groupSize": 4,
+    "checkpoint.everySteps": 5,
+    "evaluation": {},
+    "failurePolicy.stall.timeoutSeconds": STALL_S,
+    "rollout.drainSeconds": 20,
+    "coordinator.pod.nodeSelector": HOME,
+    "trainer.pod.nodeSelector": HOME,
+    "rollout.pod.affinity": AWAY,
+    "verifier.pod.affinity": AWAY,
+}
+
+
+@pytest.fixture(scope="module")
+def job(operator: FullCluster, volume_folder: pathlib.Path) -> Iterator[Watched]:
+    whole_job.apply(operator, [*whole_job.surroundings(NAME, volume_folder), whole_job.addition(NAME, LONG)])
+    watched = Watched(operator, NAME)
+    watched.until(lambda status: watched.step() >= 1, RUNNING_S)
+    yield watched
+    operator.kubectl("delete", "rljob", NAME, "--wait=false")
+
+
+Broken = Callable[[str, Callable[[], object], Callable[[], bool]], None]
+
+
+@pytest.fixture
+def broken(job: Watched, recoveries: list[recovery.Recovery]) -> Broken:
+    """Break the job, wait for its recovery, and note the seconds."""
+
+    def measure(broke: str, do: Callable[[], object], whole: Callable[[], bool]) -> None:
+        assert not whole_job.is_over(job.status()), job.describe()
+        recoveries.append(recovery.measure(job, broke, do, whole))
+
+    return measure
+
+
+def _node(job: Watched, role: str) -> Node:
+    name = job.one(role).node
+    return next(node for node in job.cluster.nodes if node.name == name)
+
+
+def test_rollout_pod_that_is_deleted_is_replaced_and_no_other(job: Watched, broken: Broken) -> None:
+    others, old = job.uids("coordinator", "verifier", "trainer"), job.uids("rollout")
+    broken(
+        "a rollout's pod deleted",
+        lambda: job.delete_pod(job.one("rollout").name),
+        lambda: job.has_fresh("rollout", old),
+    )
+    assert job.uids("coordinator", "verifier", "trainer") == others
+
+
+def test_coordinator_that_is_killed_comes_back_and_all_others_keep_their_pods(job: Watched, broken: Broken) -> None:
+    others, old = job.uids("rollout", "verifier", "trainer"), job.uids("coordinator")
+    broken(
+        "the coordinator's pod killed",
+        lambda: job.delete_pod(job.one("coordinator").name, "--grace-period=1"),
+        lambda: job.has_fresh("coordinator", old),
+    )
+    assert job.uids("rollout", "verifier", "trainer") == others
+
+
+def test_trainer_whose_container_is_killed_begins_its_next_attempt(job: Watched, broken: Broken) -> None:
+    others, old = job.uids("coordinator", "rollout", "verifier"), job.uids("trainer")
+    attempt = job.status()["attempt"]
+    assert isinstance(attempt, int)
+    broken(
+        "the trainer's container killed",
+        lambda: _node(job, "trainer").runtime.kill(job.one("trainer").container),
+        lambda: job.has_fresh("trainer", old),
+    )
+    assert job.status()["attempt"] == attempt + 1
+    assert job.uids("coordinator", "rollout", "verifier") == others
+
+
+def test_verifier_that_is_killed_is_started_again_in_its_pod(job: Watched, broken: Broken) -> None:
+    before = job.one("verifier")
+
+    def again() -> bool:
+        now = job.one("verifier")
+        return now.ready and now.restarts > before.restarts
+
+    broken("the verifier's container killed", lambda: _node(job, "verifier").runtime.kill(before.container), again)
+    assert job.one("verifier").uid == before.uid
+
+
+@pytest.mark.parametrize("role", ["trainer", "verifier"])
+def test_role_that_answers_nobody_is_named_within_its_deadline(job: Watched, broken: Broken, role: str) -> None:
+    held = job.one(role)
+    runtime = _node(job, role).runtime
+
+    def hold() -> None:
+        # Connections to it are still taken, by the kernel; a probe waits like everybody else.
+        pids = runtime.pids(held.container)
+        assert pids
+        try:
+            processes.signal_all(pids, signal.SIGSTOP)
+            status = job.until(whole_job.holds("Stalled"), STALL_S + NAMED_S)
+        finally:
+            processes.signal_all(pids, signal.SIGCONT)
+        stalled = status["stalled"]
+        assert isinstance(stalled, dict)
+        assert (stalled["role"], stalled["pod"]) == (role, held.name), job.describe()
+
+    broken(f"the {role} stopped until that is named", hold, lambda: not whole_job.holds("Stalled")(job.status()))
+
+
+def test_suspended_job_frees_every_pod_and_goes_on_with_more_steps(job: Watched, broken: Broken) -> None:
+    def suspend_and_resume() -> None:
+        job.patch({"suspend": True})
+        status = job.until(whole_job.holds("Suspended"), SUSPENDED_S)
+        assert job.pods() == []
+        step = status["step"]
+        assert isinstance(step, int)
+        job.patch({"suspend": False, "maxSteps": max(MAX_STEPS, step + MORE_STEPS)})
+
+    broken("the job suspended and resumed", suspend_and_resume, lambda: whole_job.holds("Running")(job.status()))
+
+
+def test_lost_node_costs_its_pods_and_the_job_goes_on_elsewhere(job: Watched, broken: Broken) -> None:
+    lost, old = _node(job, "rollout"), job.uids("rollout")
+    assert lost.name != "node-a", "the coordinator's"
+    others = job.uids("coordinator", "trainer")
+    broken("a node's kubelet stopped", lost.stop_kubelet, lambda: job.has_fresh("rollout", old))
+    assert job.uids("coordinator", "trainer") == others
+    lost.start_kubelet(job.cluster.home.address)
+    waited = job.cluster.kubectl("wait", "--for=condition=Ready", "--timeout=50s", f"node/{lost.name}")
+    assert waited.returncode == 0, waited.stderr
+
+
+def test_rollouts_follow_the_scale_subresource_out_and_in(job: Watched, broken: Broken) -> None:
+    def scaled(count: int) -> Callable[[], bool]:
+        return lambda: sum(pod.ready for pod in job.staying("rollout")) == count == len(job.staying("rollout"))
+
+    def scale(count: int) -> None:
+        done = job.cluster.kubectl("scale", f"rljob/{NAME}", f"--replicas={count}")
+        assert done.returncode == 0, done.stderr
+
+    broken("scaled from 1 to 2 rollouts", lambda: scale(2), scaled(2))
+    broken("scaled from 2 to 1 rollouts", lambda: scale(1), scaled(1))
+
+
+def test_operator_that_is_deleted_and_upgraded_changes_no_pod(job: Watched, broken: Broken) -> None:
+    before = job.uids()
+
+    def replace() -> None:
+        gone = job.cluster.kubectl("delete", "pods", "--all", "-n", whole_job.SYSTEM, "--wait=false")
+        assert gone.returncode == 0, gone.stderr
+        done = whole_job.install(job.cluster, "concurrency=4")
+        assert done.returncode == 0, done.stderr
+
+    broken("the operator's pod deleted, the chart upgraded", replace, lambda: True)
+    assert job.uids() == before
+
+
+def test_job_finishes_and_its_ledger_keeps_every_promise(job: Watched, volume_folder: pathlib.Path) -> None:
+    status = job.until(whole_job.is_over, FINISHED_S)
+    assert status["summary"] == "Succeeded", job.describe()
+    metadata = job.get()["metadata"]
+    assert isinstance(metadata, dict)
+    (ledger,) = (volume_folder / str(metadata["uid"])).rglob("ledger.sqlite")
+    command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(ledger.parent)]
+    audited = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert audited.returncode == 0, audited.stdout + audited.stderr
