@@ -22,6 +22,8 @@ EXAMPLE = pathlib.Path(__file__).parents[3] / "crds/examples/addition-cpu.yaml"
 class Coordinator(status_pb2_grpc.RunStatusServicer):
     """Answers Status, nothing else."""
 
+    dump_failures = 0
+
     def Status(self, request: status_pb2.StatusRequest, context: grpc.ServicerContext) -> status_pb2.StatusReply:
         """Say that the trainer has waited for a minute for a rollout, which waits for the verifier."""
         now = time.time()
@@ -33,6 +35,7 @@ class Coordinator(status_pb2_grpc.RunStatusServicer):
                 max_steps=25,
                 last_progress_at=now - 60,
                 first_step_at=now - 600,
+                dump_failures=self.dump_failures,
                 waiting=(
                     types.Waiting(role="trainer", pod="trainer-0", what="batch 13", on_role="rollout", since=now - 60),
                     types.Waiting(role="rollout", pod="rollout-0", what="verifier", on_role="verifier", since=now - 50),
@@ -42,10 +45,16 @@ class Coordinator(status_pb2_grpc.RunStatusServicer):
 
 
 @pytest.fixture
-def going(run: rundir.RunDir) -> Iterator[rundir.RunDir]:
+def coordinator() -> Coordinator:
+    """Return what answers."""
+    return Coordinator()
+
+
+@pytest.fixture
+def going(run: rundir.RunDir, coordinator: Coordinator) -> Iterator[rundir.RunDir]:
     """A run whose coordinator answers; this process stands for the run's."""
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
-    status_pb2_grpc.add_RunStatusServicer_to_server(Coordinator(), server)
+    status_pb2_grpc.add_RunStatusServicer_to_server(coordinator, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     resolved = prepare.resolve_here(prepare.read_manifest(EXAMPLE), run_dir=run.path, uid="uid")
@@ -73,6 +82,18 @@ def test_status_has_a_line_per_process_and_the_progress(rljob: Rljob) -> None:
     assert any(line.startswith("step 12/25") for line in lines)
     assert lines[-1].startswith("trainer-0 waits for batch 13 for ")
     assert json.loads(rljob("status", "-o", "json").stdout)["status"]["step"] == 12
+
+
+@pytest.mark.usefixtures("going")
+@pytest.mark.parametrize(("num_failed", "subject"), [(1, "1 trajectory dump"), (3, "3 trajectory dumps")])
+def test_status_ends_with_dumps_that_could_not_be_written(
+    rljob: Rljob, coordinator: Coordinator, num_failed: int, subject: str
+) -> None:
+    coordinator.dump_failures = num_failed
+    told = f"{subject} could not be written; the logs of the rollouts say why"
+    assert rljob("status").stdout.splitlines()[-1] == told
+    coordinator.dump_failures = 0
+    assert "could not be written" not in rljob("status").stdout
 
 
 def test_coordinator_that_is_gone_is_named(rljob: Rljob, going: rundir.RunDir) -> None:

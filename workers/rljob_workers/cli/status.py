@@ -48,7 +48,16 @@ def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
     if known is not None:
         lines.append(progress.progress_line(known, rollouts_wanted=wanted))
         lines.append(waiting.chain_of(known).message(time.time()))
+        lines.append(_dumps_line(known.dump_failures))
     return "\n".join(line for line in lines if line)
+
+
+def _dumps_line(num_failed: int) -> str:
+    """Return a sentence on trajectory dumps that could not be written; empty if all were."""
+    if not num_failed:
+        return ""
+    dumps = "1 trajectory dump" if num_failed == 1 else f"{num_failed} trajectory dumps"
+    return f"{dumps} could not be written; the logs of the rollouts say why"
 
 
 def last_state(directory: rundir.RunDir) -> str:

@@ -1,0 +1,111 @@
+"""Pages written by hand name only metrics, fields, values of the chart and pages that exist."""
+
+import pathlib
+import re
+
+import pytest
+import yaml
+
+from rljob_api import fields, job, not_yet
+from rljob_api import rules as rules_of_manifests
+from rljob_api.job import JobSpec
+from rljob_testing import metric_catalog, rules
+
+ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+# Made from the code, and compared with it by tests of their own.
+MADE = {DOCS / "metrics.md", DOCS / "manifest.md"}
+PAGES = sorted({*DOCS.rglob("*.md"), ROOT / "README.md"} - MADE - set((DOCS / "coverage").iterdir()))
+FIELDS = {path for path, _ in fields.all_paths(JobSpec)}
+SECTIONS = {path.split(".", 1)[0].removesuffix("[]") for path in FIELDS}
+SERIES = {
+    name for entry in metric_catalog.exported().values() for name in (entry.metric.name, *metric_catalog.series(entry))
+}
+# Words with our prefix that are no metrics: the packages, the label, what vLLM calls us.
+NOT_METRICS = {"rljob_api", "rljob_operator", "rljob_workers", "rljob_testing", "rljob_namespace"}
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+def metrics_in(text: str) -> set[str]:
+    """Return words that look like metrics of ours."""
+    return set(re.findall(r"(?<![\w./-])rljob_[a-z][a-z_]*[a-z](?![\w/.*{]*/)", text)) - NOT_METRICS
+
+
+def recorded_in(text: str) -> set[str]:
+    """Return words that look like recording rules of ours."""
+    return set(re.findall(r"rljob:[a-z_]+:[a-z0-9]+", text))
+
+
+def unknown_fields(text: str) -> set[str]:
+    """Return words in code marks that begin as a field of the manifest and go on as none."""
+    marked = re.findall(r"`(?:spec\.)?([a-z][A-Za-z]*(?:\[\])?\.[A-Za-z.\[\]]+[A-Za-z\]])(?::[^`]*)?`", text)
+    named = {path for path in marked if path.split(".", 1)[0].removesuffix("[]") in SECTIONS}
+    return {path for path in named if not any(known(path, field) for field in FIELDS)}
+
+
+def known(path: str, field: str) -> bool:
+    """Say whether a path is a field, or ends inside what a field leaves free."""
+    free = field.rsplit(".", 1)[-1] in ("config", "extraArgs", "extra", "limits", "requests")
+    plain = field.replace("[]", "")
+    return path.replace("[]", "") == plain or (free and path.replace("[]", "").startswith(f"{plain}."))
+
+
+def test_words_of_metrics_and_fields_are_found() -> None:
+    text = "`rljob_step`, `rollout.replcas`, `rljob_stepp`, `workflow.config.agent: m:C`, `verifier.rewards[].type`"
+    assert metrics_in(text) - SERIES == {"rljob_stepp"}
+    assert unknown_fields(text) == {"rollout.replcas"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_page_names_metrics_that_a_process_exports(page: pathlib.Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert metrics_in(text) - SERIES == set()
+    assert recorded_in(text) - set(rules.recorded()) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_page_names_fields_of_the_manifest_that_exist(page: pathlib.Path) -> None:
+    assert unknown_fields(page.read_text(encoding="utf-8")) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_links_of_a_page_lead_to_files_and_headings(page: pathlib.Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        found = (page.parent / name) if name else page
+        if not found.is_file() or (anchor and anchor not in anchors(found)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_files_that_a_page_names_exist(page: pathlib.Path) -> None:
+    named = re.findall(
+        r"`((?:docs|charts|crds|tests|proto|operator|workers)/[\w./-]+)`", page.read_text(encoding="utf-8")
+    )
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """Return the anchors of a page's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_values_of_the_chart_that_pages_name_exist() -> None:
+    values = yaml.safe_load((ROOT / "charts/rljob-operator/values.yaml").read_text(encoding="utf-8"))
+    for name in re.findall(r"`(jobs\.[\w.]+)`", (DOCS / "security.md").read_text(encoding="utf-8")):
+        inside = values
+        for key in name.split("."):
+            assert key in inside, f"docs/security.md names {name}"
+            inside = inside[key]
+
+
+def test_manifest_of_the_readme_is_accepted_and_served() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    spec = job.load_manifest(text).spec
+    assert [*rules_of_manifests.problems(spec), *not_yet.problems(spec)] == []
