@@ -1,0 +1,104 @@
+"""`rljob plan` of a job whose agent, environment and reward are a user's, all in one file beside the manifest."""
+
+import pathlib
+from collections.abc import Callable
+
+import pytest
+import yaml
+from typer.testing import Result
+
+from rljob_workers.local import user_code
+
+Rljob = Callable[..., Result]
+
+MINE = """from collections.abc import Mapping
+
+from rljob_workers.rollout import generation
+from rljob_workers.rollout.episodes import protocols
+
+
+class Game:
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self.answer = ""
+
+    async def reset(
+        self, *, seed: int | None = None, options: Mapping[str, object] | None = None
+    ) -> tuple[str, Mapping[str, object]]:
+        self.answer = str((options or {})["answer"])
+        return "Say it.", {}
+
+    async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
+        return "", float(action == self.answer), True, False, {}
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Player:
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self.turn = 0
+
+    async def areset(self) -> None:
+        self.turn = 0
+
+    async def aact(self, agent_input: protocols.AgentInput[str]) -> protocols.AgentOutput[str]:
+        request = generation.GenerationRequest(
+            rid=f"mine-{self.turn}", input_ids=(1,), sampling=agent_input.gconfig, seed=self.turn
+        )
+        result = await agent_input.llm_client.generate(request)
+        return protocols.AgentOutput(action="", llm_req=request, llm_resp=result)
+
+
+def short(
+    query_id: str, prompt: str, completion: str, prompt_ids: object, completion_ids: object, **row: object
+) -> float:
+    return float(len(completion) < 9)
+"""
+
+
+@pytest.fixture
+def manifest(tmp_path: pathlib.Path) -> pathlib.Path:
+    spec = {
+        "maxSteps": 4,
+        "model": {"name": "builtin:smollm2-135m-instruct"},
+        "data": {"train": [{"name": "t", "path": "t.jsonl", "maxPromptTokens": 32}]},
+        "algorithm": {"groupSize": 4, "promptsPerStep": 2},
+        "workflow": {"type": "mine:Game", "code": {"path": "mine.py"}, "config": {"agent": "mine:Player"}},
+        "rollout": {"engine": {"maxModelLen": 64, "maxNumSeqs": 4}, "sampling": {"maxTokens": 8}},
+        "verifier": {"rewards": [{"name": "short", "type": "mine:short"}]},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "mine"}, "spec": spec}
+        )
+    )
+    return path
+
+
+def test_agent_environment_and_reward_of_one_file_are_taken(rljob: Rljob, manifest: pathlib.Path) -> None:
+    manifest.with_name("mine.py").write_text(MINE)
+    planned = rljob("plan", str(manifest))
+    assert (planned.exit_code, planned.stderr) == (0, "")
+    assert "mine:Game" in planned.stdout
+
+
+def test_an_import_error_is_refused_with_its_line(rljob: Rljob, manifest: pathlib.Path) -> None:
+    manifest.with_name("mine.py").write_text(MINE.replace("collections.abc", "collections.abcd"))
+    refused = rljob("plan", str(manifest))
+    assert refused.exit_code == 2
+    place = manifest.with_name("mine.py")
+    assert f"error: {place}:1: ModuleNotFoundError: No module named 'collections.abcd'" in refused.stderr
+
+
+@pytest.mark.skipif(not user_code.can_check_types(), reason="mypy is not installed")
+def test_a_type_error_is_refused_with_its_line(rljob: Rljob, manifest: pathlib.Path) -> None:
+    wrong = MINE.replace("return float(len(completion) < 9)", "return completion")
+    line = wrong.splitlines().index("    return completion") + 1
+    place = manifest.with_name("mine.py")
+    place.write_text(wrong)
+    refused = rljob("plan", str(manifest))
+    assert refused.exit_code == 2
+    assert (
+        f'error: {place}:{line}: error: Incompatible return value type (got "str", expected "float")' in refused.stderr
+    )
