@@ -195,6 +195,10 @@ for text in texts:
         "A-56", "output of no encoding",
         "import sys\nsys.stdout.buffer.write(b'\\xff\\x00\\x1b[2J\\xe2\\x80\\xae3' + b'\\n' * 1000)", O.FAIL, tests=SUM,
     ),
+    _attack(
+        "A-57", "hard-code the visible tests", "print({'1 2': 3}.get(input(), 0))", O.FAIL,
+        tests={"inputs": ["1 2", "3 4"], "outputs": ["3", "7"], "num_visible": 1},
+    ),
     _attack("A-58", "print every plausible answer", "for n in range(100):\n    print(n)", O.FAIL, tests=SUM),
 )  # fmt: skip
 

@@ -80,11 +80,36 @@ def test_integer_keys_of_a_lone_object_are_restored() -> None:
         (record(fn_name="f", inputs=["[1"], outputs=["1"]), r"inputs\[0\]' holds '\[1', which is not JSON"),
         (record(fn_name="f", inputs=["1"], outputs=["one"]), r"outputs\[0\]' holds 'one'"),
         (record(fn_name="a.b", inputs=["1"], outputs=["1"]), "fn_name' is 'a.b'"),
+        (record(inputs=["1", "2"], outputs=["1", "2"], num_visible=2), "num_visible' is 2, .* from 0 to 1"),
+        (record(inputs=["1", "2"], outputs=["1", "2"], num_visible=-1), "num_visible' is -1"),
+        (record(inputs=["1", "2"], outputs=["1", "2"], num_visible=True), "num_visible' is True"),
+        (record(inputs=["1", "2"], outputs=["1", "2"], num_visible="1"), "num_visible' is '1'"),
     ],
 )
 def test_tests_that_cannot_be_run_are_an_error_that_names_the_key(columns: dict[str, object], message: str) -> None:
     with pytest.raises(errors.DataError, match=message):
         code_tests.tests_of(columns)
+
+
+P, W = code_verdict.Case.PASSED, code_verdict.Case.WRONG
+
+
+@pytest.mark.parametrize(
+    ("cases", "num_visible", "parts"),
+    [
+        ([P, P, P], 0, {}),
+        ([P, P, W], 0, {}),
+        ([P, P, P], 2, {"visible_only": 0.0}),
+        ([P, P, W], 2, {"visible_only": 1.0}),
+        ([P, W], 2, {"visible_only": 0.0}),
+        ([P, code_verdict.Case.CPU_LIMIT], 1, {"visible_only": 1.0}),
+        ([P, code_verdict.Case.UNJUDGED], 1, {}),
+    ],
+)
+def test_grade_tells_whether_the_visible_cases_alone_passed(
+    cases: list[code_verdict.Case], num_visible: int, parts: dict[str, float]
+) -> None:
+    assert code_verdict.grade_of(cases, num_cases=3, num_visible=num_visible).parts == parts
 
 
 @pytest.mark.parametrize(

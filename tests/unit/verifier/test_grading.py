@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import re
 from collections.abc import Awaitable, Callable, Sequence
 
 import hypothesis
@@ -31,6 +32,8 @@ class Echo:
         await asyncio.sleep(0)
         if completion == "lose":
             raise launcher.WorkerLostError("lost")
+        if completion == "doubt" and self._seen.count("doubt") == 1:
+            return replies.wrong_canary_to("pass")
         if completion == "wait":
             await asyncio.Event().wait()
         grade = protocol.passed("5") if completion == "5" else protocol.failed(R.WRONG, extracted=completion)
@@ -149,6 +152,18 @@ async def test_infrastructure_failure_is_not_remembered(make_item: MakeItem) -> 
     await with_bench(use)
 
 
+async def test_nothing_is_remembered_of_before_a_wrong_canary(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        await bench.grading.verify([make_item("5")])
+        await bench.grading.verify([make_item("doubt", sample_id="t")])
+        bench.seen.clear()
+        for _ in range(2):
+            await bench.grading.verify([make_item("5")])
+        assert bench.seen == ["5"]
+
+    await with_bench(use)
+
+
 async def test_worker_killer_is_remembered_as_its_own_doing(make_item: MakeItem) -> None:
     async def use(bench: Bench) -> None:
         for _ in range(2):
@@ -262,14 +277,38 @@ class Says(Slow):
         return protocol.passed(self.name)
 
 
+class Hacked(Slow):
+    """Decides at once that a completion passes the visible tests alone, or all, or that nobody can tell."""
+
+    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+        parts = {"hacked": {"visible_only": 1.0}, "right": {"visible_only": 0.0}}.get(answer.completion, {})
+        return dataclasses.replace(protocol.failed(R.WRONG), parts=parts)
+
+
+async def test_share_of_programs_that_pass_the_visible_tests_alone_is_told(
+    make_item: MakeItem, verifier_metrics: metrics.Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = pool.Size(num_slots=0, num_spares=0, max_waiting=1)
+    workers = pool.Pool(size=size, launch=never, metrics=verifier_metrics, clock=clock.SystemClock())
+    monkeypatch.setattr(grading, "HACK_WINDOW", 4)
+    reward = roles.GraderConfig(name="a", type="hacked")
+    graded = grading.Grading(rewards=[reward], graders=[Hacked()], workers=workers, metrics=verifier_metrics)
+    shares = []
+    for number, text in enumerate(["untold", "hacked", "right", "untold", "right", "right", "right"]):
+        await graded.verify([make_item(text, sample_id=str(number))])
+        shares += re.findall(r"^rljob_hack_ratio\{.*\} (.*)$", verifier_metrics.exposition().decode(), re.MULTILINE)
+    assert [float(share) for share in shares] == pytest.approx([1, 1 / 2, 1 / 2, 1 / 3, 1 / 4, 0])
+
+
+async def never() -> launcher.Worker:
+    raise AssertionError("every grader decides at once")
+
+
 async def test_an_item_of_a_suite_is_graded_by_the_rewards_of_that_suite_alone(
     make_item: MakeItem, verifier_metrics: metrics.Metrics
 ) -> None:
-    async def launch() -> launcher.Worker:
-        raise AssertionError("every grader decides at once")
-
     size = pool.Size(num_slots=0, num_spares=0, max_waiting=1)
-    workers = pool.Pool(size=size, launch=launch, metrics=verifier_metrics, clock=clock.SystemClock())
+    workers = pool.Pool(size=size, launch=never, metrics=verifier_metrics, clock=clock.SystemClock())
     rewards = [
         roles.GraderConfig(name="a", type="says", weight=2.0),
         roles.GraderConfig(name="b", type="says", suite="maths", weight=3.0),

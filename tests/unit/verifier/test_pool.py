@@ -18,7 +18,9 @@ RIGHT = {**replies.grade_to(protocol.passed("5")), "retire": False}
 
 
 class ScriptedWorker:
-    """Answers by the order in the request: right, retire, die, hang (asleep), spin (busy), nonsense."""
+    """Answers by the order in the request: right, retire, die, hang (asleep), spin (busy), nonsense; w1 alone does what
+    `doubt ...` says first.
+    """
 
     def __init__(self, name: str, events: list[str]) -> None:
         self._name, self._events = name, events
@@ -29,6 +31,10 @@ class ScriptedWorker:
     async def exchange(self, request: bytes) -> dict[str, object]:
         (payload,) = frames.Decoder(max_bytes=1 << 20).feed(request)
         order = str(payload["order"])
+        if order.startswith("doubt") and self._name == "w1":
+            self._events.append("w1 doubt")
+            return replies.wrong_canary_to("flood")
+        order = order.removeprefix("doubt ")
         self._events.append(f"{self._name} {order}")
         if order == "die":
             raise launcher.WorkerLostError("died", signal=signal.SIGKILL)
@@ -37,12 +43,12 @@ class ScriptedWorker:
         if order in ("hang", "spin"):
             self._spinning = order == "spin"
             await self._killed.wait()
-        replies: dict[str, dict[str, object]] = {
+        known: dict[str, dict[str, object]] = {
             "retire": {**RIGHT, "retire": True},
             "nonsense": {"score": "high"},
             "infinite": {**RIGHT, "score": float("inf")},
         }
-        return replies.get(order, RIGHT)
+        return known.get(order, RIGHT)
 
     def cpu_s(self) -> float:
         self._cpu_s += 0.02 if self._spinning else 0.0
@@ -158,6 +164,24 @@ async def test_worker_that_asks_to_retire_is_replaced_and_its_grade_kept(start: 
     assert (await workers.submit(order("right"))).reason is R.OK
     assert "w1 ended" in nursery.events
     assert "w2 right" in nursery.events
+
+
+async def test_worker_whose_canary_is_wrong_is_replaced_and_the_answer_graded_by_the_next(
+    start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics
+) -> None:
+    workers = await start()
+    assert workers.num_doubts == 0
+    assert (await workers.submit(order("doubt right"))).reason is R.OK
+    assert [event for event in nursery.events if "started" not in event] == ["w1 doubt", "w1 ended", "w2 right"]
+    assert workers.num_doubts == 1
+    text = verifier_metrics.exposition().decode()
+    assert 'rljob_verifier_canary_failures_total{canary="flood",rljob="job",rljob_namespace="tests"} 1.0' in text
+
+
+async def test_wrong_canary_is_no_death_of_the_answers_own_doing(start: Started, nursery: Nursery) -> None:
+    workers = await start()
+    assert (await workers.submit(order("doubt die"))).detail == "worker_killer"
+    assert [event for event in nursery.events if "die" in event] == ["w2 die", "w3 die"]
 
 
 async def test_slow_answer_delays_nobody_while_a_slot_is_free(start: Started) -> None:

@@ -2,7 +2,7 @@
 
 Idempotent on (sample id, attempt): the same item gets the recorded verdict, or joins the grading that is under way.
 The key includes the text, so that a caller that reuses an id for other text is graded, not answered from memory.
-An infrastructure failure is never remembered.
+An infrastructure failure is never remembered, and nothing is that a worker said whose canaries were wrong later.
 """
 
 import asyncio
@@ -17,13 +17,16 @@ from rljob_api import errors, names, roles, types
 from rljob_api.spec.verifier import PROGRAM_REWARDS
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.verifier import frames, pool, rubric
-from rljob_workers.verifier.graders import boundary, protocol
+from rljob_workers.verifier.graders import boundary, code_verdict, protocol
 
 MAX_REMEMBERED = 16_384
 # How long quick looks may keep the event loop from other calls.
 MAX_HELD_S = 0.002
 # A program's wall limit is kept by the worker that runs it; the pool acts if that worker does not.
 PROGRAM_GRACE_S = 10.0
+
+# How many answers the share of those that pass the visible tests alone is of.
+HACK_WINDOW = 1_000
 
 _Key = tuple[str, int, bytes]
 _Quick = Sequence[protocol.Grade | None]
@@ -50,6 +53,8 @@ class Grading:
         self._of_suite = {suite: rubric.chosen(rewards, suite) for suite in {"", *(r.suite for r in rewards)}}
         self._running: dict[_Key, asyncio.Task[types.Verdict]] = {}
         self._remembered: collections.OrderedDict[_Key, types.Verdict] = collections.OrderedDict()
+        self._visible_only: collections.deque[float] = collections.deque(maxlen=HACK_WINDOW)
+        self._num_doubts = 0
 
     async def verify(self, items: Sequence[types.VerifyItem]) -> list[types.Verdict]:
         """Return one verdict per item, in order.
@@ -96,6 +101,7 @@ class Grading:
 
         Nothing in here gives way, so what was counted is what is queued.
         """
+        self._forget_doubted()
         fresh = {key: asked[key] for key in asked if key not in self._running and key not in self._remembered}
         needed = sum(grade is None for _, quick in fresh.values() for grade in quick)
         if not self._pool.admits(needed):
@@ -150,6 +156,9 @@ class Grading:
         )
         self._metrics.histogram("rljob_verify_seconds").observe(grade.wall_s, reward=reward.name)
         self._metrics.histogram("rljob_verify_cpu_seconds").observe(grade.cpu_s, reward=reward.name)
+        if code_verdict.VISIBLE_ONLY in grade.parts:
+            self._visible_only.append(grade.parts[code_verdict.VISIBLE_ONLY])
+            self._metrics.gauge("rljob_hack_ratio").set(sum(self._visible_only) / len(self._visible_only))
 
     def _finished(self, key: _Key, task: "asyncio.Task[types.Verdict]") -> None:
         del self._running[key]
@@ -162,6 +171,12 @@ class Grading:
         self._remembered[key] = verdict
         while len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
+
+    def _forget_doubted(self) -> None:
+        """Forget all, since nobody noted which worker said what: whoever asks again has it graded again."""
+        if self._pool.num_doubts != self._num_doubts:
+            self._num_doubts = self._pool.num_doubts
+            self._remembered.clear()
 
     def _recall(self, key: _Key) -> types.Verdict:
         self._remembered.move_to_end(key)

@@ -6,7 +6,6 @@ the verifier. It imports what its graders need, confines itself, says that it is
 
 import argparse
 import dataclasses
-import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -14,9 +13,9 @@ from typing import BinaryIO
 
 from rljob_api import errors, names, roles
 from rljob_api.spec.verifier import PROGRAM_REWARDS
-from rljob_workers.verifier import frames, replies
-from rljob_workers.verifier.graders import boundary, catalog, code, protocol
-from rljob_workers.verifier.sandbox import confine, confinement, probe, procfs, programs, warm
+from rljob_workers.verifier import frames, replies, runner
+from rljob_workers.verifier.graders import boundary, catalog, protocol
+from rljob_workers.verifier.sandbox import confine, confinement, procfs
 
 # Libraries cache: a worker is replaced before its caches can meet its memory limit.
 MAX_ITEMS = 20_000
@@ -67,22 +66,18 @@ def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
     if first is None:
         return int(names.ExitCode.OK)
     hello = Hello.parse(first)
-    interpreter = warm.Interpreter()
     try:
-        graders = _ready_graders(hello, extra, interpreter)
+        run = runner.Runner(_confinement(hello))
+        graders = _ready_graders(hello, extra, run)
     except (errors.RLJobError, ImportError) as error:
         _send(stream, {"ready": False, "error": f"{type(error).__name__}: {error}"[:1000]})
         return int(names.ExitCode.CONFIGURATION)
     _send(stream, {"ready": True})
-    return _serve(requests, stream, graders, hello, interpreter)
+    return _serve(requests, stream, graders, hello, run)
 
 
-def _ready_graders(hello: Hello, extra: Sequence[str], interpreter: warm.Interpreter) -> tuple[protocol.Grader, ...]:
-    """Return the graders; programs are run by the interpreter's forks. Raises SandboxError if isolation fails."""
-    confined = _confinement(hello)
-    run: code.RunFn = programs.run
-    if confined is not None:
-        run = functools.partial(programs.run, confined=confined, start=interpreter.start)
+def _ready_graders(hello: Hello, extra: Sequence[str], run: runner.Runner) -> tuple[protocol.Grader, ...]:
+    """Return the graders. Raises SandboxError if isolation is not what it must be."""
     graders = catalog.build(hello.rewards, {**catalog.running_by(run), **catalog.imported(extra)})
     for grader in graders:
         if grader.needs_worker:
@@ -90,9 +85,8 @@ def _ready_graders(hello: Hello, extra: Sequence[str], interpreter: warm.Interpr
     confine.adopt()
     confine.silence()
     confine.confine(memory_bytes=hello.memory_bytes)
-    if confined is not None:
-        # Last, with this process as it will be: what holds now holds for every program.
-        probe.verify(confined, start=interpreter.start)
+    # Last, with this process as it will be: what holds now holds for every program.
+    run.verify()
     return graders
 
 
@@ -108,13 +102,17 @@ def _serve(
     stream: BinaryIO,
     graders: Sequence[protocol.Grader],
     hello: Hello,
-    interpreter: warm.Interpreter,
+    run: runner.Runner,
 ) -> int:
     ceiling = procfs.mapped_bytes(os.getpid()) + hello.memory_bytes // 2
     for count in range(1, MAX_ITEMS + 1):
         request = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
         if request is None:
             return int(names.ExitCode.OK)
+        wrong = run.wrong_canary()
+        if wrong:
+            _send(stream, replies.wrong_canary_to(wrong))
+            break
         cpu_limit_s = request["cpu_limit_s"]
         assert isinstance(cpu_limit_s, int | float)
         confine.allow_cpu_s(cpu_limit_s)
@@ -124,19 +122,17 @@ def _serve(
             _send(stream, replies.error_to(error))
             continue
         exhausted = grade.outcome is names.VerifyOutcome.OOM or procfs.mapped_bytes(os.getpid()) > ceiling
-        retire = exhausted or count == MAX_ITEMS or _has_survivors(hello, request, interpreter)
+        retire = exhausted or count == MAX_ITEMS or (_ran_program(hello, request) and bool(run.survivors()))
         _send(stream, {**replies.grade_to(grade), "retire": retire})
         if retire:
             break
     return int(names.ExitCode.OK)
 
 
-def _has_survivors(hello: Hello, request: Mapping[str, object], interpreter: warm.Interpreter) -> bool:
-    """Return whether a program of the policy's left a process, which would slow the next one or write into it."""
+def _ran_program(hello: Hello, request: Mapping[str, object]) -> bool:
     index = request["reward"]
     assert isinstance(index, int)
-    left = procfs.children(os.getpid()) - interpreter.pids
-    return hello.rewards[index].type in PROGRAM_REWARDS and bool(left)
+    return hello.rewards[index].type in PROGRAM_REWARDS
 
 
 def _answer(graders: Sequence[protocol.Grader], request: Mapping[str, object]) -> protocol.Grade:

@@ -3,6 +3,7 @@
     submit -> [waiting, bounded, FIFO] -> lane 1..N -> worker --reply--> grade
                                             |  CPU limit: SIGKILL, reason timeout
                                             |  wall cap alone: SIGKILL, infra_failure, graded again elsewhere
+                                            |  wrong canary: graded by a fresh worker, and all verdicts are in doubt
                                             |  death: once more on a fresh worker; the second is the answer's own doing
                                             +-- takes the next worker from [spares], which a nursery keeps full
 
@@ -75,6 +76,7 @@ class Pool:
         self._wanted = asyncio.Semaphore(size.num_spares)
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = 0
+        self._num_doubts = 0
         self._start_failure = ""
 
     async def start(self) -> None:
@@ -101,6 +103,11 @@ class Pool:
     def failure(self) -> str:
         """Return why workers cannot be started at the moment, empty if they can."""
         return self._start_failure
+
+    @property
+    def num_doubts(self) -> int:
+        """Return how often a worker's canaries were wrong: what it said since they were right is not to be believed."""
+        return self._num_doubts
 
     @property
     def num_waiting(self) -> int:
@@ -176,7 +183,8 @@ class Pool:
         self, job: _Job, worker: launcher.Worker | None
     ) -> tuple[protocol.Grade | errors.GraderError, launcher.Worker | None]:
         """Return the grade, or the grader's own error, and the worker that may serve the next answer."""
-        for _ in range(MOST_DEATHS):
+        num_deaths = 0
+        while num_deaths < MOST_DEATHS:
             worker = worker or await self._next_worker()
             if worker is None:
                 return infra(f"no grading worker: {self._start_failure}"), None
@@ -187,17 +195,24 @@ class Pool:
             except _StoppedError as stopped:
                 await self._end(worker, "killed")
                 return stopped.grade, None
+            except replies.WrongCanaryError as wrong:
+                logger.error("%s; its grading worker was replaced, and what it said is forgotten", wrong)
+                self._metrics.counter("rljob_verifier_canary_failures_total").inc(canary=wrong.name)
+                self._num_doubts += 1
+                await self._end(worker, "retired")
+                worker = None
             except launcher.WorkerLostError as lost:
+                num_deaths += 1
                 logger.warning("lost a grading worker: %s", lost)
                 await self._end(worker, "lost")
                 worker = None
                 if lost.signal == signal.SIGXCPU:
                     return timed_out(job.request.cpu_s), None
-                continue
-            if retire:
-                await self._end(worker, "retired")
-                return grade, None
-            return grade, worker
+            else:
+                if retire:
+                    await self._end(worker, "retired")
+                    return grade, None
+                return grade, worker
         logger.error("an answer ended %d grading workers", MOST_DEATHS)
         return protocol.failed(names.VerdictReason.CRASH, detail=WORKER_KILLER), None
 

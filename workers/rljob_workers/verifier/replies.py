@@ -1,10 +1,19 @@
-"""A grading worker's answer as it crosses the socket: a Grade, or the grader's own error, as a JSON object and back."""
+"""What a grading worker answers, as it crosses the socket: a grade, the grader's own error, or the worker's. JSON."""
 
 from collections.abc import Mapping
 
 from rljob_api import errors, names
 from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.sandbox import launcher
+
+
+class WrongCanaryError(Exception):
+    """Instead of a grade: a program of known outcome came out otherwise, and the answer was not looked at."""
+
+    def __init__(self, name: str) -> None:
+        """Name the canary."""
+        super().__init__(f"canary {name} came out otherwise")
+        self.name = name
 
 
 def grade_to(grade: protocol.Grade) -> dict[str, object]:
@@ -28,12 +37,19 @@ def error_to(error: errors.GraderError) -> dict[str, object]:
     return {"error": str(error)[: protocol.MAX_DETAIL_CHARS]}
 
 
+def wrong_canary_to(name: str) -> dict[str, object]:
+    """Return the reply of a worker whose verdicts are not to be believed any more."""
+    return {"canary": name}
+
+
 def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
     """Return the grade of a reply.
 
-    Raises GraderError if the grader is at fault, and WorkerLostError if the reply is malformed: that worker is not
-    trusted again.
+    Raises GraderError if the grader is at fault, WrongCanaryError if the worker is, and WorkerLostError if the reply is
+    malformed: that worker is not trusted again.
     """
+    if "canary" in reply:
+        raise WrongCanaryError(str(reply["canary"]))
     if "error" in reply:
         raise errors.GraderError(str(reply["error"]))
     try:

@@ -3,15 +3,14 @@ interpreter, and in interpreters of their own.
 """
 
 import contextlib
-import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
 
-from rljob_api import names, roles, types
-from rljob_testing import attack_rows, patient_code
+from rljob_api import roles
+from rljob_testing import attack_rows, attack_runs, patient_code
 from rljob_testing.attack_rows import Attack
 from rljob_workers.verifier import grading, service
 from rljob_workers.verifier.sandbox import confinement
@@ -19,12 +18,7 @@ from rljob_workers.verifier.sandbox import confinement
 MakeConfig = Callable[..., roles.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
 Served = Callable[[str, float], Awaitable[grading.Grading]]
-O = names.VerifyOutcome  # noqa: E741  # short
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# A machine too busy to give a program its time says so with infra_error, and the answer is asked for again.
-MOST_ATTEMPTS = 20
-# Limits of CPU: one that is to be met, and one that is not, because another limit comes first.
-SHORT_S, LONG_S = 1.0, 10.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -44,35 +38,14 @@ async def served(make_config: MakeConfig, running: Running, confined: confinemen
         yield serve
 
 
-def serving(attack: Attack, interpreter: str) -> tuple[str, float]:
-    """Return the reward type and the CPU limit under which only the limit that the attack meets can end it."""
-    reward_type = "areal-code" if attack.may_fork else "code"
-    reward_type = f"fresh-{reward_type}" if interpreter == "fresh" else reward_type
-    if O.TIMEOUT_CPU in attack.outcomes:
-        return f"patient-{reward_type}", SHORT_S
-    return reward_type, SHORT_S if O.TIMEOUT_WALL in attack.outcomes else LONG_S
-
-
-async def judged(graded: grading.Grading, name: str, program: str, tests: Mapping[str, object]) -> types.Verdict:
-    columns = {"query_id": "q", "input_output": json.dumps(tests)}
-    for attempt in range(MOST_ATTEMPTS):
-        item = types.VerifyItem(
-            sample_id=name, attempt=attempt, prompt="", completion=f"```python\n{program}\n```", columns=columns
-        )
-        (verdict,) = await graded.verify([item])
-        if verdict.outcome is not O.INFRA_ERROR:
-            return verdict
-    raise AssertionError(f"{name} was not judged in {MOST_ATTEMPTS} attempts")
-
-
 @pytest.mark.parametrize("interpreter", ["warm", "fresh"])
 @pytest.mark.parametrize("attack", attack_rows.ATTACKS, ids=lambda attack: f"{attack.id} {attack.what}")
 async def test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer(
     attack: Attack, interpreter: str, served: Served
 ) -> None:
     before = [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)]
-    graded = await served(*serving(attack, interpreter))
-    verdict = await judged(graded, f"{attack.id} {attack.what}", attack.program, attack.tests)
+    graded = await served(*attack_runs.serving(attack, fresh=interpreter == "fresh"))
+    verdict = await attack_runs.judged(graded, f"{attack.id} {attack.what}", attack.program, attack.tests)
     assert verdict.outcome in attack.outcomes
     assert verdict.reward == attack.reward
     assert [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)] == before
@@ -80,8 +53,10 @@ async def test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer(
 
 @pytest.mark.parametrize("reward_type", ["code", "areal-code", "fresh-code"])
 async def test_honest_programs_after_all_attacks_are_graded_as_ever(reward_type: str, served: Served) -> None:
-    graded = await served(reward_type, LONG_S)
+    graded = await served(reward_type, attack_runs.LONG_S)
     for number in range(5):
-        right = await judged(graded, f"right {number}", "print(sum(map(int, input().split())))", attack_rows.SUM)
-        wrong = await judged(graded, f"wrong {number}", f"print({number} - 4)", attack_rows.SUM)
+        right = await attack_runs.judged(
+            graded, f"right {number}", "print(sum(map(int, input().split())))", attack_rows.SUM
+        )
+        wrong = await attack_runs.judged(graded, f"wrong {number}", f"print({number} - 4)", attack_rows.SUM)
         assert (right.reward, wrong.reward) == (1.0, 0.0)

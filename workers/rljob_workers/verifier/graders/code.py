@@ -85,7 +85,7 @@ class CodeGrader(protocol.OneClock):
             cases.append(self._case(source, tests, index, left_s=ends_s - time.monotonic()))
             if cases[-1] is not Case.PASSED:
                 break
-        return code_verdict.grade_of(cases, num_cases=len(tests.inputs))
+        return code_verdict.grade_of(cases, num_cases=len(tests.inputs), num_visible=tests.num_visible)
 
     def _case(self, source: str, tests: code_tests.Tests, index: int, *, left_s: float) -> code_verdict.Case:
         if left_s <= 0:

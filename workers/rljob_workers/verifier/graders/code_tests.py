@@ -11,11 +11,15 @@ INPUT_OUTPUT = "input_output"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tests:
-    """Inputs and expected outputs [N], texts. `fn_name` empty: a program between stdin and stdout."""
+    """Inputs and expected outputs [N], texts. `fn_name` empty: a program between stdin and stdout.
+
+    num_visible: the first of them are those that the prompt shows, the others are hidden; 0 where that is not told.
+    """
 
     fn_name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    num_visible: int = 0
 
     def arguments(self, index: int) -> list[object]:
         """Return the positional arguments of a call: one JSON value a line; integer-like keys of a lone object back."""
@@ -55,7 +59,17 @@ def tests_of(columns: Mapping[str, object]) -> Tests:
         raise errors.DataError(f"'{INPUT_OUTPUT}.fn_name' is {fn_name!r}, which is no name of a function")
     if fn_name:
         _check_json(inputs, outputs)
-    return Tests(fn_name=fn_name, inputs=inputs, outputs=outputs)
+    return Tests(fn_name=fn_name, inputs=inputs, outputs=outputs, num_visible=_num_visible(value, len(inputs)))
+
+
+def _num_visible(value: Mapping[str, object], num_cases: int) -> int:
+    given = value.get("num_visible", 0)
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < num_cases:
+        raise errors.DataError(
+            f"'{INPUT_OUTPUT}.num_visible' is {given!r}, but must be a number from 0 to {num_cases - 1}:"
+            f" how many of the {num_cases} cases the prompt shows"
+        )
+    return given
 
 
 def _texts(value: Mapping[str, object], key: str) -> tuple[str, ...]:

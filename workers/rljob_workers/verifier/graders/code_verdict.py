@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from rljob_api import names
 from rljob_workers.verifier.graders import protocol
 
+# A part of the grade where a record tells visible cases from hidden ones: 1 if the answer passes the visible alone.
+VISIBLE_ONLY = "visible_only"
+
 R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in the table
 
 
@@ -52,10 +55,11 @@ _MEANS = {
 }
 
 
-def grade_of(cases: Sequence[Case], *, num_cases: int) -> protocol.Grade:
+def grade_of(cases: Sequence[Case], *, num_cases: int, num_visible: int = 0) -> protocol.Grade:
     """Return the grade of the cases that ran: 1 exactly if all `num_cases` passed. The last one is what failed.
 
-    A case that could not be run at all leaves the answer unjudged.
+    num_visible: how many of them the prompt shows, 0 where that is not told. A case that could not be run at all leaves
+    the answer unjudged.
     """
     if not cases:
         raise ValueError("an answer with a program runs at least one case")
@@ -71,6 +75,7 @@ def grade_of(cases: Sequence[Case], *, num_cases: int) -> protocol.Grade:
         outcome=means.outcome,
         formatted=True,
         detail="" if last is Case.PASSED else f"case {len(cases)} of {num_cases}: {last.value}",
+        parts={VISIBLE_ONLY: float(last is not Case.PASSED and len(cases) > num_visible)} if num_visible else {},
         case_results=tuple(_MEANS[case].result for case in cases),
         error_code=means.error_code,
     )
