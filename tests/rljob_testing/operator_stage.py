@@ -197,11 +197,11 @@ class Stage:
             if (pod.get("status") or {}).get("phase", "Pending") == "Pending" and not _goes(pod):
                 await self._report(pod, phase="Running", state={"running": {"startedAt": times.to_text(time.time())}})
 
-    async def end_trainer(self, exit_code: int) -> None:
-        """Let the trainer's running pods end with a code."""
+    async def end_trainer(self, exit_code: int, *, num_pods: int | None = None) -> None:
+        """Let the trainer's running pods end with a code, or as many of them as are asked for."""
         phase = "Failed" if exit_code else "Succeeded"
         end = {"exitCode": exit_code, "finishedAt": times.to_text(time.time()), "reason": "Error" if exit_code else ""}
-        for pod in await self.pods(names.Role.TRAINER):
+        for pod in (await self.pods(names.Role.TRAINER))[:num_pods]:
             if pod["status"].get("phase") == "Running":
                 await self._report(pod, phase=phase, state={"terminated": end})
 

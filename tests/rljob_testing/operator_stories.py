@@ -38,15 +38,20 @@ async def job_runs_finishes_and_frees_its_pods(stage: Stage) -> None:
     assert listed == [kind for kind in Type if kind in listed], "in the order of the reference"
 
 
-async def suspended_job_has_no_pod_and_goes_on_as_the_next_attempt(stage: Stage) -> None:
-    await stage.create()
-    await stage.runs()
+async def stops_and_goes_on(stage: Stage) -> None:
+    """Suspend a job that runs, see that nothing of it is left running, and resume it."""
     await stage.edit("run", {"suspend": True})
     await stage.until("run", "Suspended")
     assert await stage.pods() == []
     assert await stage.condition("run", "Suspending") == ("False", "NotSuspending")
     await stage.edit("run", {"suspend": False})
     await stage.runs(step=2)
+
+
+async def suspended_job_has_no_pod_and_goes_on_as_the_next_attempt(stage: Stage) -> None:
+    await stage.create()
+    await stage.runs()
+    await stops_and_goes_on(stage)
     found = await stage.job("run")
     assert found is not None
     assert found["status"]["attempt"] == 2
@@ -109,6 +114,10 @@ async def bad_manifest_is_refused_in_a_condition_and_taken_once_it_is_mended(sta
     await stage.create(observability__traces=True)
     await stage.until("run", "Accepted", is_="False")
     assert await stage.condition("run", "Accepted") == ("False", "InvalidSpec")
+    refused = await stage.job("run")
+    assert refused is not None
+    (said,) = (one["message"] for one in refused["status"]["conditions"] if one["type"] == "Accepted")
+    assert said.startswith("not supported yet: spec.observability.traces"), "it names the field and what is wrong"
     assert await stage.condition("run", "Stalled") == ("True", "NotAccepted")
     assert await stage.children("StatefulSet") == []
     for change in ({"suspend": True}, {"observability": {"traces": False}}, {"suspend": False}):
