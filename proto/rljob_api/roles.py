@@ -92,6 +92,15 @@ class DataSourceConfig(_Frozen):
     on_invalid_record: Literal["fail", "drop"] = "fail"
 
 
+class CurriculumConfig(_Frozen):
+    """What an epoch leaves out of later ones: prompts with a mean raw reward above `threshold`, the easiest first, at
+    most `max_fraction` of those that it drew.
+    """
+
+    threshold: float
+    max_fraction: float
+
+
 class DataConfig(_Frozen):
     """Training sources and how prompts are drawn from them. epochs 0: without end."""
 
@@ -99,6 +108,7 @@ class DataConfig(_Frozen):
     template: str = "chat"
     shuffle: bool = True
     epochs: int = 0
+    curriculum: CurriculumConfig | None = None
 
 
 class FilterConfig(_Frozen):

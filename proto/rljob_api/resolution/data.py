@@ -5,7 +5,7 @@ import posixpath
 from rljob_api import effective, roles
 from rljob_api.job import JobSpec
 from rljob_api.spec.base import number
-from rljob_api.spec.data import DataSourceSpec, TrainSourceSpec
+from rljob_api.spec.data import CurriculumSpec, DataSourceSpec, TrainSourceSpec
 
 
 def data_config(spec: JobSpec, base_dir: str) -> roles.DataConfig:
@@ -15,6 +15,15 @@ def data_config(spec: JobSpec, base_dir: str) -> roles.DataConfig:
         template=spec.data.template,
         shuffle=spec.data.shuffle,
         epochs=spec.data.epochs or 0,
+        curriculum=_curriculum(spec.data.curriculum),
+    )
+
+
+def _curriculum(spec: CurriculumSpec | None) -> roles.CurriculumConfig | None:
+    if spec is None:
+        return None
+    return roles.CurriculumConfig(
+        threshold=number(spec.filter_threshold), max_fraction=number(spec.max_filter_percentage)
     )
 
 

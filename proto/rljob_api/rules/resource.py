@@ -19,6 +19,7 @@ SHARES = (
     "rollout.engine.gpuMemoryUtilization",
     "rollout.autoscaling.trainerWaitTarget",
     "model.lora.dropout",
+    "data.curriculum.maxFilterPercentage",
 )
 # Keys that the trainer or the rollout sets from other fields: saying them twice could only contradict.
 DEEPSPEED_KEYS = {

@@ -87,6 +87,17 @@ class FilterGroupsSpec(Section):
     )
 
 
+class CurriculumSpec(Section):
+    """At the end of an epoch the prompts that it found easiest are left out of the later ones."""
+
+    filter_threshold: Decimal = Field(
+        description="A prompt may be left out if its mean raw reward in the epoch is above this."
+    )
+    max_filter_percentage: Decimal = Field(
+        description="Share of the prompts drawn in the epoch that may be left out, the easiest first; from 0 to 1."
+    )
+
+
 class DataSpec(Section):
     """Training prompts."""
 
@@ -100,4 +111,7 @@ class DataSpec(Section):
     epochs: int | None = Field(default=None, ge=1, le=INT32, description="Passes over the data; without end if unset.")
     filter_groups: FilterGroupsSpec = Field(
         default=FilterGroupsSpec(), description="Which groups are rejected and replaced."
+    )
+    curriculum: CurriculumSpec | None = Field(
+        default=None, description="Leave easy prompts out of later epochs; unset, every epoch has all prompts."
     )

@@ -111,6 +111,13 @@ def test_group_of_one_is_not_filtered_for_spread(make_job: MakeJob) -> None:
     assert result.coordinator.algorithm.filter.enabled is False
 
 
+def test_a_curriculum_is_the_coordinators_and_none_unless_written(make_job: MakeJob) -> None:
+    written = make_job({"data.curriculum": {"filterThreshold": "0.9", "maxFilterPercentage": "0.1"}})
+    found = resolved(written).coordinator.data.curriculum
+    assert found == roles.CurriculumConfig(threshold=0.9, max_fraction=0.1)
+    assert resolved(make_job({})).coordinator.data.curriculum is None
+
+
 def test_correction_is_truncation_at_2_by_default(make_job: MakeJob) -> None:
     assert resolved(make_job()).trainer.loss.correction == roles.CorrectionConfig(
         level="token", mode="truncate", metric="ratio", low=None, high=2.0, weighting="ratio"

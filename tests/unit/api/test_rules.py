@@ -479,6 +479,12 @@ TABLE: dict[str, Row] = {
         "spec.failurePolicy.minGroupFraction is '1.1'",
         {"failurePolicy.minGroupFraction": "0.5"},
     ),
+    "more than all prompts of an epoch left out": Row(
+        "fractions",
+        {"data.curriculum": {"filterThreshold": "0.9", "maxFilterPercentage": "1.5"}},
+        "spec.data.curriculum.maxFilterPercentage is '1.5'",
+        {"data.curriculum": {"filterThreshold": "1e4", "maxFilterPercentage": "0.1"}},
+    ),
     "learning rate of 0": Row(
         "optimizer",
         {"trainer.optimizer.learningRate": "0"},

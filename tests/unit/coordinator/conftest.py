@@ -167,6 +167,7 @@ def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
         min_step_fraction: float = 1.0,
         on_stale_wait: bool = False,
         filter_config: roles.FilterConfig = NO_FILTER,
+        curriculum: roles.CurriculumConfig | None = None,
         path: pathlib.Path | None = None,
     ) -> Bench:
         bounds = limits.Limits(
@@ -181,6 +182,7 @@ def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
             min_group_fraction=min_group_fraction,
             min_step_fraction=min_step_fraction,
             on_stale_wait=on_stale_wait,
+            curriculum=curriculum,
         )
         index = tasks.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(num_prompts)))
         order = tasks.TaskOrder([index], seed=7, epochs=epochs)

@@ -24,9 +24,14 @@ from rljob_workers.coordinator import limits
 from rljob_workers.coordinator.transitions import base, facts
 
 T = TypeVar("T")
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _SCHEMA = pathlib.Path(__file__).with_name("ledger_schema.sql")
 _MAX_TOGETHER = 64
+# From an older schema to this one: a run outlives an update of the coordinator.
+_MIGRATIONS = {
+    1: "CREATE TABLE scores (epoch INTEGER NOT NULL, source TEXT NOT NULL, prompt_index INTEGER NOT NULL,"
+    " total REAL NOT NULL, num_groups INTEGER NOT NULL, PRIMARY KEY (epoch, source, prompt_index)) WITHOUT ROWID;"
+}
 
 
 class SqliteDatabase:
@@ -50,6 +55,10 @@ class SqliteDatabase:
         if version == 0:
             schema = _SCHEMA.read_text(encoding="utf-8")
             self._connection.executescript(f"BEGIN;\n{schema}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;")
+        elif version in _MIGRATIONS:
+            self._connection.executescript(
+                f"BEGIN;\n{_MIGRATIONS[version]}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
+            )
         elif version != SCHEMA_VERSION:
             raise errors.LedgerError(f"the ledger has schema {version}, this program reads {SCHEMA_VERSION}")
 

@@ -32,6 +32,12 @@ CREATE INDEX groups_queue ON groups (kind, state, queue_key);
 CREATE INDEX groups_step ON groups (step, step_position);
 CREATE INDEX groups_drop ON groups (drop_step, drop_reason);
 
+-- Raw rewards of an epoch's groups, summed by prompt: what a curriculum decides by. Empty without one.
+CREATE TABLE scores (
+  epoch INTEGER NOT NULL, source TEXT NOT NULL, prompt_index INTEGER NOT NULL,
+  total REAL NOT NULL, num_groups INTEGER NOT NULL, PRIMARY KEY (epoch, source, prompt_index)
+) WITHOUT ROWID;
+
 CREATE TABLE leases (
   lease_id TEXT PRIMARY KEY, group_id TEXT NOT NULL, attempt INTEGER NOT NULL, session TEXT NOT NULL,
   state TEXT NOT NULL,             -- open, done, lost, released, cancelled

@@ -22,6 +22,7 @@ class Limits:
     min_group_fraction: float = 1.0
     min_step_fraction: float = 1.0
     max_eval_inflight: int = 64
+    curriculum: roles.CurriculumConfig | None = None
 
 
 def of(config: roles.CoordinatorConfig) -> Limits:
@@ -40,6 +41,7 @@ def of(config: roles.CoordinatorConfig) -> Limits:
         min_group_fraction=config.failure.min_group_fraction,
         min_step_fraction=config.failure.min_step_batch_fraction,
         max_eval_inflight=config.evaluation.max_inflight,
+        curriculum=config.data.curriculum,
     )
 
 

@@ -1,10 +1,11 @@
 """Opening groups, the counters of admission, and dropping groups again."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 
-from rljob_api import names, types
-from rljob_workers.coordinator import intake, staleness, tasks
+from rljob_api import names, roles, types
+from rljob_workers.coordinator import curriculum, intake, staleness, tasks
 from rljob_workers.coordinator.transitions import base, sessions
 
 TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
@@ -97,13 +98,55 @@ class Queue(sessions.Sessions):
             room = min(staleness.pending_limit(self._limits), self.capacity(counts)) - counts.queued
             if room <= 0:
                 return 0
-            refs, cursor = take(self.cursor(), room)
-            if not refs:
+            refs, cursor = self._draw(take, room, now=now)
+            if cursor == self.cursor():
                 return 0
             for ref in refs:
                 self.open_group(ref, kind=TRAIN, now=now)
             self.set_meta("cursor", f"{cursor.epoch}:{cursor.position}")
             return len(refs)
+
+    def _draw(self, take: Take, room: int, *, now: float) -> tuple[list[tasks.PromptRef], tasks.Cursor]:
+        """Return the next prompts and the cursor behind them, without those that a curriculum leaves out."""
+        cursor = self.cursor()
+        if self._limits.curriculum is None:
+            return take(cursor, room)
+        refs: list[tasks.PromptRef] = []
+        left_out: dict[int, frozenset[curriculum.Prompt]] = {}
+        while len(refs) < room:
+            drawn, cursor = take(cursor, 1)
+            if not drawn:
+                break
+            ref = drawn[0]
+            if ref.epoch not in left_out:
+                left_out[ref.epoch] = self._left_out(ref.epoch, self._limits.curriculum, now=now)
+            if (ref.source, ref.index) not in left_out[ref.epoch]:
+                refs.append(ref)
+        return refs, cursor
+
+    def _left_out(self, epoch: int, config: roles.CurriculumConfig, *, now: float) -> frozenset[curriculum.Prompt]:
+        """Return what `epoch` leaves out. Decided when its first prompt is drawn, and then kept: groups of the epoch
+        before that are still under way have no score, and a restart must see the same prompts.
+        """
+        if epoch == 0:
+            return frozenset()
+        key = f"curriculum:{epoch}"
+        if (known := self.meta(key)) is not None:
+            return frozenset((source, index) for source, index in json.loads(known))
+        scores = {
+            (row["source"], row["prompt_index"]): row["total"] / row["num_groups"]
+            for row in self._db.all("SELECT * FROM scores WHERE epoch = ?", epoch - 1)
+        }
+        num_drawn = self.number(
+            "SELECT COUNT(*) AS n FROM (SELECT DISTINCT source, prompt_index FROM groups WHERE kind = ? AND epoch = ?)",
+            TRAIN, epoch - 1,
+        )  # fmt: skip
+        new = curriculum.left_out(scores, num_drawn=num_drawn, config=config)
+        all_out = self._left_out(epoch - 1, config, now=now).union(new)
+        self.set_meta(key, json.dumps(sorted(all_out)))
+        self._db.change("DELETE FROM scores WHERE epoch < ?", epoch)
+        self.note({"kind": "curriculum", "at": now, "epoch": epoch, "left_out": len(all_out), "new": len(new)})
+        return all_out
 
     def open_group(
         self,

@@ -1,5 +1,6 @@
 """LEASED to SUBMITTED: a group is accepted once per (group, attempt); whoever asks again gets the recorded answer."""
 
+import statistics
 from collections.abc import Sequence
 
 from rljob_api import codec, names, roles, types
@@ -70,6 +71,8 @@ class Submissions(leases.Leases):
             self.count(f"failures:{'infra' if failure.infra else 'data'}:{failure.role}:{failure.reason}")
         self.count("retries:infra", judgement.infra)
         self.count("retries:data", judgement.data)
+        if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.FILTERED):
+            self._score(row, group)
         if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.RECORDED):
             self._submit(row, group, payload=payload, now=now)
         else:
@@ -92,6 +95,16 @@ class Submissions(leases.Leases):
             "INSERT OR REPLACE INTO payloads (group_id, attempt, data) VALUES (?, ?, ?)",
             group.group_id, group.attempt, payload or codec.encode_group(group),
         )  # fmt: skip
+
+    def _score(self, row: base.Row, group: types.PromptGroup) -> None:
+        """Keep what a curriculum decides by; groups that the filter rejects count too, for those are the easiest."""
+        if self._limits.curriculum is not None:
+            self._db.change(
+                "INSERT INTO scores (epoch, source, prompt_index, total, num_groups) VALUES (?, ?, ?, ?, 1)"
+                " ON CONFLICT DO UPDATE SET total = total + excluded.total, num_groups = num_groups + 1",
+                row["epoch"], row["source"], row["prompt_index"],
+                statistics.fmean(trajectory.raw_reward for trajectory in group.trajectories),
+            )  # fmt: skip
 
     def _record(self, group: types.PromptGroup, judgement: intake.Judgement, *, now: float) -> None:
         self._db.change(
