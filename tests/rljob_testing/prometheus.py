@@ -1,9 +1,19 @@
-"""promtool: the checks and unit tests of Prometheus' own tool."""
+"""promtool: the checks and unit tests of Prometheus' own tool. And a Prometheus that scrapes, on loopback."""
 
+import json
 import pathlib
+import socket
 import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
 
 TIMEOUT_S = 240.0
+_STOP_S = 30.0
 
 
 class PromtoolError(AssertionError):
@@ -33,3 +43,62 @@ class Promtool:
         done = subprocess.run([str(self._program), *arguments], input=text, capture_output=True, timeout=TIMEOUT_S)
         if done.returncode:
             raise PromtoolError((done.stdout + done.stderr).decode(errors="replace")[-4000:])
+
+
+class Server:
+    """One Prometheus with its data in a folder; the process ends with `close`."""
+
+    def __init__(self, program: pathlib.Path, folder: pathlib.Path, config: Mapping[str, Any]) -> None:
+        """Write the configuration, start the process and return at once."""
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(dict(config)))
+        self._log = folder / "log"
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            self._address = f"127.0.0.1:{held.getsockname()[1]}"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(program),
+                    f"--config.file={folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={folder / 'data'}",
+                    f"--web.listen-address={self._address}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        # No proxy of the machine's stands between a test and loopback.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """Return `data` of an answer of the HTTP API, None before it answers. Raises PromtoolError if it ended."""
+        if self._process.poll() is not None:
+            raise PromtoolError(f"Prometheus ended: {self._log.read_text(errors='replace')[-4000:]}")
+        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with self._opener.open(url, timeout=TIMEOUT_S) as answer:
+                return json.load(answer)["data"]
+        except ConnectionError:
+            return None
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                return None
+            raise PromtoolError(f"{parameters}: {error.read().decode(errors='replace')[:2000]}") from error
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ConnectionError):
+                return None
+            raise
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the samples of an expression now. Raises PromtoolError with its fault."""
+        found = self.get("query", query=expression)
+        return [] if found is None else list(found["result"])
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

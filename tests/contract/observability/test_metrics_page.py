@@ -1,12 +1,10 @@
 """docs/metrics.md says what the code exports: every metric, its type, its labels, and what is still open."""
 
-import itertools
-
 import pytest
 
 from rljob_api import names, roles
 from rljob_operator import metrics as operator_metrics
-from rljob_testing import metric_catalog, metrics_page
+from rljob_testing import full_pages, metric_catalog, metrics_page
 from rljob_testing.prometheus import Promtool, PromtoolError
 from rljob_workers.runtime import metrics as worker_metrics
 
@@ -97,18 +95,7 @@ BUDGETS = {
 def full(role: names.Role) -> bytes:
     """Return the exposition with every closed label value at once, and one name for each label that is a user's."""
     made = worker_metrics.Metrics(role=role, job=JOB)
-    for metric in names.METRICS:
-        if metric.role is not role:
-            continue
-        values = [metric_catalog.VALUES[metric.name][label] or ("one",) for label in metric.labels]
-        for combination in itertools.product(*values):
-            labels = dict(zip(metric.labels, combination, strict=True))
-            if metric.kind == "c":
-                made.counter(metric.name).inc(1, **labels)
-            elif metric.kind == "g":
-                made.gauge(metric.name).set(1, **labels)
-            else:
-                made.histogram(metric.name).observe(1, **labels)
+    full_pages.fill(made, role)
     return made.exposition()
 
 
