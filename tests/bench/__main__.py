@@ -11,7 +11,19 @@ import traceback
 
 from tests.bench import runner
 
-ROWS = {"C7a": "c7a_maths", "C7b": "c7b_maths", "C7c": "c7c_batch", "C13": "c13_generation", "C14": "c14_addition"}
+ROWS = {
+    "C7a": "c7a_maths",
+    "C7b": "c7b_maths",
+    "C7c": "c7c_batch",
+    "C13": "c13_generation",
+    "C14": "c14_addition",
+    "ST3": "st3_bubblewrap",
+    "ST4": "st4_warm",
+    "ST5": "st5_fresh",
+    "ST6": "st6_attacks",
+    "ST7": "st7_load",
+    "ST8": "st8_soak",
+}
 _WORST = {"pass": 0, "skipped": 0, "fail": 1, "noisy": 2, "broke": 3}
 
 

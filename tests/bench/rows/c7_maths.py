@@ -145,8 +145,10 @@ async def ours(
 
 
 @contextlib.asynccontextmanager
-async def client_of(reward: roles.GraderConfig, *, num_slots: int) -> AsyncIterator[grading.GradingClient]:
-    """Yield a client of a verifier in this process with that reward and that many workers."""
+async def verifier_of(
+    reward: roles.GraderConfig, *, num_slots: int, extra: Sequence[str] = (), max_waiting: int = 4096
+) -> AsyncIterator[service.Service]:
+    """Yield a verifier in this process with that reward and that many workers; `extra`: further types of rewards."""
     config = roles.VerifierConfig(
         job=roles.JobIdentity(name="bench", namespace="bench", uid="bench"),
         role=names.Role.VERIFIER,
@@ -158,10 +160,20 @@ async def client_of(reward: roles.GraderConfig, *, num_slots: int) -> AsyncItera
         port=0,
         rewards=(reward,),
         max_concurrent=num_slots,
+        max_waiting=max_waiting,
     )
-    verifier = service.Service(config)
+    verifier = service.Service(config, extra=extra)
     try:
         await verifier.start()
+        yield verifier
+    finally:
+        await verifier.close()
+
+
+@contextlib.asynccontextmanager
+async def client_of(reward: roles.GraderConfig, *, num_slots: int) -> AsyncIterator[grading.GradingClient]:
+    """Yield a client of a verifier in this process with that reward and that many workers."""
+    async with verifier_of(reward, num_slots=num_slots) as verifier:
         client = grading.GradingClient(
             addresses=[f"127.0.0.1:{verifier.port}"],
             tls=None,
@@ -173,5 +185,3 @@ async def client_of(reward: roles.GraderConfig, *, num_slots: int) -> AsyncItera
             yield client
         finally:
             await client.close()
-    finally:
-        await verifier.close()
