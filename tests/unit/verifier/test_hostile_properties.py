@@ -7,6 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rljob_api import roles
+from rljob_testing import fuzzing
 from rljob_workers.verifier.graders import boundary, catalog, protocol
 
 # The longest that one look may hold the event loop, CPU seconds; ordinary ones take under a thousandth.
@@ -55,7 +56,7 @@ def texts(draw: st.DrawFn) -> str:
 
 @pytest.mark.parametrize(("type_", "config", "mode"), GRADERS, ids=lambda value: str(value))
 @hypothesis.given(text=texts())
-@hypothesis.settings(max_examples=25, deadline=None)
+@fuzzing.settings
 def test_quick_look_ends_at_once_and_never_raises(type_: str, config: dict[str, object], mode: str, text: str) -> None:
     reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
     (grader,) = catalog.build([reward], catalog.BUILT_IN)

@@ -1,0 +1,9 @@
+"""How long fuzz tests look: seconds in a pipeline, hours with `RLJOB_FUZZ_EXAMPLES=1000000`."""
+
+import os
+
+import hypothesis
+
+EXAMPLES = int(os.environ.get("RLJOB_FUZZ_EXAMPLES", "50"))
+# No deadline: that of one example would measure the machine. What must be fast has a test of its own.
+settings = hypothesis.settings(max_examples=EXAMPLES, deadline=None)
