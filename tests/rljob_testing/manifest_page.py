@@ -93,7 +93,13 @@ def _row(path: str, node: Schema, *, required: bool) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+# Read by no process so far; their defaults cannot be refused.
+_WITHOUT_EFFECT = ("weightSync.delta", "weightSync.anchorEvery")
+
+
 def _unserved(path: str) -> str:
+    if path in _WITHOUT_EFFECT:
+        return " *No effect yet: every version travels whole.*"
     found = next((row for row in not_yet.NOT_YET if row.path == path), None)
     return "" if found is None else f" *Not served yet; what works today: {found.works}.*"
 

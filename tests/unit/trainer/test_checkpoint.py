@@ -65,6 +65,16 @@ def test_what_was_begun_and_never_committed_is_not_a_checkpoint(tmp_path: pathli
     assert list(store.begin(3).iterdir()) == []
 
 
+def test_what_a_checkpoint_that_failed_left_makes_room_for_the_next_and_finished_ones_stay(
+    tmp_path: pathlib.Path,
+) -> None:
+    store = checkpoint.CheckpointStore(tmp_path)
+    write(store, 1)
+    (store.begin(2) / "half").write_bytes(b"x")
+    write(store, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000001", "step-000000003"]
+
+
 def test_writing_a_step_again_replaces_it(tmp_path: pathlib.Path) -> None:
     store = checkpoint.CheckpointStore(tmp_path)
     write(store, 1)

@@ -79,9 +79,11 @@ class CheckpointStore:
         return checkpoint
 
     def begin(self, step: int) -> pathlib.Path:
-        """Make and return the folder to write into, without leftovers."""
+        """Make and return the folder to write into. What earlier ones left that never became checkpoints goes first."""
         work = self.working(step)
-        shutil.rmtree(work, ignore_errors=True)
+        # A full volume must not stay full of what filled it.
+        for leftover in self._directory.glob(f".{_PREFIX}*.new"):
+            shutil.rmtree(leftover, ignore_errors=True)
         work.mkdir(parents=True)
         return work
 
