@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+from rljob_api import crd
 from rljob_api.conditions import REASONS, ConditionType
 from rljob_operator import phases
 
@@ -42,3 +43,9 @@ def test_what_generic_tools_conclude_is_what_the_page_says() -> None:
         assert phases.contradictions(statuses) == []
         said = next(conclusion for words, conclusion in rows.items() if word in words.split(", "))
         assert phases.kstatus(statuses, generation=1, observed_generation=1) == said, word
+
+
+def test_every_column_of_kubectl_get_is_documented_with_its_field() -> None:
+    rows = re.findall(r"^\| (\w+)( \(`-o wide`\))? \| `(\.[\w.]+)` \| (.+) \|$", PAGE, flags=re.MULTILINE)
+    shown = [(name, path, int(bool(wide)), text) for name, wide, path, text in rows]
+    assert shown == [(name, path, priority, text) for name, path, _, priority, text in crd.COLUMNS]
