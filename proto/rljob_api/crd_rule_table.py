@@ -396,6 +396,11 @@ SECTIONS = (
         message="offloadOptimizer needs zeroStage 1, 2 or 3",
     ),
     CelRule(
+        at="spec.resumeFrom",
+        rule="has(self.job) != has(self.uri)",
+        message="a fork needs exactly one of job and uri",
+    ),
+    CelRule(
         at="spec.security",
         field="certManagerIssuer",
         rule="(self.tls == 'certManager') == has(self.certManagerIssuer)",

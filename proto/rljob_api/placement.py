@@ -57,7 +57,8 @@ class Placement:
 
     `control_address` and `store_address` are host:port as other processes dial them. `kv_cache_bytes` 0 leaves the
     size to the engine. `code_dir` is where the ConfigMap of spec.workflow.code is mounted; empty: its path is relative
-    to base_dir. Raises ValueError if no rollout or verifier is placed.
+    to base_dir. `runs_dir` holds the runs of other jobs by name; empty where they are not found that way. Raises
+    ValueError if no rollout or verifier is placed.
     """
 
     uid: str
@@ -81,6 +82,7 @@ class Placement:
     cache_dir: str
     dump_dir: str
     code_dir: str = ""
+    runs_dir: str = ""
     kv_cache_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -170,6 +172,7 @@ def local_placement(
         export_dir=posixpath.join(run_dir, "export"),
         cache_dir=cache_dir,
         dump_dir=posixpath.join(run_dir, "dumps"),
+        runs_dir=posixpath.dirname(run_dir),
         kv_cache_bytes=kv_cache_bytes,
     )
 

@@ -309,7 +309,10 @@ class ModelConfig(_Frozen):
 
 
 class CoordinatorConfig(CommonConfig):
-    """Everything that `rljob-coordinator` reads."""
+    """Everything that `rljob-coordinator` reads.
+
+    first_version: the first that may be sampled from. 1 in a fork, whose model files are not what it starts with.
+    """
 
     kind: Literal["coordinator"] = "coordinator"
     bind_host: str
@@ -334,6 +337,7 @@ class CoordinatorConfig(CommonConfig):
     heartbeat_s: float = 1.0
     expected_rollouts: int = 1
     trainer_wait_target: float = 0.1
+    first_version: int = 0
 
 
 class EngineConfig(_Frozen):
@@ -458,6 +462,13 @@ class CheckpointConfig(_Frozen):
     save_optimizer: bool = True
 
 
+class ForkConfig(_Frozen):
+    """Where a fork begins: a checkpoint, a folder of checkpoints or a run's folder. step None: the last one."""
+
+    path: str
+    step: int | None = None
+
+
 class TrainerConfig(CommonConfig):
     """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks.
 
@@ -493,6 +504,7 @@ class TrainerConfig(CommonConfig):
     publish_every_steps: int = 1
     spec_digests: dict[str, str] = Field(default_factory=dict)
     checkpoint: CheckpointConfig
+    fork: ForkConfig | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 

@@ -42,6 +42,7 @@ def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorCon
         checkpoint_every_steps=spec.checkpoint.every_steps,
         expected_rollouts=len(placement.rollouts),
         trainer_wait_target=_trainer_wait_target(spec),
+        first_version=0 if spec.resume_from is None else 1,
     )
 
 

@@ -1,5 +1,7 @@
 """The trainer's config."""
 
+import posixpath
+
 from rljob_api import effective, names, roles
 from rljob_api.job import JobSpec, RLJob
 from rljob_api.placement import Placement
@@ -47,6 +49,7 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         publish_every_steps=spec.weight_sync.every_steps,
         spec_digests=spec_digests(spec),
         checkpoint=_checkpoint(spec, placement),
+        fork=_fork(spec, placement),
         device=place.device,
     )
 
@@ -130,3 +133,14 @@ def _checkpoint(spec: JobSpec, placement: Placement) -> roles.CheckpointConfig:
         export_dir=placement.export_dir,
         save_optimizer=checkpoint.save_optimizer,
     )
+
+
+def _fork(spec: JobSpec, placement: Placement) -> roles.ForkConfig | None:
+    fork = spec.resume_from
+    if fork is None:
+        return None
+    if fork.uri is not None:
+        path = posixpath.join(placement.base_dir, fork.uri.removeprefix("file://"))
+    else:
+        path = posixpath.join(placement.runs_dir, fork.job or "")
+    return roles.ForkConfig(path=posixpath.normpath(path), step=fork.step)

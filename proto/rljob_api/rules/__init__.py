@@ -53,6 +53,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("extra keys", resource.keys_that_we_set),
     ("offload", resource.offload_needs_sharding),
     ("storage", resource.one_kind_of_storage),
+    ("fork", resource.one_checkpoint_to_fork_from),
     ("security", resource.issuer_and_tls),
     ("pod labels", resource.reserved_labels),
     ("verifier pods", resource.verifiers_are_confined),

@@ -192,6 +192,19 @@ def one_kind_of_storage(spec: JobSpec) -> Iterator[str]:
         yield refuse("storage.size", None, "a new claim needs a size")
 
 
+def one_checkpoint_to_fork_from(spec: JobSpec) -> Iterator[str]:
+    """A fork names a job or a place, and only folders are read."""
+    fork = spec.resume_from
+    if fork is None:
+        return
+    if (fork.job is None) == (fork.uri is None):
+        what = "job and uri are both set" if fork.job else "neither job nor uri is set"
+        yield refuse("resumeFrom", {"job": fork.job, "uri": fork.uri}, f"{what}: set exactly one of them")
+    scheme, colon, _ = (fork.uri or "").partition("://")
+    if colon and scheme != "file":
+        yield refuse("resumeFrom.uri", fork.uri, "only folders are read: give a path or a file:// URI")
+
+
 def issuer_and_tls(spec: JobSpec) -> Iterator[str]:
     """cert-manager needs an issuer, and nothing else reads one."""
     security = spec.security

@@ -17,11 +17,13 @@ class QueueSpec(Section):
 
 
 class ResumeFromSpec(Section):
-    """Fork from another run's checkpoint."""
+    """Fork from another run's checkpoint: a new run, from step 0, with its weights and optimizer state."""
 
-    job: Name | None = Field(default=None, description="RLJob in the same namespace.")
+    job: Name | None = Field(default=None, description="RLJob in the same namespace; on one machine runs/<job>.")
     step: int | None = Field(default=None, ge=0, le=INT32, description="Step of the checkpoint. Default: the last one.")
-    uri: Path | None = Field(default=None, description="Checkpoint folder, instead of a job.")
+    uri: Path | None = Field(
+        default=None, description="A checkpoint, or a folder of them, instead of a job: a path or file:// URI."
+    )
 
 
 class CleanupRolesSpec(Section):

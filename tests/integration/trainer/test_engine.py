@@ -145,6 +145,26 @@ def test_a_loaded_checkpoint_goes_on_like_the_one_that_wrote_it(
     assert all(torch.equal(expected[name], found[name]) for name in names)
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_loaded_checkpoint_goes_on_with_the_manifest_s_own_weight_decay(
+    build: Build, stage: int, tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    wrote = build(stage, "float32")
+    update(wrote)
+    (tmp_path / "saved").mkdir()
+    wrote.save(tmp_path / "saved")
+    decay = roles.OptimizerConfig(learning_rate=0.01, weight_decay=20.0, max_grad_norm=0.5)
+    config = makers.make_trainer_config(tmp_path, optimizer=decay, deepspeed=roles.DeepSpeedConfig(zero_stage=stage))
+    loaded = engine.Engine(config, tiny_models["float32"], CPU)
+    loaded.load(tmp_path / "saved")
+    # AdamW first takes learning rate x decay of each weight: 0.1 % with the decay that was saved, 20 % with this one.
+    name = "model.norm.weight"
+    before = weights_of(loaded, [name])[name]
+    update(loaded)
+    after = weights_of(loaded, [name])[name]
+    assert float((after / before).mean()) == pytest.approx(0.8, abs=0.05)
+
+
 def test_gradients_of_bf16_micro_batches_add_up_in_fp32(build: Build) -> None:
     built = build(0, "bfloat16")
     logprobs, _ = built.forward(PART)

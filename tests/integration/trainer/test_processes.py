@@ -86,6 +86,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
         checkpoint_every: int = 0,
         folder: str = "run",
         prepared: bool = False,
+        fork: roles.ForkConfig | None = None,
     ) -> Trainer:
         home = tmp_path / folder
         home.mkdir(exist_ok=True)
@@ -107,7 +108,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
                 export_dir=str(home / "export"),
             ),
         )
-        config = with_preparation(config) if prepared else config
+        config = (with_preparation(config) if prepared else config).model_copy(update={"fork": fork})
         path = home / "role.json"
         path.write_text(config.model_dump_json())
         process = subprocess.Popen(
@@ -255,6 +256,28 @@ def test_a_start_without_checkpoint_in_a_run_with_versions_publishes_its_state_f
     assert start(coordinator, attempt=2).end() == names.ExitCode.OK
     assert coordinator.events[:2] == ["register resume 0", "version 6 of step 0"]
     assert [found.version for found in coordinator.versions] == [6, 7]
+
+
+def test_a_fork_begins_at_step_0_with_the_weights_of_the_other_run_and_goes_on_from_its_own_checkpoint(
+    start: Start, coordinate: Coordinate
+) -> None:
+    other = coordinate(per_rank(steps(2), 1))
+    first = start(other, folder="other")
+    assert first.end() == names.ExitCode.OK
+    fork = roles.ForkConfig(path=str(pathlib.Path(first.config.checkpoint.dir).parent))
+
+    begun = coordinate(per_rank(steps(2), 1), hold_at=2)
+    trainer = start(begun, fork=fork)
+    assert begun.wait_for("step 1")
+    trainer.process.send_signal(signal.SIGTERM)
+    assert trainer.end() == names.ExitCode.STOPPED_ON_REQUEST
+    assert begun.events[:2] == ["register resume 0", "version 1 of step 0"]
+    assert begun.image(1) == other.image(2)
+
+    again = coordinate(per_rank(steps(2), 1), head=2)
+    assert start(again, attempt=2, fork=fork).end() == names.ExitCode.OK
+    assert again.events[:2] == ["register resume 1", "version 3 of step 1"]
+    assert again.image(3) == begun.image(2)
 
 
 def test_ranks_die_with_the_program_that_started_them(start: Start, coordinate: Coordinate) -> None:

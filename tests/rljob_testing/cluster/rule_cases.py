@@ -146,6 +146,12 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"trainer.deepspeed": {"offloadOptimizer": True, "zeroStage": 0}},
     ),
     (
+        "a fork needs",
+        "resumeFrom",
+        {"resumeFrom": {"uri": "/old", "step": 3}},
+        {"resumeFrom": {"job": "old", "uri": "/old"}},
+    ),
+    (
         "certManagerIssuer is",
         "security.certManagerIssuer",
         {"security": {"tls": "certManager", "certManagerIssuer": "ca"}},

@@ -27,12 +27,35 @@ def resolved(job: RLJob) -> resolve.ResolvedJob:
 
 def test_all_problems_are_raised_at_once(make_job: MakeJob) -> None:
     written: dict[str, object] = {"algorithm.groupSize": 1, "algorithm.loss.klCoef": "0.1"}
-    job = make_job({**written, "rollout.engine.maxModelLen": 100, "resumeFrom": {"job": "old"}})
+    job = make_job({**written, "rollout.engine.maxModelLen": 100, "gang": "volcano"})
     with pytest.raises(errors.ManifestError) as caught:
         resolved(job)
     begins = [sentence.split(" is ")[0] for sentence in caught.value.problems]
     assert begins[:3] == ["spec.algorithm.loss.klCoef", "spec.algorithm.groupSize", "spec.rollout.engine.maxModelLen"]
-    assert caught.value.problems[3].startswith("not supported yet: spec.resumeFrom = ")
+    assert caught.value.problems[3].startswith("not supported yet: spec.gang = ")
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ({"job": "old"}, "/runs/old"),
+        ({"uri": "/elsewhere/checkpoints"}, "/elsewhere/checkpoints"),
+        ({"uri": "../kept/step-000000010"}, "/manifests/kept/step-000000010"),
+        ({"uri": "file:///elsewhere/step-000000010"}, "/elsewhere/step-000000010"),
+    ],
+)
+def test_a_fork_begins_in_another_run_s_folder_and_evaluates_its_own_first_version(
+    make_job: MakeJob, written: dict[str, object], path: str
+) -> None:
+    job = make_job({"resumeFrom": {**written, "step": 10}})
+    found = resolve.resolve(job, placed(job, base_dir="/manifests/mine"))
+    assert found.trainer.fork == roles.ForkConfig(path=path, step=10)
+    assert found.coordinator.first_version == 1
+
+
+def test_a_run_that_is_no_fork_begins_with_the_model_files(make_job: MakeJob) -> None:
+    found = resolved(make_job())
+    assert (found.trainer.fork, found.coordinator.first_version) == (None, 0)
 
 
 def test_rows_that_do_not_divide_among_processes_are_refused(make_job: MakeJob) -> None:

@@ -569,6 +569,16 @@ TABLE: dict[str, Row] = {
         "spec.storage.claimName is 'old'",
         {"storage": {"size": "10Gi", "storageClassName": "fast"}},
     ),
+    "fork from a job and a place": Row(
+        "fork", {"resumeFrom": {"job": "a", "uri": "/b"}}, "spec.resumeFrom is", {"resumeFrom": {"job": "a"}}
+    ),
+    "fork from nowhere": Row("fork", {"resumeFrom": {"step": 3}}, "spec.resumeFrom is", {"resumeFrom": {"uri": "/b"}}),
+    "fork from an object store": Row(
+        "fork",
+        {"resumeFrom": {"uri": "s3://bucket/run"}},
+        "spec.resumeFrom.uri is 's3://bucket/run'",
+        {"resumeFrom": {"uri": "file:///runs/a"}},
+    ),
     "cert-manager without an issuer": Row(
         "security",
         {"security.tls": "certManager"},

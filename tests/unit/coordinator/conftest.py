@@ -166,6 +166,7 @@ def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
         min_group_fraction: float = 1.0,
         min_step_fraction: float = 1.0,
         on_stale_wait: bool = False,
+        first_version: int = 0,
         filter_config: roles.FilterConfig = NO_FILTER,
         curriculum: roles.CurriculumConfig | None = None,
         path: pathlib.Path | None = None,
@@ -183,6 +184,7 @@ def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
             min_step_fraction=min_step_fraction,
             on_stale_wait=on_stale_wait,
             curriculum=curriculum,
+            first_version=first_version,
         )
         index = tasks.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(num_prompts)))
         order = tasks.TaskOrder([index], seed=7, epochs=epochs)
@@ -209,6 +211,7 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
         seed: int = 7,
         uid: str = "uid",
         on_stale: str = "drop",
+        first_version: int = 0,
     ) -> roles.CoordinatorConfig:
         suite = roles.EvaluationSuite(source=source("held_out", held_out))
         return roles.CoordinatorConfig(
@@ -224,6 +227,7 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
             state_dir=str(tmp_path / "state"),
             max_steps=max_steps,
             seed=seed,
+            first_version=first_version,
             data=roles.DataConfig(train=(source("train", train),)),
             sampling=roles.SamplingConfig(max_tokens=8),
             algorithm=roles.AlgorithmConfig(

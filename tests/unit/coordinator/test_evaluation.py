@@ -33,6 +33,13 @@ def test_a_publish_makes_an_evaluation_due(after: int, step: int, expected: bool
     assert evaluation.is_due(config(), after_step=after, step=step, last_step=100) is expected
 
 
+def test_the_first_version_of_a_fork_is_evaluated_when_it_is_published() -> None:
+    def due(before: bool) -> bool:
+        return evaluation.is_due(config(before=before), after_step=0, step=0, last_step=100, is_first=True)
+
+    assert (due(True), due(False)) == (True, False)
+
+
 def test_every_0_evaluates_at_the_end_only() -> None:
     due = [
         step

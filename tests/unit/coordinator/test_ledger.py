@@ -157,6 +157,15 @@ def test_a_worker_below_the_version_floor_gets_no_lease(make_bench: Make) -> Non
     assert len(bench.lease(rollout, serving=version)) == 1
 
 
+def test_a_fork_gives_no_lease_to_a_worker_that_serves_the_model_files(make_bench: Make) -> None:
+    bench = make_bench(first_version=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    assert bench.lease(rollout, serving=0) == []
+    assert bench.publish(trainer, 0) == 1
+    assert bench.lease(rollout, serving=0) == []
+    assert len(bench.lease(rollout, serving=1)) == 1
+
+
 def test_the_last_steps_are_not_over_generated(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=2, max_off_policy_steps=3, max_steps=1)
     assert len(bench.lease(bench.rollout(), capacity=99)) == 2

@@ -245,6 +245,19 @@ async def test_the_evaluation_before_training_holds_rollouts_on_version_0_until_
     assert accepted == 4  # evaluation is in no staleness counter
 
 
+async def test_a_fork_is_evaluated_on_the_first_version_that_its_trainer_publishes(start: Start) -> None:
+    run = start(suites=True, first_version=1)
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.housekeeper.tick()
+    waiting = await run.work.lease(token=rollout, capacity=3, serving_version=0, wait_s=0)
+    assert (waiting.leases, waiting.wait_reason) == ([], names.WaitReason.WEIGHTS)
+    assert await run.publish(trainer, 0) == 1
+    await run.housekeeper.tick()
+    assert (await run.beat(rollout, 0)).load_version == 1
+    leases = (await run.work.lease(token=rollout, capacity=3, serving_version=1, wait_s=0)).leases
+    assert [(lease.kind, lease.pinned_version) for lease in leases] == [(names.GroupKind.EVALUATION, 1)] * 3
+
+
 async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_evaluation(start: Start) -> None:
     run = start(suites=True, max_steps=1)
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)

@@ -22,12 +22,16 @@ class Suite:
     samples_per_prompt: int
 
 
-def is_due(config: roles.EvaluationConfig, *, after_step: int, step: int, last_step: int) -> bool:
+def is_due(
+    config: roles.EvaluationConfig, *, after_step: int, step: int, last_step: int, is_first: bool = False
+) -> bool:
     """Return whether publishing a version of `step`, the version before being of `after_step`, makes an evaluation
-    due.
+    due. is_first: it is what a fork begins with.
     """
     if not config.suites:
         return False
+    if is_first and config.before_training:
+        return True
     if step >= last_step > 0:
         return True
     every = config.every_steps
@@ -35,7 +39,7 @@ def is_due(config: roles.EvaluationConfig, *, after_step: int, step: int, last_s
 
 
 def due_before_training(config: roles.EvaluationConfig) -> bool:
-    """Return whether version 0 is evaluated."""
+    """Return whether the weights that training begins with are evaluated."""
     return bool(config.suites) and config.before_training
 
 

@@ -7,7 +7,10 @@ from rljob_api import roles
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds and budgets. `prompts_per_step` is B, `max_off_policy_steps` eta of the algorithms reference."""
+    """Bounds and budgets. `prompts_per_step` is B, `max_off_policy_steps` eta of the algorithms reference.
+
+    first_version: no lease is granted to a rollout that serves an older one.
+    """
 
     group_size: int
     prompts_per_step: int
@@ -23,6 +26,7 @@ class Limits:
     min_step_fraction: float = 1.0
     max_eval_inflight: int = 64
     curriculum: roles.CurriculumConfig | None = None
+    first_version: int = 0
 
 
 def of(config: roles.CoordinatorConfig) -> Limits:
@@ -42,6 +46,7 @@ def of(config: roles.CoordinatorConfig) -> Limits:
         min_step_fraction=config.failure.min_step_batch_fraction,
         max_eval_inflight=config.evaluation.max_inflight,
         curriculum=config.data.curriculum,
+        first_version=config.first_version,
     )
 
 

@@ -31,6 +31,7 @@ class Publishing:
                 after_step=ledger.head().step,
                 step=proposal.step,
                 last_step=ledger.last_step(),
+                is_first=proposal.version == self._core.config.first_version,
             )
             answer = ledger.publish(
                 token=token, proposal=proposal, layout=layout, num_bytes=stored, evaluate=due, now=now

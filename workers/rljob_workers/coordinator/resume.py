@@ -125,7 +125,8 @@ def _rebuild(ledger: ledgers.Ledger, config: roles.CoordinatorConfig, *, again: 
         ledger.extend_all(now=now)
         ledger.drop_stale(now=now)
         ledger.note({"kind": "restart", "at": now, "role": names.Role.COORDINATOR, "step": ledger.committed()})
-    if evaluation.due_before_training(config.evaluation) and ledger.committed() == 0:
+    # The first version of a fork is evaluated when it is published.
+    if evaluation.due_before_training(config.evaluation) and ledger.committed() == 0 and not config.first_version:
         ledger.begin_evaluation(step=0, version=0, now=now)
 
 

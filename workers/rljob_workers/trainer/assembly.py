@@ -27,6 +27,7 @@ from rljob_workers.trainer import (
     critic,
     export,
     feed,
+    fork,
     learner,
     metering,
     publish,
@@ -46,20 +47,28 @@ _PATIENCE_S = 600.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    """A model on this rank, in the state from which training goes on."""
+    """A model on this rank, in the state from which training goes on.
+
+    found: where that state comes from; is_fork: from another run's checkpoint, whose steps do not count here.
+    """
 
     engine: engines.Engine
     exporter: export.ImageExporter
     model_dir: pathlib.Path
     found: checkpoint.Checkpoint | None
+    is_fork: bool
     initial_state_hash: str
     reference: reference.Reference | None
     reference_hash: str
     critic: engines.CriticEngine | None
 
     @property
+    def own(self) -> checkpoint.Checkpoint | None:
+        return None if self.is_fork else self.found
+
+    @property
     def step(self) -> int:
-        return self.found.progress.step if self.found else 0
+        return self.own.progress.step if self.own else 0
 
 
 def train_device(config: roles.TrainerConfig, local_rank: int) -> torch.device:
@@ -100,8 +109,13 @@ def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
     reference_hash = ""
     if dist.get_rank() == 0 and config.reference is not None:
         reference_hash = image.initial_version(builtin.ensure_model(config.reference), config.job.name)[1].state_hash
+    is_fork = found is None and config.fork is not None
     if found is not None:
         checkpoint.check_same_run(found, config, reference_hash=reference_hash)
+    elif config.fork is not None:
+        found = fork.find(config.fork)
+        fork.check_same_model(found, config)
+        logger.info("forked from step %d of %s", found.progress.step, found.path, extra={"event": "fork"})
     built = _build(config, saving.weights_folder(found, model_dir), saving.state_folder(found), device)
     initial_hash = ""
     if built.rank == 0:
@@ -114,6 +128,7 @@ def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
         exporter=exporter,
         model_dir=model_dir,
         found=found,
+        is_fork=is_fork,
         initial_state_hash=initial_hash,
         reference=reference.load(config, device),
         reference_hash=reference_hash,
@@ -217,8 +232,8 @@ def _publishes_first(loaded: _Loaded, session: types.Session) -> bool:
     if loaded.engine.rank == 0:
         layout = loaded.exporter.layout
         differs = image.state_hash(layout, image.digests(data, layout)) != loaded.initial_state_hash
-        needed = loaded.step > 0 or session.head_version > 0 or differs
-        if differs and loaded.step == 0:
+        needed = loaded.step > 0 or session.head_version > 0 or differs or loaded.is_fork
+        if differs and loaded.step == 0 and not loaded.is_fork:
             logger.warning("the trainer's first weights differ from the model files; they are published as version 1")
     return loaded.engine.largest([float(needed)])[0] > 0
 
@@ -231,7 +246,7 @@ def _loop(
     stop: threading.Event,
     meter: metering.Meter | None,
 ) -> train.StepLoop:
-    clock, progress = clocks.SystemClock(), loaded.found.progress if loaded.found else None
+    clock, progress = clocks.SystemClock(), loaded.own.progress if loaded.own else None
     count, critic_count = updates.UpdateCount(), updates.UpdateCount()
     if progress is not None:
         count = updates.UpdateCount(progress.updates_applied, progress.skipped_in_a_row)

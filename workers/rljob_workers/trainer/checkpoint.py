@@ -60,23 +60,8 @@ class CheckpointStore:
 
     def all(self) -> list[Checkpoint]:
         """Return the valid checkpoints."""
-        found = (self._read(path) for path in sorted(self._directory.glob(f"{_PREFIX}*")))
+        found = (_read(path) for path in sorted(self._directory.glob(f"{_PREFIX}*")))
         return [checkpoint for checkpoint in found if checkpoint is not None]
-
-    @staticmethod
-    def _read(path: pathlib.Path) -> Checkpoint | None:
-        try:
-            marker = json.loads((path / _MARKER).read_text(encoding="utf-8"))
-            sizes: dict[str, int] = marker.pop("files")
-            checkpoint = Checkpoint(progress=Progress(**marker), path=path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("passed over %s: %s", path, error)
-            return None
-        for name, size in sizes.items():
-            if not (path / name).is_file() or (path / name).stat().st_size != size:
-                logger.warning("passed over %s: file %s is missing or has another size", path, name)
-                return None
-        return checkpoint
 
     def begin(self, step: int) -> pathlib.Path:
         """Make and return the folder to write into. What earlier ones left that never became checkpoints goes first."""
@@ -118,6 +103,26 @@ class CheckpointStore:
             shutil.rmtree(found.path)
             removed.append(step)
         return removed
+
+
+def read(path: pathlib.Path) -> Checkpoint | None:
+    """Return the checkpoint that a folder is; None if it is none, or an incomplete one, which is logged."""
+    return _read(path) if (path / _MARKER).is_file() else None
+
+
+def _read(path: pathlib.Path) -> Checkpoint | None:
+    try:
+        marker = json.loads((path / _MARKER).read_text(encoding="utf-8"))
+        sizes: dict[str, int] = marker.pop("files")
+        checkpoint = Checkpoint(progress=Progress(**marker), path=path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        logger.warning("passed over %s: %s", path, error)
+        return None
+    for name, size in sizes.items():
+        if not (path / name).is_file() or (path / name).stat().st_size != size:
+            logger.warning("passed over %s: file %s is missing or has another size", path, name)
+            return None
+    return checkpoint
 
 
 def sections(config: roles.TrainerConfig, *, reference_hash: str = "") -> dict[str, str]:

@@ -42,7 +42,7 @@ class _Trained:
     def __init__(self, module: torch.nn.Module, config: roles.TrainerConfig, device: torch.device) -> None:
         """Build the DeepSpeed engine. torch.distributed must be initialised."""
         self.device, self.rank, self.world_size = device, dist.get_rank(), dist.get_world_size()
-        self._stage = config.deepspeed.zero_stage
+        self._stage, self._numbers = config.deepspeed.zero_stage, config.optimizer
         # DeepSpeed would compile its shared-memory collectives with g++ at this point; gloo does without.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -106,6 +106,9 @@ class _Trained:
         loaded, _ = self._engine.load_checkpoint(str(directory), tag=_TAG)
         if loaded is None:
             raise errors.EngineError(f"DeepSpeed could not load the checkpoint in {directory}")
+        # The moments are the checkpoint's; the numbers of the optimizer are the manifest's, as for the learning rate.
+        for group in self._optimizer.param_groups:
+            group.update(betas=self._numbers.betas, eps=self._numbers.eps, weight_decay=self._numbers.weight_decay)
 
 
 class Engine(_Trained):

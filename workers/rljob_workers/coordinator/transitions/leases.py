@@ -42,7 +42,7 @@ class Leases(queue.Queue):
         with self._db.transaction():
             self.check_session(token, names.Role.ROLLOUT)
             version = self._db.one("SELECT step FROM versions WHERE version = ?", serving_version)
-            if version is None:
+            if version is None or serving_version < self._limits.first_version:
                 return [], names.WaitReason.WEIGHTS
             grant = _Grant(token=token, version=serving_version, step=version["step"], now=now)
             leases = self._lease_evaluation(grant, capacity)
