@@ -22,6 +22,8 @@ CONFIG_DIR, STORAGE_DIR, CACHE_DIR, SCRATCH_DIR = "/etc/rljob", "/var/lib/rljob"
 TLS_DIR = "/etc/rljob-tls"
 # The ConfigMap of spec.workflow.code.
 CODE_DIR = "/etc/rljob-code"
+# The claim of spec.model.source.
+MODEL_DIR = "/var/lib/rljob-model"
 # What relative data and model paths of a manifest are relative to; the user mounts it.
 DATA_DIR = "/data"
 
@@ -89,6 +91,7 @@ def cluster_placement(
         cache_dir=CACHE_DIR,
         dump_dir=posixpath.join(storage, "dumps"),
         code_dir=CODE_DIR,
+        model_dir=MODEL_DIR,
     )
 
 

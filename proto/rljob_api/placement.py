@@ -57,8 +57,9 @@ class Placement:
 
     `control_address` and `store_address` are host:port as other processes dial them. `kv_cache_bytes` 0 leaves the
     size to the engine. `code_dir` is where the ConfigMap of spec.workflow.code is mounted; empty: its path is relative
-    to base_dir. `runs_dir` holds the runs of other jobs by name; empty where they are not found that way. Raises
-    ValueError if no rollout or verifier is placed.
+    to base_dir. `runs_dir` holds the runs of other jobs by name; empty where they are not found that way.
+    `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. Raises ValueError
+    if no rollout or verifier is placed.
     """
 
     uid: str
@@ -83,6 +84,7 @@ class Placement:
     dump_dir: str
     code_dir: str = ""
     runs_dir: str = ""
+    model_dir: str = ""
     kv_cache_bytes: int = 0
 
     def __post_init__(self) -> None:

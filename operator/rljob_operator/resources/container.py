@@ -20,12 +20,15 @@ SECURITY: Manifest = {
 class Own:
     """What a role adds to the common container: resources, variables, mounts; and how long its stop may take.
 
+    env_from: whole Secrets, below what the manifest's own envFrom says.
+
     grace_s: when the kubelet kills. affinity: where the role must run, besides what the manifest says. first:
     containers that run to their end before it starts.
     """
 
     resources: Manifest
     env: Sequence[Manifest] = ()
+    env_from: Sequence[Manifest] = ()
     volumes: Sequence[Manifest] = ()
     mounts: Sequence[Manifest] = ()
     stop_s: int
@@ -54,7 +57,9 @@ def container(inputs: Inputs, role: names.Role, own: Own) -> Manifest:
         "lifecycle": {"preStop": {"exec": {"command": _stop_command(path, own.stop_s)}}},
         **probes.probes(startup_deadline_s=inputs.job.spec.startup_deadline_seconds),
     }
-    return {**made, "envFrom": user["envFrom"]} if user["envFrom"] else made
+    # Of two sources with a key, Kubernetes takes the later one.
+    env_from = [*own.env_from, *user["envFrom"]]
+    return {**made, "envFrom": env_from} if env_from else made
 
 
 def ports(config: roles.CommonConfig) -> list[Manifest]:

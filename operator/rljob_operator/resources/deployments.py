@@ -18,7 +18,8 @@ def rollout(inputs: Inputs, *, replicas: int) -> Manifest:
     own = container.Own(
         resources=resources_of.as_written(spec.rollout.pod.resources.requests, spec.rollout.pod.resources.limits),
         volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
-        mounts=({"name": storage.VOLUME, "mountPath": folders.STATE}, *model_mounts()),
+        mounts=({"name": storage.VOLUME, "mountPath": folders.STATE}, *model_mounts(inputs)),
+        env_from=model_secrets(inputs),
         stop_s=spec.rollout.drain_seconds,
         grace_s=spec.rollout.drain_seconds + folders.KILL_AFTER_S,
     )
@@ -39,20 +40,39 @@ def verifier(inputs: Inputs, *, replicas: int) -> Manifest:
 
 
 def model_volumes(inputs: Inputs, role: names.Role) -> tuple[Manifest, ...]:
-    """Return what a role needs that holds a model: a cache of converted or downloaded ones, and shared memory."""
-    shm = pod_of(inputs, role).shm_size or SHM_SIZE
-    return (
+    """Return what a role needs that holds a model: a cache of converted or downloaded ones, shared memory, and the
+    claim that the manifest says the model is on.
+    """
+    shm, claim = pod_of(inputs, role).shm_size or SHM_SIZE, _model_claim(inputs)
+    made: tuple[Manifest, ...] = (
         {"name": "rljob-cache", "emptyDir": {"sizeLimit": CACHE_SIZE}},
         {"name": "rljob-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},
     )
+    if claim is None:
+        return made
+    return (*made, {"name": "rljob-model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
 
 
-def model_mounts() -> tuple[Manifest, ...]:
+def model_mounts(inputs: Inputs) -> tuple[Manifest, ...]:
     """Return where they appear."""
-    return (
+    made: tuple[Manifest, ...] = (
         {"name": "rljob-cache", "mountPath": folders.CACHE},
         {"name": "rljob-shm", "mountPath": folders.SHARED_MEMORY},
     )
+    if _model_claim(inputs) is None:
+        return made
+    return (*made, {"name": "rljob-model", "mountPath": folders.MODEL, "readOnly": True})
+
+
+def model_secrets(inputs: Inputs) -> tuple[Manifest, ...]:
+    """Return the Secret with a hub's credentials; who loads the model reads it, and verifiers never do."""
+    source = inputs.job.spec.model.source
+    return () if source is None or source.secret_name is None else ({"secretRef": {"name": source.secret_name}},)
+
+
+def _model_claim(inputs: Inputs) -> str | None:
+    source = inputs.job.spec.model.source
+    return None if source is None else source.claim_name
 
 
 def _deployment(inputs: Inputs, role: names.Role, own: container.Own, *, replicas: int, deadline_s: int) -> Manifest:

@@ -6,6 +6,7 @@ CONFIG = cluster_placement.CONFIG_DIR
 STATE = cluster_placement.STORAGE_DIR
 CACHE = cluster_placement.CACHE_DIR
 TLS = cluster_placement.TLS_DIR
+MODEL = cluster_placement.MODEL_DIR
 CODE = cluster_placement.CODE_DIR
 SCRATCH = "/tmp"
 SHARED_MEMORY = "/dev/shm"

@@ -30,9 +30,18 @@ def model_config(spec: JobSpec, placement: Placement) -> roles.ModelConfig:
         tokenizer=spec.model.tokenizer or name,
         dtype=spec.model.dtype,
         trust_remote_code=spec.model.trust_remote_code,
-        path="" if name.startswith(BUILTIN) else _model_path(name, placement.base_dir),
+        path=_source_folder(spec, placement) or _named_folder(name, placement.base_dir),
         cache_dir=placement.cache_dir,
     )
+
+
+def _source_folder(spec: JobSpec, placement: Placement) -> str:
+    """Return the folder that spec.model.source names, "" if it names none."""
+    source = spec.model.source
+    if source is None or (source.claim_name is None and source.path is None):
+        return ""
+    base = placement.model_dir if source.claim_name is not None and placement.model_dir else placement.base_dir
+    return posixpath.normpath(posixpath.join(base, source.path or "."))
 
 
 def reference_config(spec: JobSpec, placement: Placement) -> roles.ModelConfig | None:
@@ -45,13 +54,15 @@ def reference_config(spec: JobSpec, placement: Placement) -> roles.ModelConfig |
         revision=reference.revision or "",
         dtype=spec.model.dtype,
         trust_remote_code=spec.model.trust_remote_code,
-        path="" if reference.name.startswith(BUILTIN) else _model_path(reference.name, placement.base_dir),
+        path=_named_folder(reference.name, placement.base_dir),
         cache_dir=placement.cache_dir,
     )
 
 
-def _model_path(name: str, base_dir: str) -> str:
-    """Return a folder as an absolute path; anything that does not look like one is a hub id."""
+def _named_folder(name: str, base_dir: str) -> str:
+    """Return a folder as an absolute path, "" for a built-in; anything that does not look like one is a hub id."""
+    if name.startswith(BUILTIN):
+        return ""
     is_folder = name.startswith(("/", "./", "../"))
     return posixpath.normpath(posixpath.join(base_dir, name)) if is_folder else name
 

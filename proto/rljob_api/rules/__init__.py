@@ -53,6 +53,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("extra keys", resource.keys_that_we_set),
     ("offload", resource.offload_needs_sharding),
     ("storage", resource.one_kind_of_storage),
+    ("model source", resource.a_source_has_a_use),
     ("fork", resource.one_checkpoint_to_fork_from),
     ("security", resource.issuer_and_tls),
     ("pod labels", resource.reserved_labels),

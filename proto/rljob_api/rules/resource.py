@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from rljob_api import fields, suites
 from rljob_api.job import JobSpec
+from rljob_api.resolution.common import BUILTIN
 from rljob_api.rules.words import ignored, refuse
 from rljob_api.spec.base import number
 from rljob_api.spec.verifier import REPRODUCED_REWARDS
@@ -190,6 +191,26 @@ def one_kind_of_storage(spec: JobSpec) -> Iterator[str]:
         yield refuse("storage.emptyDir", True, "a claim is set too: choose one")
     if storage.size is None and new_claim:
         yield refuse("storage.size", None, "a new claim needs a size")
+
+
+def a_source_has_a_use(spec: JobSpec) -> Iterator[str]:
+    """A source says where a model is that is neither in the package nor, with a folder, on a hub."""
+    source, name = spec.model.source, spec.model.name
+    if source is None:
+        return
+    if name.startswith(BUILTIN):
+        yield ignored("model.source", source.model_dump(exclude_none=True, by_alias=True), f"model.name is '{name}'")
+    elif source == type(source)():
+        yield refuse("model.source", {}, "it says nothing: set claimName, path or secretName, or leave it out")
+    has_folder = source.claim_name is not None or source.path is not None
+    if has_folder and spec.model.revision is not None:
+        yield ignored("model.revision", spec.model.revision, "model.source names a folder, which has no revisions")
+    if source.claim_name is not None and _leaves(source.path or ""):
+        yield refuse("model.source.path", source.path, "it leaves the claim: give a path below it, without ..")
+
+
+def _leaves(path: str) -> bool:
+    return path.startswith("/") or ".." in path.split("/")
 
 
 def one_checkpoint_to_fork_from(spec: JobSpec) -> Iterator[str]:

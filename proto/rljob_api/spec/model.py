@@ -10,9 +10,16 @@ from rljob_api.spec.base import Decimal, Name, Path, Section, Text
 class ModelSourceSpec(Section):
     """Where the weights come from when not from a hub."""
 
-    claim_name: Name | None = Field(default=None, description="PersistentVolumeClaim that holds the model folder.")
-    path: Path | None = Field(default=None, description="Folder inside the claim, or on every node.")
-    secret_name: Name | None = Field(default=None, description="Secret with the hub's or object store's credentials.")
+    claim_name: Name | None = Field(
+        default=None, description="PersistentVolumeClaim that holds the model folder; only read in a cluster."
+    )
+    path: Path | None = Field(
+        default=None, description="Folder inside the claim. Without a claim, and on one machine, as spec.model.name."
+    )
+    secret_name: Name | None = Field(
+        default=None,
+        description="Secret whose keys become variables of rollouts and trainer, such as HF_TOKEN; only in a cluster.",
+    )
 
 
 class LoraSpec(Section):

@@ -11,7 +11,6 @@ UNSERVED: dict[str, tuple[object, str]] = {
     "queue": ({"name": "q"}, 'spec.queue = {"name": "q"}'),
     "gang": ("volcano", "spec.gang = 'volcano'"),
     "model.lora": ({"rank": 8}, 'spec.model.lora = {"rank": 8}'),
-    "model.source": ({"path": "/m"}, 'spec.model.source = {"path": "/m"}'),
     "verifier.isolation": ("runtimeClass:gvisor", "spec.verifier.isolation = 'runtimeClass:gvisor'"),
 }
 
@@ -25,6 +24,7 @@ def test_value_that_nothing_serves_is_refused_with_what_works(path: str, make_jo
 
 SERVED: dict[str, object] = {
     "resumeFrom": {"job": "old", "step": 10},
+    "model.source": {"claimName": "models", "path": "qwen"},
     "gang": "none",
     "workflow": {"type": "multi_turn_math", "config": {"numTurns": 2, "layout": "legacy"}},
     "workflow.type": "mine:Workflow",

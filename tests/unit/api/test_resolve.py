@@ -53,6 +53,22 @@ def test_a_fork_begins_in_another_run_s_folder_and_evaluates_its_own_first_versi
     assert found.coordinator.first_version == 1
 
 
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ({"path": "models/m"}, "/work/jobs/models/m"),
+        ({"path": "/models/m"}, "/models/m"),
+        ({"claimName": "models", "path": "m"}, "/work/jobs/m"),
+        ({"secretName": "hub"}, "org/m"),
+    ],
+)
+def test_a_model_s_source_is_a_folder_here_and_its_tokenizer_comes_with_it(
+    make_job: MakeJob, source: dict[str, object], path: str
+) -> None:
+    found = resolved(make_job({"model": {"name": "org/m", "source": source}})).trainer.model
+    assert (found.name, found.path, found.tokenizer) == ("org/m", path, "org/m")
+
+
 def test_a_run_that_is_no_fork_begins_with_the_model_files(make_job: MakeJob) -> None:
     found = resolved(make_job())
     assert (found.trainer.fork, found.coordinator.first_version) == (None, 0)

@@ -569,6 +569,30 @@ TABLE: dict[str, Row] = {
         "spec.storage.claimName is 'old'",
         {"storage": {"size": "10Gi", "storageClassName": "fast"}},
     ),
+    "a source of a built-in model": Row(
+        "model source",
+        {"model": {"name": "builtin:smollm2-135m-instruct", "source": {"secretName": "hub"}}},
+        'spec.model.source is {"secretName": "hub"}',
+        {"model": {"name": "org/model", "source": {"secretName": "hub"}}},
+    ),
+    "a source that says nothing": Row(
+        "model source",
+        {"model": {"name": "org/model", "source": {}}},
+        "spec.model.source is {}",
+        {"model": {"name": "org/model", "source": {"path": "/models/m"}}},
+    ),
+    "a revision of a folder": Row(
+        "model source",
+        {"model": {"name": "m", "revision": "main", "source": {"claimName": "models"}}},
+        "spec.model.revision is 'main'",
+        {"model": {"name": "org/m", "revision": "main", "source": {"secretName": "hub"}}},
+    ),
+    "a folder outside of the claim": Row(
+        "model source",
+        {"model": {"name": "m", "source": {"claimName": "models", "path": "a/../../b"}}},
+        "spec.model.source.path is 'a/../../b'",
+        {"model": {"name": "m", "source": {"claimName": "models", "path": "a/b"}}},
+    ),
     "fork from a job and a place": Row(
         "fork", {"resumeFrom": {"job": "a", "uri": "/b"}}, "spec.resumeFrom is", {"resumeFrom": {"job": "a"}}
     ),

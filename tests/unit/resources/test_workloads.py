@@ -65,6 +65,25 @@ def test_a_file_of_the_users_is_mounted_where_it_runs_and_nowhere_else(
     assert {role for role in names.Role if mount in _container(given, role)["volumeMounts"]} == told
 
 
+def test_a_model_on_a_claim_is_mounted_read_only_where_it_is_loaded_and_nowhere_else(example: Example) -> None:
+    given = example.make(model={"name": "qwen", "source": {"claimName": "models", "path": "qwen/7b"}})
+    assert given.configs.trainer.model.path == given.configs.rollouts[0].model.path == "/var/lib/rljob-model/qwen/7b"
+    volume = {"name": "rljob-model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}}
+    mount = {"name": "rljob-model", "mountPath": "/var/lib/rljob-model", "readOnly": True}
+    assert {role for role in names.Role if volume in _template(given, role)["spec"]["volumes"]} == {R, T}
+    assert {role for role in names.Role if mount in _container(given, role)["volumeMounts"]} == {R, T}
+
+
+def test_a_hub_s_credentials_go_to_who_loads_the_model_and_the_manifest_s_own_come_after_them(
+    example: Example,
+) -> None:
+    own = {"pod": {"envFrom": [{"configMapRef": {"name": "mine"}}]}}
+    given = example.make(model={"name": "org/m", "source": {"secretName": "hub"}}, trainer=own)
+    secret = {"secretRef": {"name": "hub"}}
+    assert {role for role in names.Role if secret in _container(given, role).get("envFrom", [])} == {R, T}
+    assert [next(iter(source)) for source in _container(given, T)["envFrom"]] == ["secretRef", "configMapRef"]
+
+
 @pytest.mark.parametrize("name", ["foundation", "workloads"])
 def test_children_of_the_example_are_those_that_were_reviewed(
     example: Example, name: str, request: pytest.FixtureRequest
