@@ -224,6 +224,16 @@ def answer():
     assert (ended.records, ended.exit_code) == ((), 0)
 
 
+@pytest.mark.parametrize(("kills", "stopped"), [([3, 4], "memory"), ([3, 3], "")])
+def test_kill_by_nobody_of_ours_is_for_memory_where_the_kernel_counted_one(
+    confined: confinement.Confinement, kills: list[int], stopped: str
+) -> None:
+    program = programs.Program(source="import os\nos.kill(os.getpid(), 9)", compat=False)
+    counts = iter(kills)
+    ended = programs.run(program, stdin=b"", limits=LIMITS, confined=confined, num_kills=lambda: next(counts))
+    assert (ended.stopped, ended.exit_code) == (stopped, -9)
+
+
 def test_machine_without_landlock_is_refused_and_the_layer_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> int:
         raise OSError(38, os.strerror(38))

@@ -21,10 +21,10 @@ import secrets
 import selectors
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
-from rljob_workers.verifier.sandbox import confinement, processes, procfs, records
+from rljob_workers.verifier.sandbox import confinement, processes, procfs, records, shortage
 from rljob_workers.verifier.sandbox.processes import CannotRunError
 
 MAX_PROCESSES = 64
@@ -80,14 +80,19 @@ def run(
     limits: Limits,
     confined: confinement.Confinement | None = None,
     start: processes.Start = processes.fresh,
+    num_kills: Callable[[], int] = shortage.num_kills_here,
 ) -> Run:
-    """Return how the program ended on this input. Raises CannotRunError."""
+    """Return how the program ended on this input. Raises CannotRunError.
+
+    num_kills: how often the kernel has ended a process here for want of memory.
+    """
     nonce = secrets.token_hex(16)
     request, reply = processes.Pipe(), processes.Pipe()
     with request, reply, contextlib.ExitStack() as stack:
         process = stack.enter_context(contextlib.closing(start(request.reader.fileno(), reply.writer.fileno())))
         # Nothing of the program exists before its request: whatever is there now is no orphan of its.
         before, cpu_before_s = procfs.children(os.getpid()) - {process.pid}, _reaped_cpu_s()
+        kills_before = num_kills()
         request.reader.close()
         reply.writer.close()
         watch = _Watch(process, limits, before)
@@ -106,6 +111,9 @@ def run(
         raise CannotRunError(f"a program's process did not confine itself (exit code {process.returncode}): {said}")
     if not stopped and _ended_by_kernel(process, limits, process.cpu_s + _reaped_cpu_s() - cpu_before_s):
         stopped = "cpu"
+    if not stopped and process.returncode == -signal.SIGKILL and num_kills() > kills_before:
+        # The first to go when the pod is short of memory is the program.
+        stopped = "memory"
     if not stopped and confined and process.returncode == -signal.SIGSYS:
         stopped = "forbidden"
     assert process.returncode is not None, "it was waited for"
