@@ -18,6 +18,8 @@ _O = names.VerifyOutcome
 _COLUMNS: Mapping[str, object] = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
 _MEMORY_BYTES, _OUTPUT_BYTES = 128 << 20, 64 << 10
 _WALL_S = 30.0
+# Of a machine too busy, with its processors or its disks.
+_SHOW_NOTHING = frozenset((_O.INFRA_ERROR, _O.TIMEOUT_WALL))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Canary:
 CANARIES = (
     Canary("pass", "print(sum(map(int, input().split())))", frozenset((_O.PASS,))),
     Canary("fail", "print(4)", frozenset((_O.FAIL,))),
-    Canary("timeout", "while True:\n    pass", frozenset((_O.TIMEOUT_CPU, _O.TIMEOUT_WALL)), cpu_s=0.1),
+    Canary("timeout", "while True:\n    pass", frozenset((_O.TIMEOUT_CPU,)), cpu_s=0.1),
     Canary("flood", "while True:\n    print('x' * (1 << 16))", frozenset((_O.OUTPUT_FLOOD,))),
     Canary("memory", "kept = bytearray(1 << 30)\nprint(3)", frozenset((_O.FAIL, _O.OOM))),
     Canary(
@@ -60,7 +62,7 @@ def wrong(run: code.RunFn, canaries: Sequence[Canary] = CANARIES) -> str:
         )
         answer = protocol.Answer(prompt="", completion=f"```python\n{canary.program}\n```", columns=_COLUMNS)
         outcome = code.CodeGrader(reward, run=run).grade(answer).outcome
-        if outcome not in {*canary.outcomes, _O.INFRA_ERROR}:
+        if outcome not in {*canary.outcomes, *_SHOW_NOTHING}:
             return canary.name
     return ""
 

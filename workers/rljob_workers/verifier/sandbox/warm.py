@@ -59,8 +59,9 @@ class Interpreter:
                 socket.send_fds(control, [b"f"], descriptors)
                 pid = int(_received(control, _FORK_TIMEOUT_S))
             except (OSError, ValueError) as error:
+                said = _said(process)
                 self.close()
-                raise CannotRunError(f"the warm interpreter did not fork: {error}") from error
+                raise CannotRunError(f"the warm interpreter did not fork: {error} {said}".rstrip()) from error
             for stream in theirs:
                 stream.close()
             stack.pop_all()
