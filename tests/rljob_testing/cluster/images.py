@@ -92,8 +92,9 @@ def _make(target: pathlib.Path) -> None:
                 runtime.discard_layers()
         finally:
             runtime.stop()
-            _discard_store()
         unfinished.rename(target)
+    # After a build that failed the layers stay, and the next one goes on from them.
+    _discard_store()
 
 
 def _move(runtime: Runtime, name: str) -> None:
