@@ -3,10 +3,13 @@
 Both sides use the same model folder, prompts, learning rate, number of samples and answer length. A pair is one seed;
 the side that starts is drawn from it. TRL lives in an environment of its own under `--out`. Figures: wall seconds per
 step (first step left out on both sides: it compiles and warms caches), and seconds from the first step's start to the
-first time that the mean over three steps reaches 0.5.
+first time that the mean over three steps reaches 0.5. Samples that are a step old teach a little less per step, so our
+side goes on for up to 40 steps towards that reward; a peer that has not reached it after 25 counts as if it just had,
+which is in its favour. The curves of both stand in the row's parameters and, over time, in `c14.svg`.
 """
 
 import json
+import math
 import pathlib
 import random
 import shutil
@@ -15,12 +18,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.bench import runner
+from tests.bench import comparison, runner
 
 ROOT = pathlib.Path(__file__).parents[3]
 MANIFEST = ROOT / "crds/examples/addition-cpu.yaml"
 TRAIN = ROOT / "crds/examples/data/addition-train.jsonl"
 STEPS = 25
+# Of our side, for the time to the reward alone.
+MOST_STEPS = 40
 TARGET = 0.5
 WINDOW = 3
 TRL = ("trl==1.16.0", "torch==2.13.0", "transformers==5.19.0", "accelerate", "datasets")
@@ -28,34 +33,37 @@ TRL = ("trl==1.16.0", "torch==2.13.0", "transformers==5.19.0", "accelerate", "da
 
 def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:
     """Run one seed (smoke: 5 steps) or three (full: 25 steps) and return wall per step and time to reward."""
-    seeds, steps = ([0, 1, 2], STEPS) if size == "full" else ([0], 5)
+    seeds, steps, most = ([0, 1, 2], STEPS, MOST_STEPS) if size == "full" else ([0], 5, 5)
     python = trl_environment(out / "trl-env")
     rate = learning_rate()
-    walls, times, curves = [], [], {}
+    walls, times, curves, notes = [], [], {}, []
     for seed in seeds:
         sides = ["ours", "peer"]
         random.Random(seed).shuffle(sides)
         runs = {
-            side: run_ours(out, seed, steps) if side == "ours" else run_trl(out, python, seed, steps, rate)
+            side: run_ours(out, seed, most) if side == "ours" else run_trl(out, python, seed, steps, rate)
             for side in sides
         }
-        walls.append(runner.Pair(per_step(runs["ours"]), per_step(runs["peer"]), sides[0]))
-        times.append(runner.Pair(time_to(runs["ours"]), time_to(runs["peer"]), sides[0]))
-        curves[seed] = {side: [row["reward"] for row in run] for side, run in runs.items()}
-    params = {"seeds": seeds, "steps": steps, "learning_rate": rate, "curves": curves}
-    wall = runner.Measured(row="C14", title="addition: wall per step", unit="s", pairs=walls, params=params)
-    reached = [pair for pair in times if pair.ours < float("inf") and pair.peer < float("inf")]
-    missed = f"{len(times) - len(reached)} of {len(times)} seeds did not reach {TARGET} on a side: {times}"
+        walls.append(runner.Pair(per_step(runs["ours"][:steps]), per_step(runs["peer"]), sides[0]))
+        times.append(runner.Pair(time_to(runs["ours"]), min(time_to(runs["peer"]), wall(runs["peer"])), sides[0]))
+        if math.isinf(time_to(runs["peer"])):
+            notes.append(f"seed {seed}: the peer did not reach {TARGET}; its {steps} steps count")
+        curves[seed] = runs
+        (out / "c14.svg").write_text(comparison.svg(curves, window=WINDOW, target=TARGET), encoding="utf-8")
+    params = {"seeds": seeds, "steps": steps, "most_steps": most, "learning_rate": rate, "curves": curves}
+    step = runner.Measured(row="C14", title="addition: wall per step", unit="s", pairs=walls, params=params)
+    # A seed in which our side fails to learn may not fall out of the median.
+    missed = [seed for seed, pair in zip(seeds, times, strict=True) if math.isinf(pair.ours)]
     reward = runner.Measured(
         row="C14-reward",
         title=f"addition: seconds to mean reward {TARGET}",
         unit="s",
-        pairs=reached,
+        pairs=[] if missed else times,
         params=params,
-        notes=[missed] if len(reached) < len(times) else [],
-        reason="" if reached else missed,
+        notes=notes,
+        reason=f"seeds {missed} did not reach {TARGET} in {most} steps of ours: {times}" if missed else "",
     )
-    return [wall, reward]
+    return [step, reward]
 
 
 def learning_rate() -> float:
@@ -70,6 +78,11 @@ def per_step(run: list[dict[str, float]]) -> float:
     return statistics.fmean(row["wall_s"] for row in run[1:])
 
 
+def wall(run: list[dict[str, float]]) -> float:
+    """Return the wall seconds of all steps."""
+    return math.fsum(row["wall_s"] for row in run)
+
+
 def time_to(run: list[dict[str, float]]) -> float:
     """Return seconds until the mean reward of WINDOW steps reaches TARGET, infinity if it never does."""
     elapsed = 0.0
@@ -78,7 +91,7 @@ def time_to(run: list[dict[str, float]]) -> float:
         window = [earlier["reward"] for earlier in run[max(0, index - WINDOW + 1) : index + 1]]
         if len(window) == WINDOW and statistics.fmean(window) >= TARGET:
             return elapsed
-    return float("inf")
+    return math.inf
 
 
 def trl_environment(folder: pathlib.Path) -> pathlib.Path:
