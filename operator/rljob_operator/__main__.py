@@ -4,13 +4,13 @@ import argparse
 import asyncio
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import kopf
 
 from rljob_operator import cluster, handlers
 from rljob_operator import settings as settings_module
-from rljob_operator.assembly import Operator
+from rljob_operator.assembly import Operator, coordinator_address
 from rljob_operator.health import HealthServer
 from rljob_operator.metrics import Metrics
 
@@ -46,13 +46,22 @@ def configure_logs(wanted: settings_module.LogSettings) -> None:
     logging.getLogger("kopf").setLevel(logging.DEBUG if debug else logging.WARNING)
 
 
-async def run(settings: settings_module.Settings, *, kubeconfig: str | None, host: str) -> None:
-    """Serve probes, then run Kopf with our handlers until a signal comes or a loop of ours ends."""
+async def run(
+    settings: settings_module.Settings,
+    *,
+    kubeconfig: str | None,
+    host: str,
+    address_of: Callable[[str, str], str] = coordinator_address,
+) -> None:
+    """Serve probes, then run Kopf with our handlers until a signal comes or a loop of ours ends.
+
+    address_of: where the coordinator of a job answers, by namespace and name.
+    """
     limits = settings.client
     way = await cluster.access(kubeconfig)
     metrics = Metrics()
     client = cluster.Client(way, qps=limits.qps, burst=limits.burst, on_answer=metrics.answered)
-    operator = Operator(settings, client, metrics=metrics)
+    operator = Operator(settings, client, address_of=address_of, metrics=metrics)
     health = HealthServer(alive=operator.alive, ready=operator.ready, exposition=metrics.exposition)
     await health.start(host=host, health_port=settings.health_port, metrics_port=settings.metrics_port)
     try:

@@ -73,8 +73,11 @@ async def test_two_operators_at_once_make_no_child_twice(scene: Scene, stage: St
         await operator_stories.failed_trainer_comes_again_and_the_other_pods_stay(stage)
         made = [found["metadata"]["name"] for found in await stage.children("Job")]
         assert made == ["run-trainer-2"]
+        await operator_stories.stops_and_goes_on(stage)
         found = await stage.job("run")
         assert found is not None
+        outcomes = [(one["number"], one.get("class")) for one in found["status"]["trainer"]["attempts"]]
+        assert outcomes == [(1, "infrastructure"), (2, "requested"), (3, None)]
         assert found["status"]["restarts"]["total"] == 1, "counted once"
 
 
