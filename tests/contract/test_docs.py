@@ -109,3 +109,11 @@ def test_manifest_of_the_readme_is_accepted_and_served() -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     spec = job.load_manifest(text).spec
     assert [*rules_of_manifests.problems(spec), *not_yet.problems(spec)] == []
+
+
+def test_limits_name_every_field_that_nothing_serves_yet_and_no_other() -> None:
+    """Fields that only one of two ways serves, or whose value has no effect, are told too."""
+    partly = {"resumeFrom.uri", "resumeFrom.job", "weightSync.delta", "weightSync.anchorEvery"}
+    part = (DOCS / "limits.md").read_text(encoding="utf-8").split("## Bounds")[0]
+    named = {path for path in re.findall(r"`([a-z][A-Za-z.]+)`", part) if path.split(".", 1)[0] in SECTIONS}
+    assert named - partly == {row.path for row in not_yet.NOT_YET}
