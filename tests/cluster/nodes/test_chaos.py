@@ -3,6 +3,7 @@
 The tests follow each other on one job, as the breaks would in a bad week. A table of seconds is printed at the end.
 """
 
+import contextlib
 import pathlib
 import signal
 import subprocess
@@ -119,25 +120,45 @@ def test_verifier_that_is_killed_is_started_again_in_its_pod(job: Watched, broke
     assert job.one("verifier").uid == before.uid
 
 
-@pytest.mark.parametrize("role", ["trainer", "verifier"])
-def test_role_that_answers_nobody_is_named_within_its_deadline(job: Watched, broken: Broken, role: str) -> None:
-    held = job.one(role)
-    runtime = _node(job, role).runtime
+@contextlib.contextmanager
+def _stopped(job: Watched, role: str) -> Iterator[None]:
+    """Stop every process of a role's container: its connections are still taken, by the kernel, and nobody answers."""
+    pids = _node(job, role).runtime.pids(job.one(role).container)
+    assert pids
+    try:
+        processes.signal_all(pids, signal.SIGSTOP)
+        yield
+    finally:
+        processes.signal_all(pids, signal.SIGCONT)
 
-    def hold() -> None:
-        # Connections to it are still taken, by the kernel; a probe waits like everybody else.
-        pids = runtime.pids(held.container)
-        assert pids
-        try:
-            processes.signal_all(pids, signal.SIGSTOP)
+
+def test_trainer_that_hangs_is_named_within_its_deadline_and_goes_on(job: Watched, broken: Broken) -> None:
+    trainer = job.one("trainer").name
+
+    def hang() -> None:
+        with _stopped(job, "trainer"):
             status = job.until(whole_job.holds("Stalled"), STALL_S + NAMED_S)
-        finally:
-            processes.signal_all(pids, signal.SIGCONT)
         stalled = status["stalled"]
         assert isinstance(stalled, dict)
-        assert (stalled["role"], stalled["pod"]) == (role, held.name), job.describe()
+        assert (stalled["role"], stalled["pod"]) == ("trainer", trainer), job.describe()
 
-    broken(f"the {role} stopped until that is named", hold, lambda: not whole_job.holds("Stalled")(job.status()))
+    broken("the trainer stopped until it is named", hang, lambda: not whole_job.holds("Stalled")(job.status()))
+
+
+def test_verifier_that_never_answers_is_told_of_and_started_again(job: Watched, broken: Broken) -> None:
+    before = job.one("verifier")
+
+    def again() -> bool:
+        now = job.one("verifier")
+        return now.ready and now.restarts > before.restarts
+
+    with _stopped(job, "verifier"):
+
+        def unready() -> None:
+            status = job.until(lambda status: not whole_job.holds("VerifierReady")(status), NAMED_S)
+            assert not whole_job.holds("Running")(status)
+
+        broken("the verifier stopped for good", unready, again)
 
 
 def test_suspended_job_frees_every_pod_and_goes_on_with_more_steps(job: Watched, broken: Broken) -> None:

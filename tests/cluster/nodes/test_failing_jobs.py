@@ -1,7 +1,8 @@
 """Jobs that cannot start: each ends when its time is over, with a reason, and names the pod that stood in its way."""
 
+import dataclasses
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -29,68 +30,80 @@ JOBS: dict[str, dict[str, object]] = {
     "hanging": {"verifier.pod.commandPrefix": HANGS},
 }
 
+# What tells of each while its time is not over: a condition and its reason.
+TELLS = {
+    "no-node": ("PodsScheduled", "Unschedulable"),
+    "no-claim": ("PodsScheduled", "Unschedulable"),
+    "crashing": ("RolloutReady", "CrashLoop"),
+    "hanging": ("TrainerReady", "Starting"),
+}
+ROLES = ("coordinator", "rollout", "verifier", "trainer")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """A job, and what was seen of it while its time was not over: the telling condition, and its pods by role."""
+
+    job: Watched
+    condition: Object
+    pods: Mapping[str, Sequence[str]]
+
+    def end(self) -> str:
+        """Return what the job's end says, once its time is over."""
+        status = self.job.until(whole_job.holds("Failed"), DEADLINE_S + LATE_S)
+        failed = condition(status, "Failed")
+        assert failed["reason"] == "StartupDeadlineExceeded", self.job.describe()
+        assert f"spec.startupDeadlineSeconds = {DEADLINE_S}" in str(failed["message"])
+        return str(failed["message"])
+
 
 @pytest.fixture(scope="module")
-def jobs(operator: FullCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watched]]:
-    """All of them at once: they wait for their deadlines together."""
+def jobs(operator: FullCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Seen]]:
+    """All of them at once, each seen before its end: a job that has ended gives up its rollouts and verifiers."""
     folder: pathlib.Path = tmp_path_factory.mktemp("unused")
     data, *_ = whole_job.surroundings("unused", folder)
     manifests = [whole_job.addition(name, {**QUIET, **changes}) for name, changes in JOBS.items()]
     whole_job.apply(operator, [data, *manifests])
-    yield {name: Watched(operator, name) for name in JOBS}
+    yield {name: _see(Watched(operator, name)) for name in JOBS}
     operator.kubectl("delete", "rljob", *JOBS, "--wait=false")
 
 
-def _names(job: Watched, role: str) -> list[str]:
-    return [PodFacts.of(pod).name for pod in job.pods(role)]
+def _see(job: Watched) -> Seen:
+    kind, reason = TELLS[job.name]
+    status = job.until(lambda status: condition(status, kind)["reason"] == reason and _has_pods(job), DEADLINE_S)
+    pods = {role: [PodFacts.of(pod).name for pod in job.pods(role)] for role in ROLES}
+    return Seen(job, condition(status, kind), pods)
 
 
-def _end(job: Watched) -> str:
-    """Return what the job's end says, once its time is over."""
-    status = job.until(whole_job.holds("Failed"), DEADLINE_S + LATE_S)
-    failed = condition(status, "Failed")
-    assert failed["reason"] == "StartupDeadlineExceeded", job.describe()
-    assert f"spec.startupDeadlineSeconds = {DEADLINE_S}" in str(failed["message"])
-    return str(failed["message"])
+def _has_pods(job: Watched) -> bool:
+    return all(job.pods(role) for role in ROLES)
 
 
-def _is_unschedulable(status: Object) -> bool:
-    return condition(status, "PodsScheduled")["reason"] == "Unschedulable"
+def test_pod_without_a_node_is_named_with_what_the_scheduler_says(jobs: dict[str, Seen]) -> None:
+    seen = jobs["no-node"]
+    (rollout,) = seen.pods["rollout"]
+    assert str(seen.condition["message"]).startswith(f"{rollout}: ")
+    assert "didn't match Pod's node affinity/selector" in str(seen.condition["message"])
+    assert f"Unschedulable: {rollout}: " in seen.end()
 
 
-def test_pod_without_a_node_is_named_with_what_the_scheduler_says(jobs: dict[str, Watched]) -> None:
-    job = jobs["no-node"]
-    found = condition(job.until(_is_unschedulable, DEADLINE_S), "PodsScheduled")
-    (rollout,) = _names(job, "rollout")
-    assert str(found["message"]).startswith(f"{rollout}: "), found
-    assert "didn't match Pod's node affinity/selector" in str(found["message"])
-    assert f"Unschedulable: {rollout}: " in _end(job)
+def test_claim_that_does_not_exist_is_named_with_the_pod_that_wants_it(jobs: dict[str, Seen]) -> None:
+    seen = jobs["no-claim"]
+    (coordinator,) = seen.pods["coordinator"]
+    assert str(seen.condition["message"]).startswith(f"{coordinator}: ")
+    assert 'persistentvolumeclaim "no-such-claim" not found' in str(seen.condition["message"])
+    assert f"Unschedulable: {coordinator}: " in seen.end()
 
 
-def test_claim_that_does_not_exist_is_named_with_the_pod_that_wants_it(jobs: dict[str, Watched]) -> None:
-    job = jobs["no-claim"]
-    found = condition(job.until(_is_unschedulable, DEADLINE_S), "PodsScheduled")
-    (coordinator,) = _names(job, "coordinator")
-    assert str(found["message"]).startswith(f"{coordinator}: "), found
-    assert 'persistentvolumeclaim "no-such-claim" not found' in str(found["message"])
-    assert f"Unschedulable: {coordinator}: " in _end(job)
-
-
-def test_pod_that_crashes_again_and_again_is_named(jobs: dict[str, Watched]) -> None:
-    job = jobs["crashing"]
-
-    def is_crash_loop(status: Object) -> bool:
-        return condition(status, "RolloutReady")["reason"] == "CrashLoop"
-
-    found = condition(job.until(is_crash_loop, DEADLINE_S), "RolloutReady")
-    (rollout,) = _names(job, "rollout")
-    assert found["message"] == rollout
-    assert rollout in _end(job)
+def test_pod_that_crashes_again_and_again_is_named(jobs: dict[str, Seen]) -> None:
+    seen = jobs["crashing"]
+    (rollout,) = seen.pods["rollout"]
+    assert seen.condition["message"] == rollout
+    assert rollout in seen.end()
 
 
 @pytest.mark.parametrize("role", ["trainer", "verifier"])
-def test_pod_that_starts_and_never_answers_is_named(jobs: dict[str, Watched], role: str) -> None:
-    job = jobs["hanging"]
-    job.until(lambda _status: bool(job.pods(role)), DEADLINE_S)
-    (pod,) = _names(job, role)
-    assert pod in _end(job)
+def test_pod_that_starts_and_never_answers_is_named(jobs: dict[str, Seen], role: str) -> None:
+    seen = jobs["hanging"]
+    (pod,) = seen.pods[role]
+    assert pod in seen.end()
