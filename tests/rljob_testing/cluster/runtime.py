@@ -10,7 +10,8 @@ from rljob_testing.cluster import binaries, processes
 
 PAUSE = "rljob.test/pause:1"
 READY_S = 60.0
-CTR_S = 900.0
+# Gigabytes are unpacked by a machine that may be busy.
+CTR_S, IMPORT_S = 300.0, 3600.0
 # A socket's path may have 107 characters, fewer than some run folders.
 SOCKETS = pathlib.Path("/run/rljob-test")
 
@@ -79,14 +80,16 @@ class Runtime:
         for left in SOCKETS.glob(f"{self.name}.sock*"):
             left.unlink()
 
-    def ctr(self, *arguments: str, stdin: IO[bytes] | None = None) -> "subprocess.CompletedProcess[str]":
+    def ctr(
+        self, *arguments: str, stdin: IO[bytes] | None = None, timeout_s: float = CTR_S
+    ) -> "subprocess.CompletedProcess[str]":
         """Run ctr in the namespace of Kubernetes; the caller looks at the return code."""
         command = [str(binaries.find("ctr")), "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
-        return subprocess.run(command, stdin=stdin, capture_output=True, text=True, timeout=CTR_S)
+        return subprocess.run(command, stdin=stdin, capture_output=True, text=True, timeout=timeout_s)
 
     def import_image(self, archive: IO[bytes]) -> None:
         """Import and unpack an image archive as it comes. Raises OSError."""
-        self._checked("images", "import", "--snapshotter=overlayfs", "-", stdin=archive)
+        self._checked("images", "import", "--snapshotter=overlayfs", "-", stdin=archive, timeout_s=IMPORT_S)
 
     def discard_layers(self) -> None:
         """Forget the archives of layers that are unpacked: containers need the latter alone. Raises OSError."""
@@ -101,8 +104,8 @@ class Runtime:
         """Kill the processes of a container as a crash would, behind the kubelet's back. Raises OSError."""
         self._checked("tasks", "kill", "--all", "--signal=SIGKILL", container)
 
-    def _checked(self, *arguments: str, stdin: IO[bytes] | None = None) -> str:
-        done = self.ctr(*arguments, stdin=stdin)
+    def _checked(self, *arguments: str, stdin: IO[bytes] | None = None, timeout_s: float = CTR_S) -> str:
+        done = self.ctr(*arguments, stdin=stdin, timeout_s=timeout_s)
         if done.returncode:
             raise OSError(f"ctr {' '.join(arguments)} on {self.name}: {done.stderr.strip()[-2000:]}")
         return done.stdout
