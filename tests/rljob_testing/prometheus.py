@@ -52,28 +52,31 @@ class Server:
         """Write the configuration, start the process and return at once."""
         (folder / "prometheus.yml").write_text(yaml.safe_dump(dict(config)))
         self._log = folder / "log"
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{held.getsockname()[1]}"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    str(program),
-                    f"--config.file={folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={folder / 'data'}",
-                    f"--web.listen-address={self._address}",
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self._command = [
+            str(program),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+        ]
+        self._address, self._process = self._start()
         # No proxy of the machine's stands between a test and loopback.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{held.getsockname()[1]}"
+        with self._log.open("wb") as log:
+            command = [*self._command, f"--web.listen-address={address}"]
+            return address, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def get(self, path: str, **parameters: str) -> Any:
         """Return `data` of an answer of the HTTP API, None before it answers. Raises PromtoolError if it ended."""
         if self._process.poll() is not None:
-            raise PromtoolError(f"Prometheus ended: {self._log.read_text(errors='replace')[-4000:]}")
+            said = self._log.read_text(errors="replace")[-4000:]
+            if "address already in use" not in said:
+                raise PromtoolError(f"Prometheus ended: {said}")
+            # Somebody was given the port between our look and its start.
+            self._address, self._process = self._start()
         url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with self._opener.open(url, timeout=TIMEOUT_S) as answer:
