@@ -99,7 +99,8 @@ def run(
         try:
             orders = confined.orders(pid=process.pid, may_fork=limits.may_fork) if confined else None
             asked = _request(program, nonce, limits, orders, process.parent)
-            stopped = watch.follow(feeds={request.writer: asked, process.stdin: stdin}, reply=reply.reader)
+            feeds = {request.writer: asked, process.stdin: stdin}
+            stopped = watch.follow(request=request.writer, feeds=feeds, reply=reply.reader)
         finally:
             _end(process, before)
     if process.lost:
@@ -109,7 +110,7 @@ def run(
         # Nothing of the program has run: whatever happened is not its doing.
         said = bytes(watch.errors).decode("utf-8", errors="backslashreplace").strip().rpartition("\n")[2]
         raise CannotRunError(f"a program's process did not confine itself (exit code {process.returncode}): {said}")
-    if not stopped and _ended_by_kernel(process, limits, process.cpu_s + _reaped_cpu_s() - cpu_before_s):
+    if not stopped and _used_up(process, limits, process.cpu_s + _reaped_cpu_s() - cpu_before_s):
         stopped = "cpu"
     if not stopped and process.returncode == -signal.SIGKILL and num_kills() > kills_before:
         # The first to go when the pod is short of memory is the program.
@@ -126,10 +127,17 @@ def run(
     )
 
 
-def _ended_by_kernel(process: processes.Started, limits: Limits, cpu_s: float) -> bool:
-    """Return whether the kernel's CPU limit came before ours."""
-    code = process.returncode
-    return code == -signal.SIGXCPU or (code == -signal.SIGKILL and cpu_s >= limits.cpu_s)
+def _used_up(process: processes.Started, limits: Limits, cpu_s: float) -> bool:
+    """Return whether the CPU limit was met after the last look: the kernel saw it, or the program just ended."""
+    return process.returncode == -signal.SIGXCPU or cpu_s >= limits.cpu_s
+
+
+def is_starved(*, waited_s: float, cpu_s: float, wall_s: float) -> bool:
+    """Return whether a machine that gave no time is to blame for a wall cap: over a quarter of it went by in waiting.
+
+    What the tree itself used is taken off, as the most that it can have made anybody wait: no program can have it so.
+    """
+    return waited_s - cpu_s > wall_s / 4
 
 
 def _reaped_cpu_s() -> float:
@@ -158,10 +166,11 @@ class _Watch:
     def __init__(self, process: processes.Started, limits: Limits, before: frozenset[int]) -> None:
         self._process, self._limits, self._before = process, limits, before
         self._started_s = time.monotonic()
+        self._parent_waited_s = procfs.run_delay_s(process.parent)
         self._cpu_s, self._next_look_s = 0.0, 0.0
         self.output, self.errors, self.reply = bytearray(), bytearray(), bytearray()
 
-    def follow(self, *, feeds: dict[IO[bytes], bytes], reply: IO[bytes]) -> str:
+    def follow(self, *, request: IO[bytes], feeds: dict[IO[bytes], bytes], reply: IO[bytes]) -> str:
         """Return what was exceeded, an empty text if the program ended by itself."""
         sinks = {
             self._process.stdout: self.output,
@@ -187,22 +196,27 @@ class _Watch:
                     if done:
                         selector.unregister(stream)
                         stream.close()
-                exceeded = self._exceeded()
+                    if done and stream is request:
+                        # What its runner took until here is no time of the program's.
+                        self._started_s = time.monotonic()
+                if max(map(len, sinks.values())) > self._limits.output_bytes:
+                    return "output"
+                ended = self._process.poll() is not None
                 # What was written before the end is still in the pipes: the end is believed once they are empty.
-                if exceeded or (self._process.poll() is not None and not self._readable(selector)):
+                if ended and not self._readable(selector):
+                    return ""
+                exceeded = self._exceeded(ended=ended)
+                if exceeded:
                     return exceeded
 
     @staticmethod
     def _readable(selector: selectors.DefaultSelector) -> bool:
         return any(key.data is not None and events & selectors.EVENT_READ for key, events in selector.select(0))
 
-    def _exceeded(self) -> str:
-        if max(map(len, (self.output, self.errors, self.reply))) > self._limits.output_bytes:
-            return "output"
-        if time.monotonic() - self._started_s > self._limits.wall_s:
-            # A machine that gave it no time is to blame: its own tree's time is summed and would have come first.
-            waited_s = max(map(procfs.run_delay_s, self._members()), default=0.0)
-            return "starved" if waited_s > self._limits.wall_s / 4 else "wall"
+    def _exceeded(self, *, ended: bool) -> str:
+        # A runner that slept through the end of a program has only itself to blame, or the machine.
+        if not ended and time.monotonic() - self._started_s > self._limits.wall_s:
+            return self._over_wall()
         if time.monotonic() < self._next_look_s:
             return ""
         members = self._members()
@@ -217,6 +231,15 @@ class _Watch:
         if sum(one.num_threads for one in usage) > MAX_PROCESSES:
             return "memory"
         return "memory" if sum(one.resident_bytes for one in usage) > self._limits.memory_bytes else ""
+
+    def _over_wall(self) -> str:
+        members = self._members()
+        cpu_s = max(self._cpu_s, sum(procfs.usage(pid).cpu_s for pid in members))
+        waits = [0.0, *map(procfs.run_delay_s, members)]
+        if self._process.parent != os.getpid():
+            # It forks the program and tells its end, and does nothing in between.
+            waits.append(procfs.run_delay_s(self._process.parent) - self._parent_waited_s)
+        return "starved" if is_starved(waited_s=max(waits), cpu_s=cpu_s, wall_s=self._limits.wall_s) else "wall"
 
     def _members(self) -> set[int]:
         """Return the processes of the run, orphans included, which are children of this process; not all if too many.
