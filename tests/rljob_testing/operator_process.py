@@ -10,6 +10,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 
+from rljob_testing.operator_series import Series, series
+
 _LOOPBACK = "127.0.0.1"
 _STOP_S = 60.0
 _POLL_S = 0.05
@@ -62,6 +64,12 @@ class OperatorProcess:
 
     def _tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
+
+    def series(self) -> Series:
+        """Return every series that it exposes now."""
+        status, text = _ask(self._metrics, "/metrics")
+        assert status == 200, self._tail()
+        return series(text)
 
     def kill(self) -> None:
         """End it at once, in the middle of whatever it does."""

@@ -1,0 +1,126 @@
+"""The operator's own account lives whole lives of jobs with the chart's rights: none is missing, and none is unused."""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from rljob_api import names
+from rljob_operator import cluster, kinds, permissions
+from rljob_operator.cache import Cache
+from rljob_operator.listing import Lister
+from rljob_testing import operator_stage, operator_stories
+from rljob_testing.operator_installation import Installed
+from rljob_testing.operator_stage import Request, SaidStatus, Stage
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+# Nobody sends a request for this: the API server asks itself whether an owner may be blocked from going, and refuses
+# children where this right is missing.
+_ASKED_WITHIN = {("rljob.dev", "rljobs/finalizers", "update")}
+_WITHIN_S = 240.0
+
+
+class Scene(NamedTuple):
+    """What all lives share. own: a client with the operator's account."""
+
+    installed: Installed
+    client: cluster.Client
+    own: cluster.Client
+    said: SaidStatus
+    requests: list[Request]
+
+    def stage(self, namespace: str) -> Stage:
+        """Return a stage in a namespace of its own."""
+        made = self.installed.cluster.kubectl("create", "namespace", namespace)
+        assert made.returncode == 0, made.stderr
+        self.said.run = None
+        return Stage(self.client, namespace, self.said, self.requests)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(installed: Installed) -> AsyncIterator[Scene]:
+    requests = list[Request]()
+    client = cluster.Client(await cluster.access(str(installed.cluster.kubeconfig)), qps=1000.0, burst=1000)
+    way = await cluster.access(str(installed.kubeconfig))
+    own = cluster.Client(way, qps=1000.0, burst=1000)
+    async with operator_stage.said_status() as (said, coordinator):
+        async with operator_stage.running_operator(way, coordinator=coordinator, requests=requests):
+            yield Scene(installed, client, own, said, requests)
+    await own.close()
+    await client.close()
+    await operator_stage.connections_gone()
+
+
+async def _a_rank_fails_and_the_other_is_taken_away(stage: Stage) -> None:
+    await stage.create(trainer__nodes=2, rollout__replicas=2)
+    await stage.runs()
+    await stage.end_trainer(75, num_pods=1)
+
+    async def is_second() -> bool:
+        return [found["metadata"]["name"] for found in await stage.children("Job")] == ["run-trainer-2"]
+
+    await stage.sees(is_second, within_s=_WITHIN_S)
+
+
+async def _rollouts_that_scale_are_suspended(stage: Stage) -> None:
+    await stage.create(rollout__autoscaling={"minReplicas": 2, "maxReplicas": 3})
+    await stage.runs()
+    assert await stage.get("HorizontalPodAutoscaler", "run-rollout") is not None
+    await stage.edit("run", {"suspend": True})
+    await stage.until("run", "Suspended", within_s=_WITHIN_S)
+    assert await stage.get("HorizontalPodAutoscaler", "run-rollout") is None
+
+
+async def _a_job_is_cleaned_up_and_goes_with_its_time_to_live(stage: Stage) -> None:
+    await stage.create(cleanupPolicy__onSuccess={"coordinator": "Delete", "trainer": "Delete"})
+    await stage.runs()
+    stage.said.says(names.Phase.FINISHED, step=4)
+    await stage.end_trainer(0)
+
+    async def is_cleaned_up() -> bool:
+        return not [found for kind in kinds.WORKLOADS for found in await stage.children(kind.kind)]
+
+    await stage.sees(is_cleaned_up, within_s=_WITHIN_S)
+    await stage.edit("run", {"ttlSecondsAfterFinished": 0})
+
+    async def is_gone() -> bool:
+        return await stage.job("run") is None
+
+    await stage.sees(is_gone, within_s=_WITHIN_S)
+
+
+LIVES = (
+    operator_stories.suspended_job_has_no_pod_and_goes_on_as_the_next_attempt,
+    operator_stories.rollouts_follow_the_replicas_of_the_job,
+    operator_stories.certificates_are_there_before_the_pods_that_mount_them,
+    _a_rank_fails_and_the_other_is_taken_away,
+    _rollouts_that_scale_are_suspended,
+    _a_job_is_cleaned_up_and_goes_with_its_time_to_live,
+)
+
+
+@pytest.mark.timeout(1800)  # six lives one after another, each a few seconds on a machine that is not busy
+async def test_whole_lives_need_every_right_of_the_chart_and_no_other(scene: Scene) -> None:
+    for number, life in enumerate(LIVES):
+        stage = scene.stage(f"life-{number}")
+        await life(stage)
+        if number == 0:
+            # What the operator does every few minutes, with a cache that knows nothing: everything is read once.
+            await Lister(client=scene.own, cache=Cache(), namespaces=(None,)).compare()
+        await stage.delete(kinds.RLJOB.kind, "run")
+    asked = list(scene.installed.audit.since())
+    assert [one for one in asked if one.status == 403] == []
+    # Everybody may ask which APIs are served.
+    used = {(one.group, one.resource, one.verb) for one in asked if one.resource}
+    # An apply that makes an object needs both rights.
+    used |= {(one.group, one.resource, "create") for one in asked if (one.verb, one.status) == ("patch", 201)}
+    granted = {
+        (rule.group, resource, verb)
+        for rule in permissions.RULES
+        if rule.when in ("always", "tls")
+        for resource in rule.resources
+        for verb in rule.verbs
+    }
+    assert used - granted == set(), "granted to everybody, or to this account by somebody else"
+    assert granted - used == _ASKED_WITHIN, "take away what nothing uses"

@@ -1,0 +1,30 @@
+"""The table of operator reference 17 on a real API server with stand-in kubelets: each figure keeps its limit.
+
+RLJOB_CONTROL_PLANE=1 pytest -s tests/cluster/scale for 200 jobs, with RLJOB_SCALE_JOBS=1000 for 1,000.
+"""
+
+import pathlib
+from collections.abc import Mapping
+
+import pytest
+import yaml
+
+LIMITS = yaml.safe_load(pathlib.Path(__file__).with_name("thresholds.yaml").read_text())
+
+
+@pytest.mark.timeout(14_400)  # the whole story is told before the first figure; 200 jobs take minutes, 1,000 an hour
+@pytest.mark.parametrize("name", LIMITS["rows"])
+def test_figure_keeps_its_limit(figures: Mapping[str, float], chosen: int, name: str) -> None:
+    limit, found = LIMITS["rows"][name], figures[name]
+    if "at_most" in limit:
+        assert found <= limit["at_most"][chosen], f"{limit['row']}: {name} is {found}"
+    else:
+        assert found >= limit["at_least"][chosen], f"{limit['row']}: {name} is {found}"
+
+
+def test_every_row_has_one_limit_for_every_size() -> None:
+    sizes = set(LIMITS["sizes"])
+    for name, limit in LIMITS["rows"].items():
+        bounds = [limit[key] for key in ("at_most", "at_least") if key in limit]
+        assert len(bounds) == 1, name
+        assert set(bounds[0]) == sizes, name

@@ -1,0 +1,69 @@
+"""The operator's account on a test cluster, with the rights that the chart gives it and no others."""
+
+import json
+import pathlib
+import time
+from typing import NamedTuple
+
+import yaml
+
+from rljob_testing.charts import Helm
+from rljob_testing.cluster.light import LOOPBACK, LightCluster
+from rljob_testing.operator_audit import AuditLog
+from rljob_testing.operator_metrics_api import MetricsApi
+
+NAMESPACE, NAME = "rljob-system", "rljob-operator"
+USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+_RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding"})
+_TOKEN_LASTS = "12h"
+_ESTABLISHED_S = 120.0
+
+
+class Installed(NamedTuple):
+    """A cluster on which the chart's rights are installed. kubeconfig: of the operator's account."""
+
+    cluster: LightCluster
+    kubeconfig: pathlib.Path
+    audit: AuditLog
+    metrics: MetricsApi
+
+
+def install(cluster: LightCluster, helm: Helm) -> pathlib.Path:
+    """Install definition, account and rights; return a kubeconfig with a token of the account."""
+    made = helm.template()
+    wanted = [each for each in made if each["kind"] in {*_RIGHTS, "CustomResourceDefinition"}]
+    own = [each for each in wanted if "helm.sh/hook" not in (each["metadata"].get("annotations") or {})]
+    _done(cluster, "create", "namespace", NAMESPACE)
+    _done(cluster, "apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(own))
+    _established(cluster)
+    token = _done(cluster, "create", "token", NAME, "-n", NAMESPACE, f"--duration={_TOKEN_LASTS}").strip()
+    authority = str(cluster.run_dir / "pki" / "ca.crt")
+    server = {"server": f"https://{LOOPBACK}:{cluster.port}", "certificate-authority": authority}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": server}],
+        "users": [{"name": "operator", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "operator"}}],
+        "current-context": "test",
+    }
+    path = cluster.run_dir / "operator.kubeconfig"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def _done(cluster: LightCluster, *arguments: str, stdin: str | None = None) -> str:
+    done = cluster.kubectl(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _established(cluster: LightCluster) -> None:
+    end = time.monotonic() + _ESTABLISHED_S
+    while True:
+        # kubectl gives up at once on an object that has no conditions yet, as a new one has for a moment.
+        waited = cluster.kubectl("wait", "--for=condition=Established", "--timeout=10s", "crd/rljobs.rljob.dev")
+        if waited.returncode == 0:
+            return
+        assert time.monotonic() < end, waited.stderr
