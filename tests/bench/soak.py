@@ -13,8 +13,10 @@ import pathlib
 import sys
 from collections.abc import AsyncIterator, Sequence
 
+from tests.bench.rows import c7_maths
+
 from rljob_api import names, roles, types
-from rljob_workers.verifier import grading, service
+from rljob_workers.verifier import grading
 from rljob_workers.verifier.sandbox import procfs
 
 _O = names.VerifyOutcome
@@ -76,24 +78,8 @@ def cycle(count: int) -> list[tuple[str, frozenset[names.VerifyOutcome]]]:
 async def verifier(num_slots: int) -> AsyncIterator[grading.Grading]:
     """Yield a verifier's grading of programs that may fork, with short limits."""
     reward = roles.GraderConfig(name="soak", type="areal-code", cpu_limit_s=0.5, wall_limit_s=5.0)
-    config = roles.VerifierConfig(
-        job=roles.JobIdentity(name="soak", namespace="soak", uid="soak"),
-        role=names.Role.VERIFIER,
-        pod="verifier-0",
-        health_host="127.0.0.1",
-        health_port=0,
-        scratch_dir="/nonexistent",
-        bind_host="127.0.0.1",
-        port=0,
-        rewards=(reward,),
-        max_concurrent=num_slots,
-    )
-    made = service.Service(config)
-    try:
-        await made.start()
+    async with c7_maths.verifier_of(reward, num_slots=num_slots) as made:
         yield made.grading
-    finally:
-        await made.close()
 
 
 async def run(graded: grading.Grading, count: int, name: str) -> list[str]:
