@@ -126,7 +126,7 @@ def _read(path: pathlib.Path) -> Checkpoint | None:
 
 
 def sections(config: roles.TrainerConfig, *, reference_hash: str = "") -> dict[str, str]:
-    """Return a digest per section of the config. Those of `_FROZEN` must not change on resume.
+    """Return a digest per section of the config. Those of `FROZEN` must not change on resume.
 
     reference_hash: of the reference model's tensors; rank 0 alone reads them.
     """
@@ -142,7 +142,8 @@ def sections(config: roles.TrainerConfig, *, reference_hash: str = "") -> dict[s
     return made | ({"reference": reference_hash} if reference_hash else {})
 
 
-_FROZEN = {
+# Sections that must stay as they were on resume, and what the manifest calls them.
+FROZEN = {
     "groups": "spec.algorithm.promptsPerStep or groupSize",
     "data": "spec.data",
     "seed": "spec.seed",
@@ -156,10 +157,10 @@ def check_same_run(found: Checkpoint, config: roles.TrainerConfig, *, reference_
     now = sections(config, reference_hash=reference_hash)
     changed = [name for name, digest in found.progress.sections.items() if now.get(name, digest) != digest]
     refused = [
-        f"{_FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path};"
+        f"{FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path};"
         " set it back, or start a new job with resumeFrom"
         for name in changed
-        if name in _FROZEN
+        if name in FROZEN
     ]
     if refused:
         raise errors.ManifestError(*refused)

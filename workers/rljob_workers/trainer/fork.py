@@ -6,10 +6,8 @@ from rljob_api import errors, roles
 from rljob_workers.trainer import checkpoint
 
 _FOLDER = "checkpoints"
-_MUST_AGREE = {
-    "model": "spec.model",
-    "shape": "the number of trainer processes, spec.trainer.deepspeed.zeroStage or spec.trainer.dtype",
-}
+# Weights alone are a Hugging Face folder, which every shape loads.
+_OF_WEIGHTS, _OF_STATE = ("model",), ("model", "shape")
 
 
 def find(config: roles.ForkConfig) -> checkpoint.Checkpoint:
@@ -42,12 +40,11 @@ def check_same_model(found: checkpoint.Checkpoint, config: roles.TrainerConfig) 
     Data, groups, seed, loss and learning rate are what a fork is made to change.
     """
     now = checkpoint.sections(config)
-    # Weights alone are a Hugging Face folder, which every shape loads.
-    names = _MUST_AGREE if found.progress.optimizer or found.progress.critic else {"model": _MUST_AGREE["model"]}
+    names = _OF_STATE if found.progress.optimizer or found.progress.critic else _OF_WEIGHTS
     problems = [
-        f"{what} differs from the checkpoint of step {found.progress.step} in {found.path} that spec.resumeFrom names;"
-        " set it to what that run had"
-        for name, what in names.items()
+        f"{checkpoint.FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path} that"
+        " spec.resumeFrom names; set it to what that run had"
+        for name in names
         if found.progress.sections.get(name, now[name]) != now[name]
     ]
     if problems:
