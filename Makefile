@@ -13,6 +13,8 @@ OUT ?= build/bench
 # 1: `make test` also runs jobs on two real nodes, where a machine can hold them (docs/test_cluster.md).
 export RLJOB_NODES ?= 0
 CLUSTER_NODES := $(if $(filter 1,$(RLJOB_NODES)),--nodes)
+# Whole runs take minutes and wait half of the time: two go on at once, and what takes longest begins first.
+LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py)
 
 .PHONY: help demo test check fmt gen bench lock clean setup cluster-tools cluster-up cluster-test cluster-down
 
@@ -38,7 +40,9 @@ test: setup check  ## everything that this machine can run; says what it cannot
 	  $(MAKE) --no-print-directory cluster-tools || [ "$$CI" != true ]; fi
 	@status=0; \
 	$(BIN)/python -m pytest tests/unit tests/contract -n auto --maxprocesses 4 --dist worksteal || status=1; \
-	$(BIN)/python -m pytest tests/integration tests/cluster tests/gpu || status=1; \
+	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu --ignore=tests/cluster/nodes \
+	  -n 2 --dist loadfile --no-loadscope-reorder || status=1; \
+	$(BIN)/python -m pytest tests/cluster/nodes || status=1; \
 	exit $$status
 
 check: setup  ## format, lint, types, import contracts

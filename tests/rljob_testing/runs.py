@@ -1,10 +1,13 @@
 """Whole runs through the real command, and what they left behind."""
 
+import contextlib
 import json
 import os
 import pathlib
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from rljob_testing import jobs
@@ -43,7 +46,7 @@ class RunFolder:
             process.communicate()
 
     def run(
-        self, manifest: pathlib.Path, run_dir: str = "run", timeout_s: float = 280, settings: Sequence[str] = ()
+        self, manifest: pathlib.Path, run_dir: str = "run", timeout_s: float = 600, settings: Sequence[str] = ()
     ) -> tuple[int, str]:
         process = self.start(manifest, run_dir, settings)
         output, _ = process.communicate(timeout=timeout_s)
@@ -65,6 +68,27 @@ class RunFolder:
         command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(self.folder / run_dir / "state")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return "" if done.returncode == 0 else done.stdout + done.stderr
+
+    def wait_for_step(self, step: int, run_dir: str = "run", limit_s: float = 480) -> None:
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            path = self.folder / run_dir / "state/history.jsonl"
+            if path.exists() and sum('"kind":"step"' in line for line in path.read_text().splitlines()) >= step:
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"step {step} was not reached in {limit_s} s")
+
+    def leftovers(self, run_dir: str = "run") -> list[str]:
+        """Return command lines of processes that belong to the run."""
+        listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+        return [line for line in listing.splitlines() if str(self.folder / run_dir) in line and "ps -eo" not in line]
+
+    def trained_prompts(self, run_dir: str = "run") -> list[tuple[int, str]]:
+        """Return (step, prompt id) in the order of training."""
+        uri = f"file:{self.folder / run_dir}/state/ledger.sqlite?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as ledger:
+            sql = "SELECT step, prompt_id FROM groups WHERE state = 'trained' ORDER BY step, step_position"
+            return list(ledger.execute(sql))
 
 
 class Runs(RunFolder):

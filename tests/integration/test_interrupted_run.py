@@ -1,0 +1,49 @@
+"""A synchronous run of the real command, undisturbed, and interrupted and gone on with: both train the same samples."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from rljob_testing.jobs import TinyTask
+from rljob_testing.runs import Runs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SYNCHRONOUS = {"maxSteps": 6, "async": {"maxOffPolicySteps": 0}}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: TinyTask) -> Iterator[Runs]:
+    """A synchronous run that nothing disturbed, in `run`."""
+    made = Runs(tmp_path_factory.mktemp("undisturbed"), tiny)
+    try:
+        code, output = made.run(made.manifest(**SYNCHRONOUS))
+        assert code == 0, output
+        yield made
+    finally:
+        made.end()
+
+
+def test_synchronous_run_consumes_only_tokens_of_the_current_version(undisturbed: Runs) -> None:
+    assert [line["staleness"] for line in undisturbed.steps()] == [{"0": 4}] * 6
+    assert all(line["mixed_version_trajectories"] == 0 for line in undisturbed.steps())
+    # Groups without spread are not computed, so a step may have no token to compare; over the run there are some.
+    assert any(line["stats"]["mismatch/tokens"] > 0 for line in undisturbed.steps())
+    assert undisturbed.audit() == ""
+
+
+def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(undisturbed: Runs, rljob: Runs) -> None:
+    manifest = rljob.manifest(**SYNCHRONOUS)
+    interrupted = rljob.start(manifest)
+    rljob.wait_for_step(2)
+    os.kill(interrupted.pid, signal.SIGINT)
+    output, _ = interrupted.communicate(timeout=200)
+    assert interrupted.returncode == 130, output
+    assert "rljob run" in output
+    assert rljob.leftovers() == []
+    code, output = rljob.run(manifest)
+    assert code == 0, output
+    assert rljob.trained_prompts() == undisturbed.trained_prompts()
+    assert rljob.audit() == ""
