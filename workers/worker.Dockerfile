@@ -30,8 +30,15 @@ COPY operator operator
 COPY workers workers
 RUN /opt/build/bin/python -m pip install -q --disable-pip-version-check --no-deps --target /opt/product .
 
-FROM environment
+# A built-in model is converted here once, and not by every pod.
+FROM environment AS models
 COPY --from=product /opt/product /opt/product
+RUN /opt/rljob/bin/python -m rljob_workers.models.builtin /opt/models
+
+FROM environment
+COPY --from=models /opt/models /opt/models
+COPY --from=product /opt/product /opt/product
+ENV RLJOB_BUILTIN_MODELS=/opt/models
 # There is no compiler for torch's inductor in a pod.
 ENV PATH=/opt/product/bin:/opt/rljob/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 TORCHDYNAMO_DISABLE=1
 # A name for the uid: libraries ask for it.

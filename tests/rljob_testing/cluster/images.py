@@ -3,8 +3,8 @@
     Dockerfile --buildah--> store --pipe--> containerd's template root --links--> a root for each node (`roots.py`)
 
 The base image is a minimal Debian made on the spot: the Dockerfiles take any base with Python 3.11. A template is kept
-in the cache folder for as long as what it was made of is unchanged; what building it took is removed, since it is
-several times its size.
+in the cache folder for as long as what it was made of is unchanged; what building it took is removed where the disk has
+little room, since it is several times its size.
 """
 
 import contextlib
@@ -24,6 +24,8 @@ from rljob_testing.cluster.runtime import PAUSE, Runtime
 REGISTRY = "rljob.test"
 REPOSITORY = pathlib.Path(__file__).parents[3]
 BUILD_S = 7200.0
+# Free disk with which the builder's store, 10 GB, is kept for the next change of the sources.
+_STORE_STAYS_BYTES = 40 << 30
 SUITE = "bookworm"
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
 BASE = f"localhost/rljob-test-base:{SUITE}"
@@ -93,8 +95,9 @@ def _make(target: pathlib.Path) -> None:
         finally:
             runtime.stop()
         unfinished.rename(target)
-    # After a build that failed the layers stay, and the next one goes on from them.
-    _discard_store()
+    # After a build that failed the layers stay, and the next one goes on from them; so it does where there is room.
+    if shutil.disk_usage(_folder()).free < _STORE_STAYS_BYTES:
+        _discard_store()
 
 
 def _move(runtime: Runtime, name: str) -> None:

