@@ -26,7 +26,7 @@ class Program:
 
     def __init__(self, config: roles.CoordinatorConfig, folder: pathlib.Path) -> None:
         self.address, self.store = f"127.0.0.1:{config.control_port}", config.store_address
-        self._path = folder / "coordinator.json"
+        self._config, self._path = config, folder / "coordinator.json"
         self._path.write_text(config.model_dump_json(), encoding="utf-8")
         self._log = (folder / "log").open("ab")
         self.start()
@@ -34,6 +34,13 @@ class Program:
     def start(self) -> None:
         command = [sys.executable, "-m", "rljob_workers.coordinator", "--config", str(self._path)]
         self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+
+    def edit(self, **changes: object) -> None:
+        job = self._config.job.model_copy(update={"config_generation": 2})
+        part = self._path.with_suffix(".part")
+        changed = self._config.model_copy(update={"job": job, **changes})
+        part.write_text(changed.model_dump_json(), encoding="utf-8")
+        part.replace(self._path)
 
     def children(self) -> list[int]:
         listed = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="ascii")
@@ -132,6 +139,16 @@ def status_of(address: str) -> types.RunStatus:
         return client.status()
     finally:
         client.close()
+
+
+async def test_a_config_that_changes_under_the_running_program_is_taken_over_and_acknowledged(
+    program: Program, rollout: work.WorkClient
+) -> None:
+    before = await asyncio.to_thread(status_of, program.address)
+    program.edit(max_steps=before.max_steps + 5)
+    await asyncio.to_thread(wait_until, lambda: status_of(program.address).config_generation == 2)
+    assert (await asyncio.to_thread(status_of, program.address)).max_steps == before.max_steps + 5
+    assert program.process.poll() is None
 
 
 async def test_a_store_that_dies_is_started_again(program: Program, rollout: work.WorkClient) -> None:

@@ -9,9 +9,12 @@ from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Core:
-    """One coordinator's parts. `sources` are training sources, `suites` evaluation suites, by name."""
+    """One coordinator's parts. `sources` are training sources, `suites` evaluation suites, by name.
+
+    `config` is the one in force: `config_watch.py` alone puts another in its place, whole, so read it when it is used.
+    """
 
     config: roles.CoordinatorConfig
     clock: clocks.Clock

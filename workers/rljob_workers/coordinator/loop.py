@@ -49,12 +49,6 @@ class Housekeeper:
 
     async def run(self) -> None:
         """Work on every change and at least every half second, until cancelled."""
-        config = self._core.config
-        self._meter.settings(
-            stall_timeout_s=config.failure.stall_timeout_s,
-            max_off_policy_steps=config.staleness.max_off_policy_steps,
-            checkpoint_every_steps=config.checkpoint_every_steps,
-        )
         while True:
             mark = self._core.changes.mark
             await self.tick()

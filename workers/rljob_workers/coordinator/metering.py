@@ -4,7 +4,7 @@ added counts.
 
 from collections.abc import Callable
 
-from rljob_api import errors, names, types
+from rljob_api import errors, names, roles, types
 from rljob_workers.coordinator import pods, pressure, status
 from rljob_workers.runtime import metrics as metrics_module
 
@@ -46,6 +46,7 @@ class Metering:
         gauge("rljob_inflight_limit").set(max(0, known.capacity))
         gauge("rljob_last_progress_timestamp_seconds").set(view.last_progress_at)
         gauge("rljob_ledger_bytes").set(ledger_bytes)
+        self._settings(view.config)
         for queue, depth in known.queue_depth.items():
             gauge("rljob_queue_depth").set(depth, queue=queue)
         for state, version in (
@@ -73,12 +74,12 @@ class Metering:
                 ratio = pressure.pressure(blocked=blocked, waiting=now.trainer_wait_share, target=target)
         gauge("rljob_rollout_pressure_ratio").set(ratio)
 
-    def settings(self, *, stall_timeout_s: float, max_off_policy_steps: int, checkpoint_every_steps: int) -> None:
-        """Set the job values that alerts compare with."""
+    def _settings(self, config: roles.CoordinatorConfig) -> None:
+        """Set the job values that alerts compare with; some may change while the job runs."""
         for name, value in (
-            ("stall_timeout_seconds", stall_timeout_s),
-            ("max_off_policy_steps", max_off_policy_steps),
-            ("checkpoint_every_steps", checkpoint_every_steps),
+            ("stall_timeout_seconds", config.failure.stall_timeout_s),
+            ("max_off_policy_steps", config.staleness.max_off_policy_steps),
+            ("checkpoint_every_steps", config.checkpoint_every_steps),
         ):
             self._metrics.gauge("rljob_setting").set(value, name=name)
 

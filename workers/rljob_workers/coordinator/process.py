@@ -8,6 +8,7 @@ import signal
 from rljob_api import names, roles
 from rljob_workers.coordinator import (
     changes,
+    config_watch,
     core,
     dispatch,
     loop,
@@ -58,7 +59,7 @@ async def serve(config: roles.CoordinatorConfig, config_path: pathlib.Path) -> i
     )
     probes.start()
     try:
-        await _run(parts, state, store, stopping)
+        await _run(parts, state, store, config_watch.ConfigWatch(parts, config_path), stopping)
     finally:
         await asyncio.to_thread(parts.ledger.close)
         probes.close()
@@ -95,7 +96,11 @@ def make_core(
 
 
 async def _run(
-    parts: core.Core, state: resume.State, store: store_process.StoreProcess, stopping: asyncio.Event
+    parts: core.Core,
+    state: resume.State,
+    store: store_process.StoreProcess,
+    watch: config_watch.ConfigWatch,
+    stopping: asyncio.Event,
 ) -> None:
     publisher, trainer = publishing.Publishing(parts), training.Training(parts)
     housekeeper = loop.Housekeeper(parts, publisher, state.history)
@@ -114,6 +119,7 @@ async def _run(
         asyncio.create_task(stopping.wait(), name="stopping"),
         asyncio.create_task(housekeeper.run(), name="housekeeper"),
         asyncio.create_task(store.run(), name="store"),
+        asyncio.create_task(watch.run(), name="config"),
     ]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

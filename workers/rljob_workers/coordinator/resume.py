@@ -118,12 +118,10 @@ def _rebuild(ledger: ledgers.Ledger, config: roles.CoordinatorConfig, *, again: 
     """Leases get one more period: their workers live on and renew. Counters need nothing: they are counted, not
     stored.
     """
-    # The largest bound that ever held: eta may be lowered live, and the audit must not blame what came before.
-    eta = max(config.staleness.max_off_policy_steps, int(ledger.meta("max_off_policy_steps") or 0))
-    ledger.set_meta("max_off_policy_steps", str(eta))
+    ledger.take_over(limits.of(config), now=now)
     if again:
+        ledger.go_on_after_end()
         ledger.extend_all(now=now)
-        ledger.drop_stale(now=now)
         ledger.note({"kind": "restart", "at": now, "role": names.Role.COORDINATOR, "step": ledger.committed()})
     # The first version of a fork is evaluated when it is published.
     if evaluation.due_before_training(config.evaluation) and ledger.committed() == 0 and not config.first_version:

@@ -42,10 +42,6 @@ class Tables:
         """Keep the database and the limits."""
         self._db, self._limits = database, bounds
 
-    def set_limits(self, bounds: limits.Limits) -> None:
-        """Take over limits that may change while a job runs; they hold from the next transition."""
-        self._limits = bounds
-
     def transaction(self) -> contextlib.AbstractContextManager[None]:
         """Join several transitions into one."""
         return self._db.transaction()

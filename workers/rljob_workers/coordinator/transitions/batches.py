@@ -162,11 +162,21 @@ class Batches(submissions.Submissions):
             if stop_step is not None and step >= stop_step:
                 return types.BatchHeader(kind=names.BatchKind.STOP, step=step)
             if step > self.last_step():
+                self.announce_end()
                 return types.BatchHeader(kind=names.BatchKind.FINISHED, step=step)
             row = self._db.one("SELECT * FROM steps WHERE step = ?", step)
             if row is None:
                 return self._not_recorded(step)
             return self._hand_out(row, attempt=attempt, rank=rank, world_size=world_size)
+
+    def announce_end(self) -> None:
+        """Keep what FINISHED says: the trainer exports and leaves, so an end that is raised later comes too late."""
+        if self.announced_end() is None:
+            self.set_meta("announced_end", str(self.last_step()))
+
+    def forget_announced_end(self) -> None:
+        """Let the run's end be what the limits and the data say again."""
+        self._db.change("DELETE FROM meta WHERE key = 'announced_end'")
 
     def _not_recorded(self, step: int) -> types.BatchHeader:
         if step <= self.recorded():

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from rljob_api import names, roles, types
-from rljob_workers.coordinator import curriculum, intake, staleness, tasks
+from rljob_workers.coordinator import curriculum, intake, limits, staleness, tasks
 from rljob_workers.coordinator.transitions import base, sessions
 
 TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
@@ -74,8 +74,25 @@ class Queue(sessions.Sessions):
         return self.number("SELECT step AS n FROM versions WHERE superseded = 0 ORDER BY version DESC LIMIT 1")
 
     def last_step(self) -> int:
-        """Return the last step of the run: max_steps, or earlier where the data end."""
-        return min(self._limits.max_steps, int(self.meta("data_end_step") or self._limits.max_steps))
+        """Return the last step of the run: max_steps, or earlier where the data end or the trainer was told so."""
+        asked, announced = self._limits.max_steps, self.announced_end()
+        return min(asked, int(self.meta("data_end_step") or asked), asked if announced is None else announced)
+
+    def announced_end(self) -> int | None:
+        """Return the last step as the newest trainer attempt was told it with FINISHED; None before."""
+        text = self.meta("announced_end")
+        return None if text is None else int(text)
+
+    def take_over(self, bounds: limits.Limits, *, now: float) -> None:
+        """Let `bounds` hold from now on, and drop what they leave no room for (algorithms reference 2, eta).
+
+        The largest bound that ever held is kept: the audit must not blame what came before a lower one.
+        """
+        with self._db.transaction():
+            eta = max(bounds.max_off_policy_steps, int(self.meta("max_off_policy_steps") or 0))
+            self.set_meta("max_off_policy_steps", str(eta))
+            self._limits = bounds
+            self.drop_stale(now=now)
 
     def capacity(self, counts: Counts) -> int:
         """Return how many more groups may be leased; no more than the remaining steps can use."""

@@ -49,6 +49,8 @@ class Rewinds(batches.Batches):
             "UPDATE attempts SET resume_step = ?, handed_step = ?, stop_step = NULL WHERE attempt = ?",
             resume_step, resume_step, attempt,
         )  # fmt: skip
+        # Whatever an earlier process was told, this one asks anew.
+        self.forget_announced_end()
         committed = self.committed()
         if resume_step > committed:
             self._adopt(resume_step, committed=committed, now=now)
@@ -59,6 +61,17 @@ class Rewinds(batches.Batches):
                 {"kind": "restart", "at": now, "role": names.Role.TRAINER, "attempt": attempt, "step": committed,
                  "resume_step": resume_step}
             )  # fmt: skip
+
+    def go_on_after_end(self) -> None:
+        """Forget the announced end of a run that was started again with a later one, if its last checkpoint is there.
+
+        Before that the trainer that was told of the end may still be saving; its next attempt asks anew.
+        """
+        ended = self.announced_end()
+        if ended is None or ended >= self._limits.max_steps:
+            return
+        if self._db.one("SELECT 1 FROM checkpoints WHERE final = 1 AND step >= ?", ended) is not None:
+            self.forget_announced_end()
 
     def _adopt(self, resume_step: int, *, committed: int, now: float) -> None:
         """The checkpoint is ahead of this ledger: an earlier ledger was lost. Go on at the checkpoint, forget open

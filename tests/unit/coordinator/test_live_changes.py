@@ -1,0 +1,107 @@
+"""What a running coordinator takes over of a changed config, what it leaves, and what it then acknowledges."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from rljob_api import roles
+from rljob_workers.coordinator import live_changes
+
+MakeConfig = Callable[..., roles.CoordinatorConfig]
+
+
+def edited(config: roles.CoordinatorConfig, changes: Mapping[str, object]) -> roles.CoordinatorConfig:
+    """Return the config of the next generation, with values at dotted paths replaced."""
+    content = config.model_dump()
+    for path, value in {"job.config_generation": config.job.config_generation + 1, **changes}.items():
+        section, *below = path.split(".")
+        if below:
+            content[section] = {**content[section], below[0]: value}
+        else:
+            content[section] = value
+    return roles.CoordinatorConfig.model_validate(content)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("max_steps", 20),
+        ("staleness.max_off_policy_steps", 4),
+        ("staleness.max_off_policy_steps", 0),
+        ("evaluation.every_steps", 7),
+        ("failure.max_infra_attempts_per_prompt", 9),
+        ("trainer_wait_target", 0.25),
+        ("expected_rollouts", 3),
+        ("log_level", "debug"),
+    ],
+)
+def test_a_field_that_is_editable_at_any_time_is_taken_over_and_acknowledged(
+    make_config: MakeConfig, path: str, value: object
+) -> None:
+    new = edited(make_config(), {path: value})
+    found = live_changes.live_changes(make_config(), new)
+    assert found.config == new
+    assert (found.ignored, found.refused) == ((), ())
+    assert [sentence.split()[0] for sentence in found.taken] == [path]
+
+
+def test_what_was_taken_over_is_told_with_the_old_and_the_new_value(make_config: MakeConfig) -> None:
+    found = live_changes.live_changes(make_config(max_steps=10), edited(make_config(), {"max_steps": 20}))
+    assert found.taken == ("max_steps 10 to 20",)
+
+
+def test_a_new_generation_without_a_difference_is_acknowledged_and_nothing_is_told(make_config: MakeConfig) -> None:
+    found = live_changes.live_changes(make_config(), edited(make_config(), {}))
+    assert found.config.job.config_generation == 2
+    assert (found.taken, found.ignored, found.refused) == ((), (), ())
+
+
+@pytest.mark.parametrize("path", ["seed", "algorithm.group_size", "evaluation.before_training", "state_dir"])
+def test_any_other_difference_is_named_and_left_and_its_generation_not_acknowledged(
+    make_config: MakeConfig, path: str
+) -> None:
+    values: dict[str, object] = {
+        "seed": 8, "algorithm.group_size": 4, "evaluation.before_training": False, "state_dir": "/elsewhere",
+    }  # fmt: skip
+    found = live_changes.live_changes(make_config(), edited(make_config(), {path: values[path]}))
+    assert found.config == make_config()
+    assert found.ignored == (path,)
+
+
+def test_fields_that_may_change_are_taken_over_beside_one_that_may_not(make_config: MakeConfig) -> None:
+    found = live_changes.live_changes(make_config(), edited(make_config(), {"seed": 8, "max_steps": 20}))
+    assert (found.config.max_steps, found.config.seed) == (20, 7)
+    assert (found.ignored, found.config.job.config_generation) == (("seed",), 1)
+
+
+def test_a_lower_end_is_refused_with_both_numbers_and_its_generation_not_acknowledged(make_config: MakeConfig) -> None:
+    new = edited(make_config(), {"max_steps": 5, "evaluation.every_steps": 7})
+    found = live_changes.live_changes(make_config(max_steps=10), new)
+    (sentence,) = found.refused
+    assert "max_steps is 5" in sentence
+    assert "10" in sentence
+    assert (found.config.max_steps, found.config.evaluation.every_steps) == (10, 7)
+    assert (found.ignored, found.config.job.config_generation) == ((), 1)
+
+
+def test_what_follows_from_the_staleness_bound_moves_with_it(make_config: MakeConfig) -> None:
+    moved = roles.AsyncConfig(max_off_policy_steps=3, max_inflight_groups=8, in_flight_weight_updates=False)
+    new = edited(make_config(), {"staleness": moved.model_dump()})
+    assert live_changes.live_changes(make_config(), new).config.staleness == moved
+
+
+def test_what_follows_from_the_staleness_bound_does_not_move_alone(make_config: MakeConfig) -> None:
+    found = live_changes.live_changes(make_config(), edited(make_config(), {"staleness.max_inflight_groups": 2}))
+    assert found.ignored == ("staleness.max_inflight_groups",)
+    assert found.config.staleness == make_config().staleness
+
+
+def test_the_name_of_the_pod_is_no_difference_because_the_file_does_not_know_it(make_config: MakeConfig) -> None:
+    found = live_changes.live_changes(make_config(), edited(make_config(), {"pod": "coordinator"}))
+    assert (found.ignored, found.config.pod, found.config.job.config_generation) == ((), "coordinator-0", 2)
+
+
+def test_a_section_that_was_not_there_is_named(make_config: MakeConfig) -> None:
+    data = make_config().data.model_copy(update={"curriculum": roles.CurriculumConfig(threshold=0.9, max_fraction=0.5)})
+    found = live_changes.live_changes(make_config(), edited(make_config(), {"data": data.model_dump()}))
+    assert found.ignored == ("data.curriculum.max_fraction", "data.curriculum.threshold")

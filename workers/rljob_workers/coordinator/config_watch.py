@@ -1,0 +1,79 @@
+"""Takes over what may change while a job runs, from the config file that this process was started with.
+
+A mounted ConfigMap changes by the swap of a link, often within the second and to a file whose times are older: so the
+content is compared, and a file that changed is compared with the config in force, field by field (`live_changes.py`).
+"""
+
+import asyncio
+import logging
+import pathlib
+
+import pydantic
+
+from rljob_api import roles
+from rljob_workers.coordinator import core, limits, live_changes
+from rljob_workers.coordinator import ledger as ledgers
+
+logger = logging.getLogger(__name__)
+_EVERY_S = 3.0
+
+
+class ConfigWatch:
+    """Looks at the file every few seconds. What is wrong with it is told once and changes nothing."""
+
+    def __init__(self, parts: core.Core, path: pathlib.Path) -> None:
+        """`path` is what --config named."""
+        self._core, self._path = parts, path
+        self._seen, self._readable = b"", True
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await self._core.clock.sleep(_EVERY_S)
+
+    async def look(self) -> None:
+        """Take over what has changed since the last look."""
+        try:
+            content = await asyncio.to_thread(self._path.read_bytes)
+        except OSError as error:
+            if self._readable:
+                logger.warning("went on with the config as it was: %s: %s", self._path, error.strerror)
+            self._readable = False
+            return
+        self._readable = True
+        if content == self._seen:
+            return
+        self._seen = content
+        try:
+            new = roles.CoordinatorConfig.model_validate_json(content)
+        except pydantic.ValidationError as error:
+            problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+            logger.warning("went on with the config as it was: %s: %s", self._path, "; ".join(problems))
+            return
+        await self._follow(new)
+
+    async def _follow(self, new: roles.CoordinatorConfig) -> None:
+        found = live_changes.live_changes(self._core.config, new)
+        for sentence in found.refused:
+            logger.warning("refused a change of the config: %s", sentence)
+        if found.ignored:
+            logger.warning("ignored changes of the config until the next start: %s", ", ".join(found.ignored))
+        if not found.taken and found.config == self._core.config:
+            return
+        now = self._core.clock.now()
+
+        def take_over(ledger: ledgers.Ledger) -> int | None:
+            ledger.take_over(limits.of(found.config), now=now)
+            return ledger.announced_end()
+
+        ended = await self._core.ledger.run(take_over)
+        if found.config.log_level != self._core.config.log_level:
+            logging.getLogger().setLevel(found.config.log_level.upper())
+        self._core.config = found.config
+        # Who waits for capacity or for a batch may have room now.
+        self._core.changes.notify()
+        if found.taken:
+            logger.info("took over %s", ", ".join(found.taken), extra={"event": "config"})
+        if ended is not None and ended < found.config.max_steps:
+            logger.warning("max_steps %d came too late: step %d ended the run", found.config.max_steps, ended)

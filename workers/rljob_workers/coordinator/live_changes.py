@@ -1,0 +1,89 @@
+"""What a running coordinator takes over of a config that changed under it. Pure: two configs in, one in force out.
+
+Operator reference 5.9: some fields are editable at any time. Of those the coordinator reads the ones of `_LIVE`;
+everything else was decided when the process began, and a difference there is told and not followed.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from rljob_api import roles
+
+_MAX_STEPS = ("max_steps",)
+_BOUND = ("staleness", "max_off_policy_steps")
+# Resolved from the bound where the manifest does not set them, so they move with it and never alone.
+_WITH_BOUND = frozenset({("staleness", "max_inflight_groups"), ("staleness", "in_flight_weight_updates")})
+# A prefix stands for all that is below it.
+_LIVE = (
+    _MAX_STEPS,
+    _BOUND,
+    ("evaluation", "every_steps"),
+    ("failure",),
+    ("trainer_wait_target",),
+    ("expected_rollouts",),
+    ("log_level",),
+)
+# The pod's name comes from its environment, and the generation is what is acknowledged.
+_APART = frozenset({("pod",), ("job", "config_generation")})
+Path = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LiveChanges:
+    """The config in force from now on, and by dotted field name what it took over, what it left, what it refused.
+
+    config.job.config_generation is the new one only if nothing was left out: it acknowledges what is in force.
+    """
+
+    config: roles.CoordinatorConfig
+    taken: tuple[str, ...]
+    ignored: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def live_changes(old: roles.CoordinatorConfig, new: roles.CoordinatorConfig) -> LiveChanges:
+    """Return what becomes of `old`, the config in force, when the file says `new`; a lower max_steps is refused."""
+    before, after = dict(_leaves(old.model_dump())), dict(_leaves(new.model_dump()))
+    changed = sorted(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path) and path not in _APART
+    )
+    refused = (_MAX_STEPS,) if new.max_steps < old.max_steps else ()
+    taken = [path for path in changed if _is_live(path, bound_moves=_BOUND in changed) and path not in refused]
+    ignored = [path for path in changed if path not in taken and path not in refused]
+    values = {path: after.get(path) for path in taken}
+    if not refused and not ignored:
+        values["job", "config_generation"] = new.job.config_generation
+    lower = f"max_steps is {new.max_steps}, but was {old.max_steps}: the end of a run moves upwards only"
+    return LiveChanges(
+        config=_with(old, values),
+        taken=tuple(f"{_dotted(path)} {before.get(path)} to {after.get(path)}" for path in taken),
+        ignored=tuple(map(_dotted, ignored)),
+        refused=tuple(lower for _ in refused),
+    )
+
+
+def _is_live(path: Path, *, bound_moves: bool) -> bool:
+    return (bound_moves and path in _WITH_BOUND) or any(path[: len(live)] == live for live in _LIVE)
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path)
+
+
+def _leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield (path, value) of everything that is no map; a list is one value, None is the same as absent."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from _leaves(below, (*path, str(key)))
+    elif value is not None:
+        yield path, value
+
+
+def _with(config: roles.CoordinatorConfig, values: Mapping[Path, object]) -> roles.CoordinatorConfig:
+    content = config.model_dump()
+    for path, value in values.items():
+        section = content
+        for key in path[:-1]:
+            section = section[key]
+        section[path[-1]] = value
+    return roles.CoordinatorConfig.model_validate(content)
