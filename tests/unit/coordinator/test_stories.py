@@ -284,6 +284,45 @@ async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_eval
     assert violations == []
 
 
+async def test_a_finished_run_that_is_started_again_with_a_later_end_trains_and_evaluates_up_to_it(
+    start: Start,
+) -> None:
+    run = start(suites=True, max_steps=1)
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.housekeeper.tick()
+    await run.generate(rollout, serving=0)
+    await run.housekeeper.tick()
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    first = await run.publish(trainer, 1)
+    assert (await run.fetch(trainer, 2))[0].kind is names.BatchKind.FINISHED
+    await run.trainer.commit_checkpoint(token=trainer, step=1, uri="u", seconds=1.0, final=True)
+    await run.housekeeper.tick()
+    await run.generate(rollout, serving=first)
+    await run.housekeeper.tick()
+    assert (await run.housekeeper.current()).phase is names.Phase.FINISHED
+
+    run = start(suites=True, max_steps=2)
+    rollout = await run.register(names.Role.ROLLOUT, boot_id="again")
+    # Rollouts are there before the trainer is, and must not be sent home.
+    assert not (await run.beat(rollout, first)).finished
+    trainer = await run.register(names.Role.TRAINER, boot_id="again", attempt=2, resume_step=1)
+    await run.generate(rollout, serving=first)
+    assert (await run.fetch(trainer, 2))[0].kind is names.BatchKind.BATCH
+    await run.commit(trainer, 2)
+    second = await run.publish(trainer, 2, attempt=2)
+    assert (await run.fetch(trainer, 3))[0].kind is names.BatchKind.FINISHED
+    await run.trainer.commit_checkpoint(token=trainer, step=2, uri="v", seconds=1.0, final=True)
+    await run.housekeeper.tick()
+    await run.generate(rollout, serving=second)
+    await run.housekeeper.tick()
+    status = await run.housekeeper.current()
+    assert (status.phase, status.step, status.max_steps) == (names.Phase.FINISHED, 2, 2)
+    assert [result.step for result in status.evaluations] == [0, 1, 2], "before training, and at each end"
+    violations = await run.core.ledger.run(lambda ledger: audit.audit(ledger._db, max_off_policy_steps=1))
+    assert violations == []
+
+
 async def test_without_a_step_to_train_the_run_is_an_evaluation_alone(start: Start) -> None:
     run = start(suites=True, max_steps=0)
     rollout = await run.register(names.Role.ROLLOUT)

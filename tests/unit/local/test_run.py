@@ -153,6 +153,16 @@ def test_finished_run_says_so_when_it_is_started_again(stage: Stage) -> None:
     assert len(stage.events) == count
 
 
+def test_finished_run_goes_on_from_its_last_checkpoint_when_the_same_job_has_more_steps(stage: Stage) -> None:
+    finish(stage.begin(steps=2))
+    code, _, err = finish(stage.begin(steps=4))
+    assert (code, err) == (0, "")
+    assert json.loads((stage.run_dir / "summary.json").read_text())["steps"] == 4
+    entries = [json.loads(line) for line in (stage.run_dir / "runner.jsonl").read_text().splitlines()]
+    starts = [entry for entry in entries if entry["event"] == "started" and entry["name"] == "trainer"]
+    assert [entry["attempt"] for entry in starts] == [1, 2]
+
+
 def test_ctrl_c_saves_a_checkpoint_and_the_same_command_goes_on_from_it(stage: Stage) -> None:
     process = stage.begin(steps=30)
     wait_for(lambda: stage.step >= 7 and stage.told_steps >= 2)

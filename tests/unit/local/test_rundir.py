@@ -71,9 +71,40 @@ def test_max_steps_may_not_go_down(tmp_path: pathlib.Path) -> None:
     assert "spec.maxSteps is 10" in problem
 
 
-def test_finished_run_of_a_changed_spec_is_refused(tmp_path: pathlib.Path) -> None:
-    (problem,) = problems(claimed(tmp_path / "run", finished=True), spec=SPEC | {"maxSteps": 40})
-    assert "finished" in problem
+def test_finished_run_with_a_later_end_goes_on_as_the_same_run(tmp_path: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run", finished=True)
+    first = directory.identity()
+    assert first is not None
+    spec = SPEC | {"maxSteps": 40, "rollout": {"replicas": 2}}
+    admitted = directory.admit(name="addition", spec=spec, manifest_dir=HERE)
+    assert (admitted.finished, admitted.uid, admitted.spec["maxSteps"]) == (False, first.uid, 40)
+
+
+def test_finished_run_as_it_was_is_finished(tmp_path: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run", finished=True)
+    assert directory.admit(name="addition", spec=SPEC | {"queue": None}, manifest_dir=HERE).finished
+
+
+def test_run_that_is_not_finished_stays_so(tmp_path: pathlib.Path) -> None:
+    assert not claimed(tmp_path / "run").admit(name="addition", spec=SPEC, manifest_dir=HERE).finished
+
+
+def test_finished_run_that_is_changed_but_not_prolonged_is_refused_with_the_way_to_go_on(
+    tmp_path: pathlib.Path,
+) -> None:
+    (problem,) = problems(claimed(tmp_path / "run", finished=True), spec=SPEC | {"rollout": {"replicas": 2}})
+    assert all(word in problem for word in ("finished", "spec.rollout.replicas", "spec.maxSteps above 25", "--run-dir"))
+
+
+def test_finished_run_of_another_spec_is_refused_naming_the_field_even_with_a_later_end(tmp_path: pathlib.Path) -> None:
+    spec = SPEC | {"maxSteps": 40, "algorithm": {"groupSize": 4}}
+    (problem,) = problems(claimed(tmp_path / "run", finished=True), spec=spec)
+    assert "spec.algorithm.groupSize is 4" in problem
+
+
+def test_finished_run_may_not_end_earlier(tmp_path: pathlib.Path) -> None:
+    (problem,) = problems(claimed(tmp_path / "run", finished=True), spec=SPEC | {"maxSteps": 10})
+    assert "spec.maxSteps is 10" in problem
 
 
 def test_unreadable_identity_is_a_sentence_and_no_traceback(tmp_path: pathlib.Path) -> None:

@@ -22,13 +22,35 @@ _NOTHING = "not set"
 def refusals(*, old: Mapping[str, object], new: Mapping[str, object], run_dir: str) -> list[str]:
     """Return one sentence per field of spec that differs and may not: field, old value, new value, remedy."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
-    changed = [path for path in before | after if before.get(path) != after.get(path)]
     return [
         f"spec.{path} is {_word(after.get(path))}, but the run in {run_dir} was started with "
         f"{_word(before.get(path))}; undo the change, or start another run with --run-dir elsewhere"
-        for path in changed
+        for path in _changed(before, after)
         if not _may_change(path, before.get(path), after.get(path))
     ]
+
+
+def asks_for_more(*, old: Mapping[str, object], new: Mapping[str, object]) -> bool:
+    """Return whether `new` has a later end, so that a finished run of `old` has steps to do again."""
+    before, after = old.get(_UPWARDS), new.get(_UPWARDS)
+    return isinstance(before, int) and isinstance(after, int) and after > before
+
+
+def refusals_of_finished(*, old: Mapping[str, object], new: Mapping[str, object], run_dir: str) -> list[str]:
+    """Return why a finished run of `old` is neither done as it is nor gone on with under `new`; empty if it is."""
+    problems = refusals(old=old, new=new, run_dir=run_dir)
+    changed = _changed(dict(_leaves(old)), dict(_leaves(new)))
+    if problems or not changed or asks_for_more(old=old, new=new):
+        return problems
+    fields = ", ".join(f"spec.{path}" for path in changed)
+    return [
+        f"--run-dir {run_dir} holds a finished run, which {fields} can no longer change; raise spec.{_UPWARDS} above "
+        f"{old.get(_UPWARDS)} to go on with it, or choose another directory with --run-dir"
+    ]
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    return [path for path in {**before, **after} if before.get(path) != after.get(path)]
 
 
 def _may_change(path: str, old: object, new: object) -> bool:

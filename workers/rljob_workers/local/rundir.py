@@ -1,7 +1,7 @@
 """A run directory: whose run it is, who runs it now, and where everything lies.
 
 job.yaml    the manifest as it was read         configs/   one resolved config per process
-job.json    identity: name, uid, digest, spec   logs/      stdout and stderr of each process
+job.json    identity: name, uid, spec           logs/      stdout and stderr of each process
 run.lock    held while `rljob run` is at work   state/     the coordinator's ledger, weights and history.jsonl
 runner.jsonl  what the runner did (journal.py)  checkpoints/ export/ dumps/ scratch/ cache/
 pids.json   the processes that run now          summary.json report.html   at the end
@@ -9,8 +9,6 @@ pids.json   the processes that run now          summary.json report.html   at th
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import os
 import pathlib
 import time
@@ -36,7 +34,6 @@ class Identity(pydantic.BaseModel):
 
     name: str
     uid: str
-    spec_digest: str
     spec: dict[str, object]
     manifest_dir: str
     finished: bool = False
@@ -69,6 +66,7 @@ class RunDir:
     def admit(self, *, name: str, spec: Mapping[str, object], manifest_dir: pathlib.Path) -> Identity:
         """Return the identity under which the job may run here: the recorded one, or a new one that `claim` writes.
 
+        A finished run is finished still, unless `spec` asks for more steps: then it goes on from its last checkpoint.
         Raises ManifestError if the directory holds another job, another spec of it, or something that is no run.
         """
         found = self.identity()
@@ -77,7 +75,6 @@ class RunDir:
             return Identity(
                 name=name,
                 uid=str(uuid.uuid4()),
-                spec_digest=digest(spec),
                 spec=dict(spec),
                 manifest_dir=str(manifest_dir),
             )
@@ -86,16 +83,12 @@ class RunDir:
                 f"--run-dir {self.path} holds the run of job {found.name!r}, not of {name!r}; nothing was overwritten: "
                 f"choose another directory with --run-dir"
             )
-        problems = changes.refusals(old=found.spec, new=spec, run_dir=str(self.path))
-        if found.finished and digest(spec) != found.spec_digest:
-            problems = [
-                f"--run-dir {self.path} holds a finished run of another spec; choose another directory with --run-dir"
-            ]
+        refuse = changes.refusals_of_finished if found.finished else changes.refusals
+        problems = refuse(old=found.spec, new=spec, run_dir=str(self.path))
         if problems:
             raise errors.ManifestError(*problems)
-        return found.model_copy(
-            update={"spec": dict(spec), "spec_digest": digest(spec), "manifest_dir": str(manifest_dir)}
-        )
+        finished = found.finished and not changes.asks_for_more(old=found.spec, new=spec)
+        return found.model_copy(update={"spec": dict(spec), "manifest_dir": str(manifest_dir), "finished": finished})
 
     def claim(self, identity: Identity, manifest_text: str) -> None:
         """Make the folders and record the identity and the manifest."""
@@ -154,11 +147,6 @@ def _locked(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def digest(spec: Mapping[str, object]) -> str:
-    """Return the SHA-256 hex of a spec's canonical JSON."""
-    return hashlib.sha256(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:

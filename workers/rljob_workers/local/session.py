@@ -71,7 +71,7 @@ def run_job(
 def _already(directory: rundir.RunDir) -> str:
     return (
         f"the run in {directory.path} is finished; nothing to do. Its report is {directory.report}. "
-        f"To run the job anew, choose another directory with --run-dir."
+        f"To go on with it, raise spec.maxSteps; to run the job anew, choose another directory with --run-dir."
     )
 
 
