@@ -22,18 +22,20 @@ RUN python3 -m venv /opt/uv && /opt/uv/bin/python -m pip install -q --disable-pi
     && rm -rf /opt/uv && /opt/rljob/bin/python -c "import torch; assert float(torch.ones(2) @ torch.ones(2)) == 2"
 
 FROM ${BASE_IMAGE} AS product
-RUN python3 -m venv /opt/build
+# Where it will run: the programs' first lines name this Python.
+RUN python3 -m venv /opt/rljob
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY proto proto
 COPY operator operator
 COPY workers workers
-RUN /opt/build/bin/python -m pip install -q --disable-pip-version-check --no-deps --target /opt/product .
+RUN /opt/rljob/bin/python -m pip install -q --disable-pip-version-check --no-deps --target /opt/product .
 
 # A built-in model is converted here once, and not by every pod.
 FROM environment AS models
 COPY --from=product /opt/product /opt/product
-RUN /opt/rljob/bin/python -m rljob_workers.models.builtin /opt/models
+# A program that cannot start ends the build here.
+RUN /opt/rljob/bin/python -m rljob_workers.models.builtin /opt/models && /opt/product/bin/rljob-rollout --help > /dev/null
 
 FROM environment
 COPY --from=models /opt/models /opt/models
