@@ -48,6 +48,7 @@ def _controllers() -> list[pathlib.Path]:
 
 def _pids(name: str) -> Iterator[int]:
     for controller in _controllers():
-        for path in (controller / name).rglob("cgroup.procs"):
+        # Groups go while they are walked through; `os.walk` passes over them.
+        for folder, _, _ in os.walk(controller / name):
             with contextlib.suppress(OSError):
-                yield from (int(line) for line in path.read_text().split())
+                yield from (int(line) for line in pathlib.Path(folder, "cgroup.procs").read_text().split())
