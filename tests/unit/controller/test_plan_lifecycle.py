@@ -6,6 +6,7 @@ from rljob_testing.fake_cluster import DRAIN_S
 from rljob_testing.operator_runs import Run, operator_job
 
 C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+CONFIG = Ref("ConfigMap", "job-config")
 
 
 def running(changes: dict[str, object] | None = None) -> Run:
@@ -78,6 +79,19 @@ def test_finished_run_is_never_run_again() -> None:
     run.wait(100)
     assert run.cluster.jobs_made == ["job-trainer-1"]
     assert run.summary == "Succeeded"
+
+
+def test_finished_run_stays_finished_when_its_end_is_raised() -> None:
+    run = running()
+    run.cluster.end_trainer(0)
+    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.settle()
+    run.wait(DRAIN_S + 1)
+    before = (run.alive(C), list(run.cluster.jobs_made), run.cluster.children[CONFIG])
+    run.cluster.edit(max_steps=20)
+    run.wait(100)
+    assert (run.alive(C), run.cluster.jobs_made, run.cluster.children[CONFIG]) == before
+    assert condition(run, "Complete") == ("True", "MaxStepsReached")
 
 
 def test_finished_trainer_waits_for_the_coordinators_word_for_a_minute() -> None:

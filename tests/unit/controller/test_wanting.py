@@ -5,7 +5,7 @@ import pytest
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator import conditions
-from rljob_operator.model import Child, Observed, Ref, ref_of
+from rljob_operator.model import Child, Manifest, Observed, Ref, ref_of
 from rljob_operator.settings import JobSettings
 from rljob_operator.wanting import wanted
 from rljob_testing.operator_runs import Run, operator_job
@@ -73,3 +73,20 @@ def test_images_are_pinned_by_the_jobs_config_until_it_is_suspended(suspended: s
     observed = Observed(job=job, children={ref: Child(ref=ref, uid="u", manifest=config)})
     rollout = next(m for m in wanted(observed, SETTINGS).workloads(1) if ref_of(m).name == "job-rollout")
     assert f'"image": "{image}"' in json.dumps(rollout)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"maxSteps": 20}, {"async": {"maxOffPolicySteps": 3}}, {"evaluation": {"everySteps": 5}}],
+    ids=["maxSteps", "async.maxOffPolicySteps", "evaluation.everySteps"],
+)
+def test_what_a_coordinator_takes_over_live_changes_the_config_and_no_other_child(change: dict[str, object]) -> None:
+    before, after = everything(seen()), everything(seen(change))
+    assert before.keys() == after.keys()
+    assert [ref for ref in before if before[ref] != after[ref]] == [Ref("ConfigMap", "job-config")]
+
+
+def everything(observed: Observed) -> dict[Ref, Manifest]:
+    found = wanted(observed, SETTINGS)
+    assert found.problems == ()
+    return {ref_of(manifest): manifest for manifest in (*found.first, *found.workloads(1))}
