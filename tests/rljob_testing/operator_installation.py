@@ -5,8 +5,6 @@ import pathlib
 import time
 from typing import NamedTuple
 
-import yaml
-
 from rljob_testing.charts import Helm
 from rljob_testing.cluster.light import LOOPBACK, LightCluster
 from rljob_testing.operator_audit import AuditLog
@@ -34,7 +32,9 @@ def install(cluster: LightCluster, helm: Helm) -> pathlib.Path:
     wanted = [each for each in made if each["kind"] in {*_RIGHTS, "CustomResourceDefinition"}]
     own = [each for each in wanted if "helm.sh/hook" not in (each["metadata"].get("annotations") or {})]
     _done(cluster, "create", "namespace", NAMESPACE)
-    _done(cluster, "apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(own))
+    # As JSON: what PyYAML takes for a string that needs no quotes, 1e-6, is a number to others.
+    objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": own})
+    _done(cluster, "apply", "--server-side", "-f", "-", stdin=objects)
     _established(cluster)
     token = _done(cluster, "create", "token", NAME, "-n", NAMESPACE, f"--duration={_TOKEN_LASTS}").strip()
     authority = str(cluster.run_dir / "pki" / "ca.crt")
