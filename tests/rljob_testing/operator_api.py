@@ -70,7 +70,8 @@ class ClusterApi:
     def count(self, kind: Kind, namespace: str) -> int:
         """Return how many objects of a kind a namespace holds, in one small request. Raises RefusedError."""
         page = json.loads(self.send("GET", f"{kind.path(namespace)}?limit=1", accept=_METADATA_ONLY))
-        return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
+        # A list of metadata without objects has null in their place.
+        return len(page["items"] or ()) + int(page["metadata"].get("remainingItemCount", 0))
 
     def metadata(self, kind: Kind, namespace: str, *, selector: str = "") -> Iterator[Object]:
         """Yield the metadata of all objects of a kind, page by page. Raises RefusedError."""
@@ -78,7 +79,7 @@ class ClusterApi:
         while True:
             query = urllib.parse.urlencode({"limit": _PAGE, "labelSelector": selector, "continue": token})
             page = json.loads(self.send("GET", f"{kind.path(namespace)}?{query}", accept=_METADATA_ONLY))
-            for item in page["items"]:
+            for item in page["items"] or ():
                 yield item["metadata"]
             token = page["metadata"].get("continue", "")
             if not token:
