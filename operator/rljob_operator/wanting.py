@@ -36,7 +36,8 @@ def wanted(seen: Observed, settings: JobSettings, served: Set[str] = frozenset()
         made = children.workloads(inputs, attempt=attempt, rollouts=replicas, served=served)
         return [_pinned(seen, each) for each in made if _is_due(seen, each)]
 
-    return Wanted(first=tuple(children.foundation(inputs, served=served)), workloads=workloads)
+    first = (_pinned(seen, each) for each in children.foundation(inputs, served=served))
+    return Wanted(first=tuple(first), workloads=workloads)
 
 
 def _images(seen: Observed, settings: JobSettings) -> dict[names.Role, str]:

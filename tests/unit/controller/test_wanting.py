@@ -2,10 +2,12 @@ import json
 
 import pytest
 
+import rljob_api
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator import conditions
 from rljob_operator.model import Child, Manifest, Observed, Ref, ref_of
+from rljob_operator.policies import pins
 from rljob_operator.settings import JobSettings
 from rljob_operator.wanting import wanted
 from rljob_testing.operator_runs import Run, operator_job
@@ -73,6 +75,16 @@ def test_images_are_pinned_by_the_jobs_config_until_it_is_suspended(suspended: s
     observed = Observed(job=job, children={ref: Child(ref=ref, uid="u", manifest=config)})
     rollout = next(m for m in wanted(observed, SETTINGS).workloads(1) if ref_of(m).name == "job-rollout")
     assert f'"image": "{image}"' in json.dumps(rollout)
+
+
+@pytest.mark.parametrize(("version", "kept"), [("0.0.1", True), (rljob_api.__version__, False)])
+def test_configs_that_another_version_resolved_stay_until_the_spec_changes(version: str, kept: bool) -> None:
+    ref = Ref("ConfigMap", "job-config")
+    fresh = everything(seen())[ref]
+    data = {**fresh["data"], "verifier.json": "as it was resolved then"}  # type: ignore[dict-item]
+    live = {"kind": "ConfigMap", "metadata": {"annotations": {pins.RENDERED_BY: version}}, "data": data}
+    after = everything(seen(children={ref: Child(ref=ref, uid="u", manifest=live)}))[ref]
+    assert after["data"] == (data if kept else fresh["data"])
 
 
 @pytest.mark.parametrize(
