@@ -1,7 +1,6 @@
 """A control plane of its own that asks a metrics API behind it and records what the operator's account asks for."""
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,8 +16,6 @@ from rljob_testing.operator_installation import Installed
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """The cluster; the metrics API is served and available."""
-    if not os.environ.get("RLJOB_CONTROL_PLANE"):
-        pytest.skip("a control plane of its own was not asked for (RLJOB_CONTROL_PLANE=1)")
     for name in (*binaries.LIGHT, "helm", "etcd"):
         program_or_skip(name)
     folder = tmp_path_factory.mktemp("installed")
