@@ -41,7 +41,18 @@ def test_pod_without_a_node_comes_before_those_that_only_start() -> None:
     )
     starting = dataclasses.replace(READY[1], ready=False)
     said = waited_for([READY[0], starting, READY[2], unplaced])
-    assert said == 'Unschedulable: job-trainer-1-0-x: persistentvolumeclaim "data" not found'
+    assert said == (
+        'Unschedulable: job-trainer-1-0-x: persistentvolumeclaim "data" not found; not ready: job-rollout-1'
+    )
+
+
+def test_pod_without_a_node_hides_none_that_crashes() -> None:
+    unplaced = dataclasses.replace(
+        READY[2], ready=False, phase="Pending", conditions=frozenset({("PodScheduled", "False")})
+    )
+    crashing = dataclasses.replace(READY[1], ready=False, waiting_reason="CrashLoopBackOff")
+    said = waited_for([READY[0], crashing, unplaced, READY[3]])
+    assert said == "Unschedulable: job-verifier-1: has no node; not ready: job-rollout-1 (CrashLoopBackOff)"
 
 
 def test_role_whose_last_pod_has_ended_has_none() -> None:
