@@ -1,6 +1,6 @@
 """The operator's metrics: one registry of what `metric_names.py` declares, and series for each job that is there.
 
-Series of a job are made at scrape time from what its last pass saw, so they end with the job.
+Series of a job are made at scrape time from what its last pass saw and wrote, so they end with the job.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 from rljob_operator import conditions, metric_names, times
+from rljob_operator.cache import key_of
 from rljob_operator.model import Observed, Pod
 from rljob_operator.policies import isolation
 from rljob_operator.policies.recovery import Recoveries
@@ -54,20 +55,32 @@ class Row:
 
 def row_of(seen: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
     """Return the row of a job as a pass saw it."""
-    job, status = seen.job, seen.status
-    stalled = None if status.stalled is None else (status.stalled.reason, status.stalled.role)
-    return Row(
+    job = seen.job
+    row = Row(
         labels=(job.metadata.namespace, job.metadata.name),
         model=job.spec.model.name,
         queue="" if job.spec.queue is None else job.spec.queue.name,
-        state=status.summary or "Pending",
-        conditions=conditions.statuses(status.conditions),
-        pods=_pods(seen, status),
-        attempt=status.attempt,
-        stalled=stalled,
+        state="",
+        conditions={},
+        pods=_pods(seen),
+        attempt=None,
+        stalled=None,
         isolation=_isolation(seen),
         certificate_ends=certificate_ends,
         pods_seen=seen.pods,
+    )
+    return with_status(row, seen.status)
+
+
+def with_status(row: Row, status: JobStatus) -> Row:
+    """Return the row with what a status says. A pass that wrote one is often the last for a while."""
+    return dataclasses.replace(
+        row,
+        state=status.summary or "Pending",
+        conditions=conditions.statuses(status.conditions),
+        pods={**row.pods, **{(role.name, "desired"): role.desired for role in status.roles}},
+        attempt=status.attempt,
+        stalled=None if status.stalled is None else (status.stalled.reason, status.stalled.role),
     )
 
 
@@ -88,8 +101,8 @@ def _isolation(seen: Observed) -> dict[str, tuple[bool, bool]]:
     return {layer: (layer in verdict.required, holds) for layer, holds in held.items()}
 
 
-def _pods(seen: Observed, status: JobStatus) -> dict[tuple[str, str], int]:
-    counts = {(row.name, "desired"): row.desired for row in status.roles}
+def _pods(seen: Observed) -> dict[tuple[str, str], int]:
+    counts: dict[tuple[str, str], int] = {}
     for role in names.Role:
         pods = seen.pods_of(role)
         counts[(str(role), "ready")] = sum(pod.ready for pod in pods)
@@ -235,9 +248,12 @@ class Metrics:
             self._recovery.labels(str(role)).observe(seconds)
 
     def wrote(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
-        """Count what a status write says has happened: ends of trainer attempts, the first step, the end of the run,
-        another number of rollouts.
+        """Keep what a written status says, and count what it says has happened: ends of trainer attempts, the first
+        step, the end of the run, another number of rollouts.
         """
+        key = key_of(job.metadata.namespace, job.metadata.name)
+        if key in self._rows:
+            self._rows[key] = with_status(self._rows[key], after)
         self._timed(before, after)
         self._scaled(job, before, after)
         known = {one.number for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}

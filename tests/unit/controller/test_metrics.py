@@ -60,6 +60,20 @@ def test_job_has_series_while_it_is_there_and_none_afterwards() -> None:
     assert of_job(series(metrics)) == []
 
 
+def test_series_follow_a_status_that_is_written_and_that_no_pass_has_seen_yet() -> None:
+    run, metrics = Run(), Metrics()
+    run.settle()
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    assert value(series(metrics), "rljob_state", *JOB, "Running") is None
+    before = seen(run)
+    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.settle()
+    metrics.wrote(before.job, before.status, seen(run).status)
+    found = series(metrics)
+    assert value(found, "rljob_state", *JOB, "Running") == 1
+    assert value(found, "rljob_condition", *JOB, "Running") == 1
+
+
 def test_restarts_are_counted_by_class_when_status_says_so() -> None:
     run, metrics = Run(), Metrics()
     run.settle()
