@@ -78,13 +78,14 @@ class OperatorPage:
         """Let everything happen once more, and return the page."""
         self._looks += 1
         running = _with_status(operator_job(), _status(Type.FAILED, holds=False))
+        # Before the look: what is written is shown until then, and says nothing of a stall.
+        self._happened(running)
         ends = dict.fromkeys(names.Role, 2_000_000_000.0)
         self._metrics.saw("default/job", self._seen(running), certificate_ends=ends)
         failed = operator_job()
         named = failed.model_copy(update={"metadata": failed.metadata.model_copy(update={"name": FAILED})})
         over = _with_status(named, {**_status(Type.FAILED, holds=True), "completionTime": _ENDED})
         self._metrics.saw(f"default/{FAILED}", Observed(job=over), certificate_ends={})
-        self._happened(running)
         return self._metrics.exposition()
 
     def _seen(self, job: RLJob) -> Observed:
