@@ -10,8 +10,9 @@ from rljob_api import roles
 from rljob_testing import fuzzing
 from rljob_workers.verifier.graders import boundary, catalog, protocol
 
-# The longest that one look may hold the event loop, CPU seconds; ordinary ones take under a thousandth.
-MOST_S = 0.25
+# CPU seconds of one look at 70,000 characters: 0.2 on an idle machine, and hours by a pattern that backtracks.
+# Ordinary answers take under a thousandth.
+MOST_S = 2.0
 COLUMNS = {
     "answer": "#### 5",
     "solutions": [r"\boxed{5}", r"\boxed{(1,2)}", r"\boxed{x+1}"],
@@ -61,6 +62,8 @@ def test_quick_look_ends_at_once_and_never_raises(type_: str, config: dict[str, 
     reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
     (grader,) = catalog.build([reward], catalog.BUILT_IN)
     answer = protocol.Answer(prompt="", completion=text, columns=COLUMNS)
+    # What is imported at the first look is not the text's doing.
+    boundary.guarded(grader.quick, protocol.Answer(prompt="", completion="", columns=COLUMNS))
     started_s = time.process_time()
     grade = boundary.guarded(grader.quick, answer)
     assert time.process_time() - started_s < MOST_S
