@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import confinement, landlock, processes, programs, syscalls
+from rljob_workers.verifier.sandbox import confinement, landlock, notifications, processes, programs, syscalls
 
 LIMITS = programs.Limits(cpu_s=10.0, wall_s=60.0, memory_bytes=512 << 20, output_bytes=64 << 10)
 # Each statement runs alone; the answer is the name of its error, or "reached".
@@ -240,6 +240,16 @@ def test_machine_without_landlock_is_refused_and_the_layer_named(monkeypatch: py
 
     monkeypatch.setattr(landlock, "version", refused)
     with pytest.raises(errors.SandboxError, match="layer landlock is missing: Function not implemented"):
+        confinement.of_this_machine()
+
+
+def test_machine_whose_filters_cannot_ask_is_refused_and_the_layer_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: syscalls.Architecture) -> tuple[int, int]:
+        raise OSError(22, os.strerror(22))
+
+    monkeypatch.setattr(landlock, "version", lambda: 7)
+    monkeypatch.setattr(notifications, "sizes", refused)
+    with pytest.raises(errors.SandboxError, match="layer seccomp is missing: no user notification: Invalid argument"):
         confinement.of_this_machine()
 
 

@@ -53,6 +53,16 @@ def test_every_excess_is_stopped_by_its_limit(confined: confinement.Confinement)
     assert probe.unlimited(confined) == ()
 
 
+def test_excess_that_is_stopped_after_it_had_too_many_processes_is_named(
+    confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = programs.Run(output=b"." * programs.MAX_PROCESSES, exit_code=-9, stopped="memory")
+    in_time = dataclasses.replace(late, output=late.output[1:])
+    for ended, named in ((late, True), (in_time, False)):
+        monkeypatch.setattr(programs, "run", lambda *_, _ended=ended, **__: _ended)
+        assert ("A-28 processes" in probe.unlimited(confined)) is named
+
+
 def test_excess_that_nothing_stops_is_named(confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "run", lambda *_, **__: programs.Run(output=b"", exit_code=0))
     assert probe.unlimited(confined) == tuple(probe.EXCESSES)

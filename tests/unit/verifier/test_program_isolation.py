@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from rljob_api import names, roles, types
 from rljob_workers.verifier import service
-from rljob_workers.verifier.sandbox import bpf, confinement, landlock
+from rljob_workers.verifier.sandbox import bpf, confinement, landlock, syscalls
 
 CODE = roles.GraderConfig(name="passes", type="code")
 MakeConfig = Callable[..., roles.VerifierConfig]
@@ -58,6 +58,16 @@ def test_verifier_with_programs_ends_with_79_where_the_kernel_has_no_landlock(
     code, log = verifier_behind(without(landlock.CREATE_RULESET), make_config(CODE), tmp_path)
     assert code == names.ExitCode.ISOLATION_REFUSED
     assert "layer landlock is missing" in log
+
+
+def test_verifier_with_programs_ends_with_79_where_filters_cannot_ask(
+    make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
+) -> None:
+    seccomp = syscalls.number("seccomp", confined.architecture)
+    assert seccomp is not None
+    code, log = verifier_behind(without(seccomp), make_config(CODE), tmp_path)
+    assert code == names.ExitCode.ISOLATION_REFUSED
+    assert "layer seccomp is missing: no user notification" in log
 
 
 def item(program: str) -> types.VerifyItem:

@@ -8,7 +8,7 @@ import pytest
 from rljob_workers.verifier.sandbox import bpf, filter_rules, syscalls
 from rljob_workers.verifier.sandbox.syscalls import AARCH64, X86_64
 
-KILLED, ALLOWED = bpf.KILL_PROCESS, bpf.ALLOW
+KILLED, ASKED, ALLOWED = bpf.KILL_PROCESS, bpf.USER_NOTIF, bpf.ALLOW
 REFUSED, ABSENT = bpf.ERRNO | errno.EPERM, bpf.ERRNO | errno.ENOSYS
 I386_AUDIT = 0x40000003
 PID = 4242
@@ -96,8 +96,8 @@ def test_clone3_is_absent_so_that_libraries_fall_back() -> None:
 @pytest.mark.parametrize(
     ("flags", "alone", "with_processes"),
     [
-        (THREAD, ALLOWED, ALLOWED),
-        (FORK, REFUSED, ALLOWED),
+        (THREAD, ASKED, ASKED),
+        (FORK, REFUSED, ASKED),
         (FORK | NEW_USER, REFUSED, REFUSED),
         (THREAD | NEW_USER, REFUSED, REFUSED),
         # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWPID, NEWNET.
@@ -105,20 +105,20 @@ def test_clone3_is_absent_so_that_libraries_fall_back() -> None:
         # CLONE_PARENT: its parent would be the runner.
         (FORK | 1 << 15, REFUSED, REFUSED),
         # The kernel reads the low half alone.
-        (FORK | 1 << 40, REFUSED, ALLOWED),
+        (FORK | 1 << 40, REFUSED, ASKED),
     ],
 )
-def test_clone_makes_threads_and_processes_only_where_they_are_granted(
+def test_clone_asks_for_threads_and_for_processes_only_where_they_are_granted(
     flags: int, alone: int, with_processes: int
 ) -> None:
     assert verdict(assembled(may_fork=False), number("clone"), flags) == alone
     assert verdict(assembled(may_fork=True), number("clone"), flags) == with_processes
 
 
-def test_fork_and_vfork_need_the_grant() -> None:
+def test_fork_and_vfork_need_the_grant_and_ask() -> None:
     for call in ("fork", "vfork"):
         assert verdict(assembled(may_fork=False), number(call)) == REFUSED
-        assert verdict(assembled(may_fork=True), number(call)) == ALLOWED
+        assert verdict(assembled(may_fork=True), number(call)) == ASKED
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_program_ends_whatever_is_called_and_is_as_long_as_the_kernel_takes() ->
             program = assembled(abi=abi, may_fork=may_fork)
             assert len(program) <= 4096
             for call in range(600):
-                assert verdict(program, call, 1, 2, 3) in (KILLED, REFUSED, ABSENT, ALLOWED)
+                assert verdict(program, call, 1, 2, 3) in (KILLED, REFUSED, ABSENT, ASKED, ALLOWED)
             assert len(bpf.packed(program)) == 8 * len(program)
 
 

@@ -45,10 +45,11 @@ def become(request_fd: int, reply_fd: int, *, launcher: ModuleType, space: "dict
 
     space: the preamble's names if it ran already, for nobody else.
     """
-    with open(request_fd, encoding="utf-8") as stream:
+    # A socket: the launcher needs the way back, and closes it.
+    with open(request_fd, encoding="utf-8", closefd=False) as stream:
         request = json.load(stream)
     reply = Reply(reply_fd, request["nonce"])
-    launcher.enter(request, kept_fd=reply_fd)
+    launcher.enter(request, request_fd=request_fd, reply_fd=reply_fd)
     # First of all records, so that nothing of the program can unsay it.
     reply.send(ENTERED)
     source, compat = request["source"], request["compat"]

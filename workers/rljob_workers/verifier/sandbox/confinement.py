@@ -13,19 +13,21 @@ import sys
 from collections.abc import Mapping
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import bpf, filter_rules, landlock, syscalls
+from rljob_workers.verifier.sandbox import bpf, filter_rules, landlock, notifications, syscalls
 
 LEVEL = "confined"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """abi: the version of Landlock. readable: rights by path."""
+    """abi: the version of Landlock. readable: rights by path. request_bytes, answer_bytes: of what the filter asks."""
 
     abi: int
     architecture: syscalls.Architecture
     interpreter: pathlib.Path
     readable: Mapping[str, int]
+    request_bytes: int
+    answer_bytes: int
 
     def orders(self, *, pid: int, may_fork: bool) -> dict[str, object]:
         """Return what the process `pid` is sent: JSON; structures of the kernel's as hexadecimal text."""
@@ -35,6 +37,7 @@ class Confinement:
             "ruleset": landlock.ruleset(self.abi).attributes().hex(),
             "readable": dict(self.readable),
             "filter": _filter(self.abi, self.architecture, named, may_fork),
+            "seccomp": syscalls.number("seccomp", self.architecture),
         }
 
 
@@ -56,10 +59,19 @@ def of_this_machine() -> Confinement:
         raise errors.SandboxError(
             f"isolation {LEVEL}: layer seccomp is missing: there are filters for {known}, not for {machine}"
         )
+    architecture = syscalls.ARCHITECTURES[machine]
+    try:
+        request_bytes, answer_bytes = notifications.sizes(architecture)
+    except OSError as error:
+        raise errors.SandboxError(
+            f"isolation {LEVEL}: layer seccomp is missing: no user notification: {error.strerror}"
+        ) from error
     interpreter = pathlib.Path(os.path.realpath(sys.executable))
     return Confinement(
         abi=abi,
-        architecture=syscalls.ARCHITECTURES[machine],
+        architecture=architecture,
         interpreter=interpreter,
         readable=landlock.readable(interpreter),
+        request_bytes=request_bytes,
+        answer_bytes=answer_bytes,
     )

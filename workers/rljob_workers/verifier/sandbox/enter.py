@@ -1,18 +1,21 @@
 """The launcher: what a candidate's process does to itself before candidate code starts. Irrevocable, in this order.
 
 end with the parent -> limits -> first to go when memory is short -> no descriptor but those it needs -> no
-capabilities, no new privileges -> Landlock -> system-call filter, last, because it forbids what the others need. The
-process group is its own since it was started. Standard library alone: `candidate.py` loads this file by path, before
-anything else.
+capabilities, no new privileges -> Landlock -> system-call filter, last, because it forbids what the others need -> the
+filter's listener to the runner, and closed here: whoever holds it answers what the program asks for. The process group
+is its own since it was started. Standard library alone: `candidate.py` loads this file by path, before anything else.
 """
 
+# `socket` is built on it, and takes as long to import as all the rest of an interpreter takes to start.
+import _socket
 import ctypes
 import os
 import resource
 import signal
+import sys
 
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
-_SECCOMP_MODE_FILTER = 2
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
 _CAPABILITY_VERSION_3 = 0x20080522
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 _LANDLOCK_RULE_PATH_BENEATH = 1
@@ -34,19 +37,23 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def enter(request: "dict[str, object]", *, kept_fd: int) -> None:
-    """Take the limits of a request, and its confinement if there is one. Raises OSError if the kernel refuses any."""
+def enter(request: "dict[str, object]", *, request_fd: int, reply_fd: int) -> None:
+    """Take the limits of a request, and its confinement if there is one. Raises OSError if the kernel refuses any.
+
+    request_fd: a socket, over which the runner is sent the filter's listener; closed here. reply_fd: stays open.
+    """
     die_with(int(request["parent"]))  # type: ignore[call-overload]
     limit(cpu_s=int(request["cpu_s"]), memory_bytes=int(request["memory_bytes"]))  # type: ignore[call-overload]
     _go_first()
-    os.closerange(3, kept_fd)
-    os.closerange(kept_fd + 1, 1 << 16)
+    _close_all_but(request_fd, reply_fd)
+    runner = _socket.socket(fileno=request_fd)
     orders = request["confinement"]
     if orders is not None:
         assert isinstance(orders, dict)
-        confine(orders)
+        confine(orders, runner)
     else:
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    runner.close()
 
 
 def die_with(parent: int) -> None:
@@ -73,14 +80,26 @@ def limit(*, cpu_s: int, memory_bytes: int) -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
 
 
-def confine(orders: "dict[str, object]") -> None:
+def confine(orders: "dict[str, object]", runner: _socket.socket) -> None:
     """Apply what `confinement.py` worked out. Raises OSError if the kernel refuses a part."""
     _drop_capabilities()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     readable = orders["readable"]
     assert isinstance(readable, dict)
     _landlock(bytes.fromhex(str(orders["ruleset"])), readable)
-    _filter(bytes.fromhex(str(orders["filter"])))
+    listener = _filter(bytes.fromhex(str(orders["filter"])), int(str(orders["seccomp"])))
+    rights = listener.to_bytes(ctypes.sizeof(ctypes.c_int), sys.byteorder)
+    runner.sendmsg([b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    os.close(listener)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close every other descriptor above the standard three."""
+    first = 3
+    for descriptor in sorted(kept):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, 1 << 16)
 
 
 def _go_first() -> None:
@@ -113,9 +132,11 @@ def _landlock(attributes: bytes, readable: "dict[str, int]") -> None:
     os.close(ruleset)
 
 
-def _filter(instructions: bytes) -> None:
+def _filter(instructions: bytes, seccomp: int) -> int:
+    """Install the filter; return its listener. seccomp: the number of the system call."""
     program = _FilterProgram(len(instructions) // 8, instructions)
-    _checked("seccomp", _libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
+    operation, flags = ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), ctypes.c_uint(_SECCOMP_FILTER_FLAG_NEW_LISTENER)
+    return _checked("seccomp", _libc().syscall(ctypes.c_long(seccomp), operation, flags, ctypes.byref(program)))
 
 
 def _prctl(option: int, value: int) -> None:

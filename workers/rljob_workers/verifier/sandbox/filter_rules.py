@@ -1,7 +1,8 @@
 """Which system calls a program of the policy's may not make: the readable form of the filter. Pure.
 
 No innocent program makes the KILLED ones. The REFUSED ones fail with EPERM, as they do where a container forbids them,
-and the program may go on. What no rule names is allowed: rules on files, TCP and signals are Landlock's.
+and the program may go on. What starts a process or a thread waits for the answer of whoever holds the filter's listener
+(`fork_gate.py`). What no rule names is allowed: rules on files, TCP and signals are Landlock's.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ class Action(enum.Enum):
     KILL = "kill"
     REFUSE = "refuse"
     MISSING = "missing"
+    ASK = "ask"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,8 @@ def rules(*, abi: int, pid: int, may_fork: bool) -> tuple[Rule, ...]:
         Rule("clone3", Action.MISSING),
         *_arguments(),
         *(() if may_fork else _no_processes()),
+        # After the rules that refuse some: the first that applies decides.
+        *(Rule(call, Action.ASK) for call in ("clone", "fork", "vfork")),
         *(() if abi >= landlock.SCOPES_SINCE else _signals(pid)),
     )
 

@@ -6,6 +6,7 @@ is to run programs, before it says that it is ready, and by `preflight.py`.
 
 import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from rljob_api import errors
 from rljob_workers.verifier.sandbox import confinement, processes, programs
@@ -34,18 +35,35 @@ ATTEMPTS: Mapping[str, Mapping[str, str]] = {
     },
     "capabilities": {"A-45 raise its own limits": "resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))"},
 }
-# What must be stopped, by what it takes too much of; `programs.Run.stopped` says by which limit.
-EXCESSES: Mapping[str, tuple[str, frozenset[str]]] = {
-    # Four times what is allowed, and no more: an endless one starves whoever ends it in a pod with one processor.
-    "A-28 processes": ("import os, signal\nfor _ in range(8):\n    os.fork()\nsignal.pause()", frozenset({"memory"})),
-    "A-30 memory": (
+
+
+class Excess(NamedTuple):
+    """A program that takes too much, by which limit it must be stopped (`programs.Run.stopped`), and before it has
+    written more than so many bytes.
+    """
+
+    source: str
+    stopped_by: frozenset[str]
+    most_output: int | None = None
+
+
+# What must be stopped, by what it takes too much of.
+EXCESSES: Mapping[str, Excess] = {
+    # It asks for four times what is allowed, and never for more: where nothing holds it, it must not harm the machine.
+    # Each process but the first writes a byte, so that one too many shows even if all are ended a moment later.
+    "A-28 processes": Excess(
+        "import os, signal\nfor _ in range(8):\n    if os.fork() == 0:\n        os.write(1, b'.')\nsignal.pause()",
+        frozenset({"memory"}),
+        programs.MAX_PROCESSES - 1,
+    ),
+    "A-30 memory": Excess(
         "import os, signal\nfor _ in range(4):\n    if os.fork() == 0:\n        kept = b'x' * (40 << 20)\n"
         "        signal.pause()\nsignal.pause()",
         frozenset({"memory"}),
     ),
-    "A-32 output": ("while True:\n    print('x' * 10000)", frozenset({"output"})),
+    "A-32 output": Excess("while True:\n    print('x' * 10000)", frozenset({"output"})),
     # A machine that gives it no time ends it by the wall cap.
-    "A-35 CPU": ("while True:\n    pass", frozenset({"cpu", "wall", "starved"})),
+    "A-35 CPU": Excess("while True:\n    pass", frozenset({"cpu", "wall", "starved"})),
 }
 _TIGHT = programs.Limits(cpu_s=0.2, wall_s=30.0, memory_bytes=128 << 20, output_bytes=64 << 10, may_fork=True)
 _LIMITS = programs.Limits(cpu_s=10.0, wall_s=60.0, memory_bytes=512 << 20, output_bytes=64 << 10)
@@ -83,9 +101,9 @@ def holes(confined: confinement.Confinement | None, *, start: processes.Start = 
 
 
 def unlimited(confined: confinement.Confinement) -> tuple[str, ...]:
-    """Return each excess that was not stopped by its own limit. Raises SandboxError if none could be tried."""
+    """Return each excess that its own limit did not stop, or not in time. Raises SandboxError if none can be tried."""
     found = []
-    for name, (source, stopped_by) in EXCESSES.items():
+    for name, (source, stopped_by, most_output) in EXCESSES.items():
         # Only the last one is about CPU: the others may take what they need to get there.
         limits = _TIGHT if "cpu" in stopped_by else dataclasses.replace(_TIGHT, cpu_s=_LIMITS.cpu_s)
         program = programs.Program(source=source, compat=False)
@@ -93,7 +111,8 @@ def unlimited(confined: confinement.Confinement) -> tuple[str, ...]:
             ended = programs.run(program, stdin=b"", limits=limits, confined=confined)
         except processes.CannotRunError as error:
             raise errors.SandboxError(f"isolation {confinement.LEVEL} cannot be applied: {error}") from error
-        if ended.stopped not in stopped_by:
+        is_late = most_output is not None and len(ended.output) > most_output
+        if ended.stopped not in stopped_by or is_late:
             found.append(name)
     return tuple(found)
 

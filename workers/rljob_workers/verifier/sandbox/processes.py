@@ -1,8 +1,8 @@
 """How a program's process begins, and what its runner sees of it: a fresh interpreter here, a warm one's fork in
 `warm.py`.
 
-Both run `candidate.py` with a request to read and a reply to write, the standard three as pipes, in a session of their
-own, and have a parent that they die with.
+Both run `candidate.py` with a socket to read a request from, a reply to write, the standard three as pipes, in a
+session of their own, and have a parent that they die with.
 """
 
 import contextlib
@@ -65,7 +65,9 @@ class Started(Protocol):
 
 
 class Start(Protocol):
-    """Begins a process that reads its request from one descriptor and replies on another; the caller closes both."""
+    """Begins a process that reads its request from one descriptor, a socket over which it hands over what it asks, and
+    replies on another; the caller closes both.
+    """
 
     def __call__(self, request_fd: int, reply_fd: int) -> Started:
         """Return it. Raises CannotRunError."""

@@ -86,13 +86,27 @@ def tree(pid: int, *, ended: bool = False, at_most: int = sys.maxsize) -> frozen
     return frozenset(found)
 
 
-def in_sessions(leaders: frozenset[int], *, at_most: int = sys.maxsize) -> frozenset[int]:
-    """Return processes whose session has one of these leaders, dead leaders included; those that ended left out."""
+def is_active(task: int) -> bool:
+    """Return whether a thread runs, is ready to, or waits for what no signal cuts short; False if it is gone."""
+    with contextlib.suppress(OSError):
+        return _stat(task)[_STATE] in (b"R", b"D")
+    return False
+
+
+def num_tasks(session: int) -> int:
+    """Return the threads of all processes of a session; a process that ended counts until it is waited for."""
+    return sum(usage(pid).num_threads for pid in in_sessions(frozenset((session,)), ended=True))
+
+
+def in_sessions(leaders: frozenset[int], *, ended: bool = False, at_most: int = sys.maxsize) -> frozenset[int]:
+    """Return processes whose session has one of these leaders, dead leaders included; with `ended` also those that were
+    not waited for.
+    """
     found: set[int] = set()
-    for name in os.listdir("/proc") if leaders else ():
+    for name in filter(str.isdecimal, os.listdir("/proc") if leaders else ()):
         if len(found) >= at_most:
             break
         with contextlib.suppress(OSError):
-            if name.isdecimal() and os.getsid(int(name)) in leaders and _stat(int(name))[_STATE] != b"Z":
+            if os.getsid(int(name)) in leaders and (ended or _stat(int(name))[_STATE] != b"Z"):
                 found.add(int(name))
     return frozenset(found)

@@ -6,8 +6,9 @@ rlimits (CPU, address space, stack, no file content, no core, 64 descriptors), a
 the standard three and the reply, its own and its descendants' CPU, memory and processes polled, the whole tree killed
 and reaped, orphans included.
 With a `confinement`, which is isolation level `confined`: no network, no file but the interpreter's and its libraries',
-nothing written, no signal, limit or priority of another process touched, no new session or group, and no process at all
-unless the grader grants it. Without one, level `none`, none of that, and the job must ask for it by name.
+nothing written, no signal, limit or priority of another process touched, no new session or group, no process at all
+unless the grader grants it, and each process and thread started by leave of this one (`fork_gate.py`), which no program
+can outrun. Without one, level `none`, none of that, and the job must ask for it by name.
 NOT covered: faults of the shared kernel; that a path exists, its size and times (stat).
 """
 
@@ -20,25 +21,40 @@ import resource
 import secrets
 import selectors
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from rljob_workers.verifier.sandbox import confinement, processes, procfs, records, shortage
+from rljob_workers.verifier.sandbox import (
+    confinement,
+    fork_gate,
+    notifications,
+    processes,
+    procfs,
+    records,
+    shortage,
+)
+from rljob_workers.verifier.sandbox.process_bound import Room
 from rljob_workers.verifier.sandbox.processes import CannotRunError
 
 MAX_PROCESSES = 64
-_POLL_S = 0.02
+POLL_S = 0.02
+# How soon it is looked again whether there is room for one more process: those that were granted start at once, if the
+# machine has time for them.
+_RETRY_S = 0.002
 _CHUNK = 1 << 16
 _REAP_S = 5.0
 _EMPTY_SCANS = 2
+_Feed = IO[bytes] | socket.socket
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Of one run: CPU seconds of the tree, wall seconds, memory of the tree, bytes of each stream.
 
-    may_fork: whether a confined program may have processes beside its own; they and all threads are at most 64.
+    may_fork: whether a confined program may have processes beside its own. They and all threads are at most 64: a
+    program that asks for more is stopped, as one that takes too much memory is.
     """
 
     cpu_s: float
@@ -81,26 +97,28 @@ def run(
     confined: confinement.Confinement | None = None,
     start: processes.Start = processes.fresh,
     num_kills: Callable[[], int] = shortage.num_kills_here,
+    poll_s: float = POLL_S,
 ) -> Run:
     """Return how the program ended on this input. Raises CannotRunError.
 
-    num_kills: how often the kernel has ended a process here for want of memory.
+    num_kills: how often the kernel has ended a process here for want of memory. poll_s: seconds between two looks at
+    the CPU, memory and processes of the tree.
     """
     nonce = secrets.token_hex(16)
-    request, reply = processes.Pipe(), processes.Pipe()
-    with request, reply, contextlib.ExitStack() as stack:
-        process = stack.enter_context(contextlib.closing(start(request.reader.fileno(), reply.writer.fileno())))
+    (request, theirs), reply = socket.socketpair(), processes.Pipe()
+    with request, theirs, reply, contextlib.ExitStack() as stack:
+        process = stack.enter_context(contextlib.closing(start(theirs.fileno(), reply.writer.fileno())))
         # Nothing of the program exists before its request: whatever is there now is no orphan of its.
         before, cpu_before_s = procfs.children(os.getpid()) - {process.pid}, _reaped_cpu_s()
         kills_before = num_kills()
-        request.reader.close()
+        theirs.close()
         reply.writer.close()
-        watch = _Watch(process, limits, before)
+        # Closed after the end: a program whose requests fail would go on.
+        watch = stack.enter_context(contextlib.closing(_Watch(process, limits, before, confined, poll_s)))
         try:
             orders = confined.orders(pid=process.pid, may_fork=limits.may_fork) if confined else None
             asked = _request(program, nonce, limits, orders, process.parent)
-            feeds = {request.writer: asked, process.stdin: stdin}
-            stopped = watch.follow(request=request.writer, feeds=feeds, reply=reply.reader)
+            stopped = watch.follow(request=request, feeds={request: asked, process.stdin: stdin}, reply=reply.reader)
         finally:
             _end(process, before)
     if process.lost:
@@ -161,18 +179,33 @@ def _request(program: Program, nonce: str, limits: Limits, orders: dict[str, obj
 
 
 class _Watch:
-    """Feeds and drains one process until it ends or a limit is met."""
+    """Feeds and drains one process, and answers what it asks for, until it ends or a limit is met."""
 
-    def __init__(self, process: processes.Started, limits: Limits, before: frozenset[int]) -> None:
+    def __init__(
+        self,
+        process: processes.Started,
+        limits: Limits,
+        before: frozenset[int],
+        confined: confinement.Confinement | None,
+        poll_s: float,
+    ) -> None:
         self._process, self._limits, self._before = process, limits, before
+        self._confined, self._poll_s = confined, poll_s
+        self._gate: fork_gate.ForkGate | None = None
+        self._retry = False
         self._started_s = time.monotonic()
         self._parent_waited_s = procfs.run_delay_s(process.parent)
         self._cpu_s, self._next_look_s = 0.0, 0.0
         self.output, self.errors, self.reply = bytearray(), bytearray(), bytearray()
 
-    def follow(self, *, request: IO[bytes], feeds: dict[IO[bytes], bytes], reply: IO[bytes]) -> str:
-        """Return what was exceeded, an empty text if the program ended by itself."""
-        sinks = {
+    def close(self) -> None:
+        """Close what the program asks."""
+        if self._gate is not None:
+            self._gate.close()
+
+    def follow(self, *, request: socket.socket, feeds: dict[_Feed, bytes], reply: IO[bytes]) -> str:
+        """Return what was exceeded, an empty text if the program ended by itself. Raises CannotRunError."""
+        sinks: dict[_Feed, bytearray] = {
             self._process.stdout: self.output,
             self._process.stderr: self.errors,
             reply: self.reply,
@@ -187,18 +220,23 @@ class _Watch:
             # Without it an end would be noticed one poll late: streams close a moment before.
             selector.register(self._process, selectors.EVENT_READ)
             while True:
-                for key, _ in selector.select(_POLL_S):
+                for key, _ in self._select(selector):
                     if key.data is None:
-                        selector.unregister(self._process)
+                        if self._noticed(selector, key) is Room.NONE:
+                            return "memory"
                         continue
-                    stream: IO[bytes] = key.data
+                    stream: _Feed = key.data
                     done = _fed(stream, left) if stream in left else _drained(stream, sinks[stream])
-                    if done:
-                        selector.unregister(stream)
+                    if not done:
+                        continue
+                    selector.unregister(stream)
+                    if stream is not request:
                         stream.close()
-                    if done and stream is request:
-                        # What its runner took until here is no time of the program's.
-                        self._started_s = time.monotonic()
+                        continue
+                    request.shutdown(socket.SHUT_WR)
+                    selector.register(request, selectors.EVENT_READ)
+                    # What its runner took until here is no time of the program's.
+                    self._started_s = time.monotonic()
                 if max(map(len, sinks.values())) > self._limits.output_bytes:
                     return "output"
                 ended = self._process.poll() is not None
@@ -208,6 +246,43 @@ class _Watch:
                 exceeded = self._exceeded(ended=ended)
                 if exceeded:
                     return exceeded
+
+    def _select(self, selector: selectors.DefaultSelector) -> list[tuple[selectors.SelectorKey, int]]:
+        events = selector.select(_RETRY_S if self._retry else self._poll_s)
+        if self._retry and self._gate is not None:
+            self._retry = False
+            selector.register(self._gate, selectors.EVENT_READ)
+        return events
+
+    def _noticed(self, selector: selectors.DefaultSelector, key: selectors.SelectorKey) -> Room:
+        """Act on what is no stream; return whether there is room for what the program asks for, if it does."""
+        what = key.fileobj
+        if isinstance(what, fork_gate.ForkGate) and what.is_waiting():
+            room = what.answer()
+            if room is Room.UNCLEAR:
+                selector.unregister(what)
+                self._retry = True
+            return room
+        # Each of them has one piece of news: the end of the process, the end of all that could ask, the listener.
+        selector.unregister(what)
+        if isinstance(what, socket.socket):
+            self._gate = self._gate_of(what)
+            if self._gate is not None:
+                selector.register(self._gate, selectors.EVENT_READ)
+        return Room.FREE
+
+    def _gate_of(self, request: socket.socket) -> fork_gate.ForkGate | None:
+        """Return the gate that the process hands over once it is confined; None if it has none, or ended before."""
+        try:
+            descriptor = notifications.handed_over(request)
+        except OSError as error:
+            raise CannotRunError(f"a program's requests cannot be answered: {error}") from error
+        if descriptor is None or self._confined is None:
+            return None
+        listener = notifications.Listener(
+            descriptor, request_bytes=self._confined.request_bytes, answer_bytes=self._confined.answer_bytes
+        )
+        return fork_gate.ForkGate(listener, session=self._process.pid, most=MAX_PROCESSES)
 
     @staticmethod
     def _readable(selector: selectors.DefaultSelector) -> bool:
@@ -224,7 +299,7 @@ class _Watch:
             return "memory"
         usage = [procfs.usage(pid) for pid in members]
         # From the end of a look on: a program that writes byte by byte must not keep its runner looking.
-        self._next_look_s = time.monotonic() + _POLL_S
+        self._next_look_s = time.monotonic() + self._poll_s
         self._cpu_s = max(self._cpu_s, sum(one.cpu_s for one in usage))
         if self._cpu_s >= self._limits.cpu_s:
             return "cpu"
@@ -254,19 +329,19 @@ class _Watch:
         return members
 
 
-def _fed(stream: IO[bytes], left: dict[IO[bytes], memoryview]) -> bool:
+def _fed(stream: _Feed, left: dict[_Feed, memoryview]) -> bool:
     """Write what fits; return whether nothing is left, or nobody reads."""
     try:
         written = os.write(stream.fileno(), left[stream][:_CHUNK]) if left[stream] else 0
     except BlockingIOError:
         return False
-    except BrokenPipeError:
+    except (BrokenPipeError, ConnectionResetError):
         return True
     left[stream] = left[stream][written:]
     return not left[stream]
 
 
-def _drained(stream: IO[bytes], sink: bytearray) -> bool:
+def _drained(stream: _Feed, sink: bytearray) -> bool:
     """Read what is there; return whether it was the end."""
     data = os.read(stream.fileno(), _CHUNK)
     sink += data
@@ -299,7 +374,7 @@ def _end(process: processes.Started, before: frozenset[int]) -> None:
         for pid in orphans:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        process.wait(_POLL_S)
+        process.wait(POLL_S)
         num_empty = 0 if members or orphans or process.returncode is None else num_empty + 1
         if time.monotonic() > deadline_s and (members or orphans or process.returncode is None):
             raise CannotRunError(f"{len(members | orphans)} processes or more of a program would not end")

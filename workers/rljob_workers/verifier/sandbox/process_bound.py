@@ -1,0 +1,59 @@
+"""How many processes and threads a program may have at once: the count behind each answer to a request for one. Pure.
+
+What was granted is counted, not what is seen: a look at the kernel's tables comes late on a busy machine, and is only
+taken to learn what has ended since.
+"""
+
+import enum
+from collections.abc import Iterable
+
+
+class Room(enum.Enum):
+    """Whether one more may start. FREE: yes. NONE: as many as may be are there. UNCLEAR: some were granted, and whether
+    they are there is not known yet.
+    """
+
+    FREE = "free"
+    NONE = "none"
+    UNCLEAR = "unclear"
+
+
+class ProcessBound:
+    """Counts the tasks of one program: its processes that were not waited for, each with all of its threads.
+
+    Never less than there are. A task that was granted one makes it at some time after that, and makes one at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Begin with the program's first task. Raises ValueError if not even that may be."""
+        if most < 1:
+            raise ValueError(f"most is {most}, but a program has at least 1 task")
+        self._most = most
+        self._num_held = self._num_seen = 1
+        self._pending: set[int] = set()
+
+    @property
+    def room(self) -> Room:
+        """Return whether one more may start, as far as is known: a look may find more room, and never less."""
+        if self._num_held < self._most:
+            return Room.FREE
+        return Room.NONE if self._num_seen >= self._most else Room.UNCLEAR
+
+    @property
+    def pending(self) -> frozenset[int]:
+        """Return the tasks that may still be about to make what they were granted."""
+        return frozenset(self._pending)
+
+    def granted(self, task: int) -> None:
+        """Count one more, which this task is about to make."""
+        self._num_held += 1
+        self._pending.add(task)
+
+    def looked(self, *, num_seen: int, pending: Iterable[int]) -> None:
+        """Take what was seen: how many tasks there are, and who of `pending` is perhaps not done.
+
+        Hazard: whoever looks must ask who is not done first and count afterwards. The other way round, one that was
+        made in between would be in neither.
+        """
+        self._pending.intersection_update(pending)
+        self._num_seen, self._num_held = num_seen, num_seen + len(self._pending)
