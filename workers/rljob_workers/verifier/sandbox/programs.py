@@ -42,7 +42,7 @@ MAX_PROCESSES = 64
 POLL_S = 0.02
 # How soon it is looked again whether there is room for one more process: those that were granted start at once, if the
 # machine has time for them.
-_RETRY_S = 0.002
+_RETRY_S = 0.005
 _CHUNK = 1 << 16
 _REAP_S = 5.0
 _EMPTY_SCANS = 2
