@@ -21,7 +21,7 @@ from rljob_api import cluster_placement, errors, names
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 from rljob_operator import events, kinds
-from rljob_operator.cache import Cache, split_key
+from rljob_operator.cache import Cache, key_of, split_key
 from rljob_operator.certifying import Certifier
 from rljob_operator.cluster import ApiError, Client
 from rljob_operator.dispatch import Dispatcher
@@ -169,7 +169,7 @@ class Operator:
             self.metrics.applied(kind, self._clock.monotonic() - change.seen_at)
 
     def _planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
-        key = f"{seen.job.metadata.namespace}/{seen.job.metadata.name}"
+        key = key_of(seen.job.metadata.namespace, seen.job.metadata.name)
         self.metrics.saw(key, seen, certificate_ends=self._certifier.ends(seen.job.metadata.uid))
         self._settled.planned(seen, planned, wanted)
 

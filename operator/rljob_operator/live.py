@@ -15,7 +15,7 @@ from rljob_api.conditions import ConditionType
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 from rljob_operator import kinds, trimming, unreadable
-from rljob_operator.cache import Cache
+from rljob_operator.cache import Cache, key_of
 from rljob_operator.cluster import ApiError, Client, Object
 from rljob_operator.kinds import Kind
 from rljob_operator.listing import Lister
@@ -132,7 +132,7 @@ class LiveCluster:
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            key = f"{own['namespace']}/{own['name']}"
+            key = key_of(own["namespace"], own["name"])
             await self._look(kind, own["namespace"], own["name"], own["uid"], key)
             kept = self._cache.job(key)
             # Deleted or replaced: nobody waits for this status. Else it is history, to be written before its acts.
@@ -241,7 +241,7 @@ class LiveCluster:
 
 
 def _key(seen: Observed) -> str:
-    return f"{seen.job.metadata.namespace}/{seen.job.metadata.name}"
+    return key_of(seen.job.metadata.namespace, seen.job.metadata.name)
 
 
 def _with_uid(manifest: Mapping[str, Any], uid: str) -> Mapping[str, Any]:

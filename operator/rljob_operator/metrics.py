@@ -34,7 +34,7 @@ SHOWN = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What the series of one job are made of. pods: by role and state (desired, ready, pending, failed).
+    """What the series of one job are made of. pods: by role and state (ready, pending, failed).
 
     isolation: by layer whether it is required and whether it holds on every verifier pod. certificate_ends: unix
     seconds by role.
@@ -43,11 +43,8 @@ class Row:
     labels: tuple[str, str]
     model: str
     queue: str
-    state: str
-    conditions: Mapping[Type, str]
     pods: Mapping[tuple[str, str], int]
-    attempt: int | None
-    stalled: tuple[str, str] | None
+    status: JobStatus
     isolation: Mapping[str, tuple[bool, bool]]
     certificate_ends: Mapping[names.Role, float]
     pods_seen: tuple[Pod, ...] = ()
@@ -56,31 +53,15 @@ class Row:
 def row_of(seen: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
     """Return the row of a job as a pass saw it."""
     job = seen.job
-    row = Row(
+    return Row(
         labels=(job.metadata.namespace, job.metadata.name),
         model=job.spec.model.name,
         queue="" if job.spec.queue is None else job.spec.queue.name,
-        state="",
-        conditions={},
         pods=_pods(seen),
-        attempt=None,
-        stalled=None,
+        status=seen.status,
         isolation=_isolation(seen),
         certificate_ends=certificate_ends,
         pods_seen=seen.pods,
-    )
-    return with_status(row, seen.status)
-
-
-def with_status(row: Row, status: JobStatus) -> Row:
-    """Return the row with what a status says. A pass that wrote one is often the last for a while."""
-    return dataclasses.replace(
-        row,
-        state=status.summary or "Pending",
-        conditions=conditions.statuses(status.conditions),
-        pods={**row.pods, **{(role.name, "desired"): role.desired for role in status.roles}},
-        attempt=status.attempt,
-        stalled=None if status.stalled is None else (status.stalled.reason, status.stalled.role),
     )
 
 
@@ -126,19 +107,22 @@ class _Jobs(Collector):
         expiry = _family("rljob_certificate_expiry_timestamp_seconds")
         for row in list(self._rows.values()):
             info.add_metric((*row.labels, row.queue, row.model, rljob_api.__version__), 1)
-            state.add_metric((*row.labels, row.state), 1)
-            for kind in (kind for kind in SHOWN if kind in row.conditions):
-                condition.add_metric((*row.labels, str(kind)), float(row.conditions[kind] == "True"))
-            for (role, what), count in row.pods.items():
-                pods.add_metric((*row.labels, role, what), count)
-            if row.attempt is not None:
-                attempt.add_metric(row.labels, row.attempt)
-            if row.stalled is not None:
-                stalled.add_metric((*row.labels, *row.stalled), 1)
+            status, held = row.status, conditions.statuses(row.status.conditions)
+            state.add_metric((*row.labels, status.summary or "Pending"), 1)
+            for kind in (kind for kind in SHOWN if kind in held):
+                condition.add_metric((*row.labels, str(kind)), float(held[kind] == "True"))
+            for role in status.roles:
+                pods.add_metric((*row.labels, role.name, "desired"), role.desired)
+            for (name, what), count in row.pods.items():
+                pods.add_metric((*row.labels, name, what), count)
+            if status.attempt is not None:
+                attempt.add_metric(row.labels, status.attempt)
+            if status.stalled is not None:
+                stalled.add_metric((*row.labels, status.stalled.reason, status.stalled.role), 1)
             for layer, (required, holds) in row.isolation.items():
                 layers.add_metric((*row.labels, layer, str(required).lower()), float(holds))
-            for role, end in row.certificate_ends.items():
-                expiry.add_metric((*row.labels, str(role)), end)
+            for owner, end in row.certificate_ends.items():
+                expiry.add_metric((*row.labels, str(owner)), end)
         yield from (info, state, condition, stalled, pods, attempt, layers, expiry)
 
 
@@ -253,7 +237,8 @@ class Metrics:
         """
         key = key_of(job.metadata.namespace, job.metadata.name)
         if key in self._rows:
-            self._rows[key] = with_status(self._rows[key], after)
+            # A pass that wrote a status is often the last for a while.
+            self._rows[key] = dataclasses.replace(self._rows[key], status=after)
         self._timed(before, after)
         self._scaled(job, before, after)
         known = {one.number for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}

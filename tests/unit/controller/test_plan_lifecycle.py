@@ -41,6 +41,15 @@ def test_job_starts_with_what_pods_rest_on_and_then_all_roles_at_once() -> None:
     assert condition(run, "Running") == ("True", "Running")
 
 
+def finished() -> Run:
+    """Return a run whose trainer has ended it."""
+    run = running()
+    run.cluster.end_trainer(0)
+    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.settle()
+    return run
+
+
 def test_nothing_is_written_while_nothing_changes() -> None:
     run = running()
     before = list(run.cluster.calls)
@@ -59,10 +68,7 @@ def test_child_changed_or_deleted_by_hand_is_repaired() -> None:
 
 
 def test_finished_run_is_complete_and_frees_rollouts_and_verifiers_only() -> None:
-    run = running()
-    run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
-    run.settle()
+    run = finished()
     run.wait(DRAIN_S + 1)
     assert condition(run, "Complete") == ("True", "MaxStepsReached")
     assert (run.alive(R), run.alive(V)) == ([], [])
@@ -71,10 +77,7 @@ def test_finished_run_is_complete_and_frees_rollouts_and_verifiers_only() -> Non
 
 
 def test_finished_run_is_never_run_again() -> None:
-    run = running()
-    run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
-    run.settle()
+    run = finished()
     run.cluster.children.clear()
     run.wait(100)
     assert run.cluster.jobs_made == ["job-trainer-1"]
@@ -82,10 +85,7 @@ def test_finished_run_is_never_run_again() -> None:
 
 
 def test_finished_run_stays_finished_when_its_end_is_raised() -> None:
-    run = running()
-    run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
-    run.settle()
+    run = finished()
     run.wait(DRAIN_S + 1)
     before = (run.alive(C), list(run.cluster.jobs_made), run.cluster.children[CONFIG])
     run.cluster.edit(max_steps=20)

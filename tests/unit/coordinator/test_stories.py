@@ -258,8 +258,8 @@ async def test_a_fork_is_evaluated_on_the_first_version_that_its_trainer_publish
     assert [(lease.kind, lease.pinned_version) for lease in leases] == [(names.GroupKind.EVALUATION, 1)] * 3
 
 
-async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_evaluation(start: Start) -> None:
-    run = start(suites=True, max_steps=1)
+async def the_only_step(run: Coordinator) -> tuple[str, int]:
+    """Train and save a run of one step; return the rollout's token and the version that is to be evaluated."""
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
     await run.housekeeper.tick()
     await run.generate(rollout, serving=0)
@@ -270,6 +270,12 @@ async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_eval
     assert (await run.fetch(trainer, 2))[0].kind is names.BatchKind.FINISHED
     await run.trainer.commit_checkpoint(token=trainer, step=1, uri="u", seconds=1.0, final=True)
     await run.housekeeper.tick()
+    return rollout, version
+
+
+async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_evaluation(start: Start) -> None:
+    run = start(suites=True, max_steps=1)
+    rollout, version = await the_only_step(run)
     assert not (await run.beat(rollout, version)).finished
     assert (await run.housekeeper.current()).phase is names.Phase.EVALUATING
     await run.generate(rollout, serving=version)
@@ -288,16 +294,7 @@ async def test_a_finished_run_that_is_started_again_with_a_later_end_trains_and_
     start: Start,
 ) -> None:
     run = start(suites=True, max_steps=1)
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
-    await run.housekeeper.tick()
-    await run.generate(rollout, serving=0)
-    await run.housekeeper.tick()
-    await run.fetch(trainer, 1)
-    await run.commit(trainer, 1)
-    first = await run.publish(trainer, 1)
-    assert (await run.fetch(trainer, 2))[0].kind is names.BatchKind.FINISHED
-    await run.trainer.commit_checkpoint(token=trainer, step=1, uri="u", seconds=1.0, final=True)
-    await run.housekeeper.tick()
+    rollout, first = await the_only_step(run)
     await run.generate(rollout, serving=first)
     await run.housekeeper.tick()
     assert (await run.housekeeper.current()).phase is names.Phase.FINISHED

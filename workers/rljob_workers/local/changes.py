@@ -32,8 +32,7 @@ def refusals(*, old: Mapping[str, object], new: Mapping[str, object], run_dir: s
 
 def asks_for_more(*, old: Mapping[str, object], new: Mapping[str, object]) -> bool:
     """Return whether `new` has a later end, so that a finished run of `old` has steps to do again."""
-    before, after = old.get(_UPWARDS), new.get(_UPWARDS)
-    return isinstance(before, int) and isinstance(after, int) and after > before
+    return _is_later(old.get(_UPWARDS), new.get(_UPWARDS))
 
 
 def refusals_of_finished(*, old: Mapping[str, object], new: Mapping[str, object], run_dir: str) -> list[str]:
@@ -54,9 +53,13 @@ def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[
 
 
 def _may_change(path: str, old: object, new: object) -> bool:
-    if path == _UPWARDS and isinstance(old, int) and isinstance(new, int):
-        return new > old
+    if path == _UPWARDS:
+        return _is_later(old, new)
     return any(path == field or path.startswith(f"{field}.") for field in _LIVE)
+
+
+def _is_later(old: object, new: object) -> bool:
+    return isinstance(old, int) and isinstance(new, int) and new > old
 
 
 def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
