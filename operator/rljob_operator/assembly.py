@@ -189,6 +189,7 @@ class Operator:
         if deleted and kind is kinds.RLJOB:
             self._live.forget(raw["metadata"]["uid"])
             self._settled.forget(raw["metadata"]["uid"])
+            self._reconciler.forget(raw["metadata"]["uid"])
 
     def _note_change(self, kind: Kind, key: str, raw: Mapping[str, Any]) -> None:
         generation = int(raw["metadata"].get("generation", 0))

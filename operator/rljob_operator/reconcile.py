@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rljob_api.job_status import JobStatus
-from rljob_operator.model import Action, Annotate, Apply, Delete, Observed, Plan, Scale, StatusWrite, Wanted
+from rljob_operator.model import Annotate, Apply, Delete, Observed, Plan, Scale, StatusWrite, Wanted, earliest
 from rljob_operator.plan import plan
+from rljob_operator.policies import pacing
 
 # After a pass that changed something: long enough for controllers to have begun.
 _SETTLED_S = 0.5
@@ -56,6 +57,12 @@ class Reconciler:
         on_planned: Callable[[Observed, Plan, Wanted], None] = _ignore,
     ) -> None:
         self._cluster, self._wanted, self._clock, self._on_planned = cluster, wanted, clock, on_planned
+        # When each job's status was written, by uid: memory only, after a start the first write is due at once.
+        self._written_at: dict[str, float] = {}
+
+    def forget(self, uid: str) -> None:
+        """Let go of a job that is gone."""
+        self._written_at.pop(uid, None)
 
     async def reconcile(self, key: str) -> float | None:
         """Do what a job needs; return the seconds after which to look again, None to wait for a change.
@@ -76,18 +83,29 @@ class Reconciler:
         return None
 
     async def _act(self, seen: Observed, planned: Plan) -> float | None:
+        withheld_s = None
         for action in planned.actions:
-            await self._do(seen, action)
+            if isinstance(action, StatusWrite):
+                withheld_s = await self._write(seen, action.status)
+            else:
+                await self._do(seen, action)
         again_s = None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
-        if all(isinstance(action, StatusWrite) for action in planned.actions):
-            return again_s
         # The watch tells nothing of a change that is known from the answer to our own write.
-        return _SETTLED_S if again_s is None else min(again_s, _SETTLED_S)
+        only_status = all(isinstance(action, StatusWrite) for action in planned.actions)
+        return earliest(again_s, withheld_s, None if only_status else _SETTLED_S)
 
-    async def _do(self, seen: Observed, action: Action) -> None:
+    async def _write(self, seen: Observed, status: JobStatus) -> float | None:
+        """Write a status, or return the seconds that it has to wait."""
+        uid, now = seen.job.metadata.uid, self._clock.now()
+        left_s = pacing.wait_s(seen.status, status, written_at=self._written_at.get(uid), now=now)
+        if left_s:
+            return left_s
+        await self._cluster.write_status(seen, status)
+        self._written_at[uid] = now
+        return None
+
+    async def _do(self, seen: Observed, action: Apply | Scale | Annotate | Delete) -> None:
         match action:
-            case StatusWrite():
-                await self._cluster.write_status(seen, action.status)
             case Apply():
                 await self._cluster.apply(seen, action)
             case Scale():

@@ -15,6 +15,7 @@ from rljob_api.job_status import JobStatus
 from rljob_operator.cluster import ApiError
 from rljob_operator.live import OutOfDateError
 from rljob_operator.model import POD, RLJOB, Annotate, Apply, Delete, Observed, Ref, Scale, ref_of
+from rljob_operator.policies import pacing
 from rljob_operator.reconcile import Reconciler
 from rljob_testing.fake_cluster import FakeCluster, wanted
 from rljob_testing.operator_runs import KEY, Run, operator_job
@@ -158,6 +159,7 @@ class _Operator:
         self.view = StaleView(run.cluster, lambda: run.faults, run.chance)
         self._reconciler = Reconciler(self.view, wanted=wanted, clock=run.clock)
         self._pass: Coroutine[object, object, float | None] | None = None
+        self.again_s: float | None = None
 
     def turn(self) -> bool:
         """Go on to the next request; return whether a pass ended."""
@@ -165,11 +167,19 @@ class _Operator:
             self._pass = self._reconciler.reconcile(KEY)
         try:
             self._pass.send(None)
-        except (StopIteration, OutOfDateError, ApiError):
+        except StopIteration as done:
+            self._pass, self.again_s = None, done.value
+            return True
+        except (OutOfDateError, ApiError):
             # A pass that failed is made anew, as the queue does.
             self._pass = None
             return True
         return False
+
+    @property
+    def holds_back(self) -> bool:
+        """Return whether it comes again so soon that a status may be waiting for its time."""
+        return self.again_s is not None and self.again_s <= pacing.BETWEEN_COUNTS_S
 
     def die(self) -> None:
         """End in the middle of whatever it does."""
@@ -229,4 +239,4 @@ class Rivals(Run):
                 while not self._turn(index):
                     pass
         self.faults = self._given
-        return self._state() == before
+        return self._state() == before and not any(operator.holds_back for operator in self._operators)

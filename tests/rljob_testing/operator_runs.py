@@ -49,7 +49,7 @@ class Run:
         while True:
             operator = Reconciler(self.cluster, wanted=wanted, clock=self.clock)
             try:
-                again = _finish(operator.reconcile(KEY))
+                again = finish(operator.reconcile(KEY))
             except OperatorKilled:
                 self.num_deaths += 1
                 continue
@@ -111,7 +111,7 @@ class Run:
         assert len(attempts) <= 1, f"two trainer attempts alive: {attempts}"
 
 
-def _finish(work: Coroutine[object, object, float | None]) -> float | None:
+def finish(work: Coroutine[object, object, float | None]) -> float | None:
     """Return the result of a coroutine that waits for nothing: a fake cluster answers at once."""
     try:
         work.send(None)

@@ -3,16 +3,20 @@
 Each is one behaviour; the job is called "run" and its namespace is the test's own.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator import kinds
 from rljob_operator.certifying import SECRET
+from rljob_operator.policies import pacing
 from rljob_testing.operator_stage import Stage, writes
 
 Story = Callable[[Stage], Awaitable[None]]
 T, C = names.Role.TRAINER, names.Role.COORDINATOR
+# Long enough for a status that waits for its time.
+_REST_S = pacing.BETWEEN_COUNTS_S + 1.0
 
 
 async def job_runs_finishes_and_frees_its_pods(stage: Stage) -> None:
@@ -162,7 +166,8 @@ async def job_at_rest_causes_no_write(stage: Stage) -> None:
 
 async def _quiet(stage: Stage, *, for_turns: int) -> None:
     """Let what is under way end, then assert that nothing is written."""
-    for _ in range(20):
+    end = time.monotonic() + _REST_S
+    while time.monotonic() < end:
         await stage.turn()
     before = len(writes(stage.requests))
     for _ in range(for_turns):
