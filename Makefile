@@ -10,9 +10,9 @@ SEED ?= 0
 ROWS ?= all
 SIZE ?= smoke
 OUT ?= build/bench
-# 1: `make test` also runs jobs on two real nodes, where a machine can hold them (docs/test_cluster.md).
-export RLJOB_NODES ?= 0
-CLUSTER_NODES := $(if $(filter 1,$(RLJOB_NODES)),--nodes)
+# Jobs on two real nodes, where a machine can hold them (docs/test_cluster.md); all: those that take long too, 0: none.
+export RLJOB_NODES ?= 1
+CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
 # Whole runs take minutes and wait half of the time: two go on at once, and what takes longest begins first.
 LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py)
 
@@ -40,8 +40,9 @@ test: setup check  ## everything that this machine can run; says what it cannot
 	  $(MAKE) --no-print-directory cluster-tools || [ "$$CI" != true ]; fi
 	@status=0; \
 	$(BIN)/python -m pytest tests/unit tests/contract -n auto --maxprocesses 4 --dist worksteal || status=1; \
-	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu --ignore=tests/cluster/nodes \
-	  -n 2 --dist loadfile --no-loadscope-reorder || status=1; \
+	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu \
+	  --ignore=tests/cluster/nodes --ignore=tests/cluster/scale -n 2 --dist loadfile --no-loadscope-reorder || status=1; \
+	$(BIN)/python -m pytest -s tests/cluster/scale || status=1; \
 	$(BIN)/python -m pytest tests/cluster/nodes || status=1; \
 	exit $$status
 
@@ -79,16 +80,16 @@ lock: setup  ## compile the lock again from pyproject.toml
 	  --override workers/constraints/overrides.txt --override workers/constraints/worker-cpu-overrides.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/worker-cpu.txt
 
-cluster-tools: setup  ## packages, programs and, with RLJOB_NODES=1, images of the test cluster (root, apt, Go)
+cluster-tools: setup  ## packages, programs and images of the test cluster (root, apt, Go); RLJOB_NODES=0: no images
 	@tests/cluster/packages.sh
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster build $(CLUSTER_NODES)
 
-cluster-up: cluster-tools  ## a control plane in runs/cluster; with RLJOB_NODES=1 two nodes too
+cluster-up: cluster-tools  ## a control plane and two nodes in runs/cluster; RLJOB_NODES=0: no nodes
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster up $(CLUSTER_NODES)
 
 cluster-test:  ## jobs on two real nodes, broken on purpose: programs, images, cluster and tests in one go
-	@$(MAKE) --no-print-directory cluster-tools RLJOB_NODES=1
-	@RLJOB_NODES=1 $(BIN)/python -m pytest tests/cluster/nodes
+	@$(MAKE) --no-print-directory cluster-tools RLJOB_NODES=all
+	@RLJOB_NODES=all $(BIN)/python -m pytest tests/cluster/nodes
 
 cluster-down:  ## stop it
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster down

@@ -1,6 +1,6 @@
-"""Two real nodes with the project's images for tests that ask for them by RLJOB_NODES=1.
+"""Two real nodes with the project's images, unless RLJOB_NODES=0; what takes very long wants RLJOB_NODES=all.
 
-`make cluster-tools RLJOB_NODES=1` builds programs and images beforehand; what is missing is built by the first test.
+`make cluster-tools` builds programs and images beforehand; what is missing is built by the first test.
 """
 
 import os
@@ -43,11 +43,18 @@ def recoveries(pytestconfig: pytest.Config) -> list[recovery.Recovery]:
 
 
 @pytest.fixture(scope="session")
+def all_asked() -> None:
+    """What takes long runs where it was asked for."""
+    if os.environ.get(preconditions.SWITCH) not in preconditions.ALL:
+        pytest.skip(f"this takes a quarter of an hour and was not asked for ({preconditions.SWITCH}=all)")
+
+
+@pytest.fixture(scope="session")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullCluster]:
     """A cluster of two nodes that hold the images of this checkout."""
     asked, ci = (os.environ.get(name) for name in (preconditions.SWITCH, "CI"))
     machine = preconditions.this_machine(images_ready=images.ready() is not None)
-    verdict, reason = preconditions.verdict(machine, asked=asked == "1", ci=ci == "true")
+    verdict, reason = preconditions.verdict(machine, asked=asked in preconditions.SOME, ci=ci == "true")
     if verdict is not preconditions.Verdict.RUN:
         (pytest.fail if verdict is preconditions.Verdict.FAIL else pytest.skip)(reason)
     cluster = FullCluster(tmp_path_factory.mktemp("nodes"), template=images.template())

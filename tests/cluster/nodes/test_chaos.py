@@ -49,7 +49,7 @@ LONG: dict[str, object] = {
 
 
 @pytest.fixture(scope="module")
-def job(operator: FullCluster, volume_folder: pathlib.Path) -> Iterator[Watched]:
+def job(all_asked: None, operator: FullCluster, volume_folder: pathlib.Path) -> Iterator[Watched]:
     whole_job.apply(operator, [*whole_job.surroundings(NAME, volume_folder), whole_job.addition(NAME, LONG)])
     watched = Watched(operator, NAME)
     watched.until(lambda status: watched.step() >= 1, RUNNING_S)
@@ -192,8 +192,8 @@ def test_rollouts_follow_the_scale_subresource_out_and_in(job: Watched, broken: 
         done = job.cluster.kubectl("scale", f"rljob/{NAME}", f"--replicas={count}")
         assert done.returncode == 0, done.stderr
 
-    broken("scaled from 1 to 2 rollouts", lambda: scale(2), scaled(2))
-    broken("scaled from 2 to 1 rollouts", lambda: scale(1), scaled(1))
+    broken("scaled from 1 to 3 rollouts", lambda: scale(3), scaled(3))
+    broken("scaled from 3 to 1 rollouts", lambda: scale(1), scaled(1))
 
 
 def test_operator_that_is_deleted_and_upgraded_changes_no_pod(job: Watched, broken: Broken) -> None:

@@ -1,6 +1,6 @@
 """The table of operator reference 17 on a real API server with stand-in kubelets: each figure keeps its limit.
 
-RLJOB_CONTROL_PLANE=1 pytest -s tests/cluster/scale for 200 jobs, with RLJOB_SCALE_JOBS=1000 for 1,000.
+`pytest -s tests/cluster/scale` for 200 jobs, with RLJOB_SCALE_JOBS=1000 for 1,000.
 """
 
 import pathlib

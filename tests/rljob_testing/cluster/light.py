@@ -79,8 +79,12 @@ class LightCluster:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
         """Run kubectl as administrator; the caller looks at the return code."""
-        command = [str(binaries.find("kubectl")), "--kubeconfig", str(self.kubeconfig), *arguments]
+        command = self.kubectl_command(*arguments)
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=KUBECTL_S)
+
+    def kubectl_command(self, *arguments: str) -> list[str]:
+        """Return the command for kubectl as administrator."""
+        return [str(binaries.find("kubectl")), "--kubeconfig", str(self.kubeconfig), *arguments]
 
     def _ready(self) -> bool:
         return self.kubectl("get", "--raw", "/readyz").returncode == 0

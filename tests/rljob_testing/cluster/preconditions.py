@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from rljob_testing.cluster import binaries
 
 SWITCH = "RLJOB_NODES"
+# 1: jobs that run and jobs that cannot; all: also one that is broken for a quarter of an hour, and one that learns.
+SOME, ALL = ("1", "all"), ("all",)
 # A whole job: vLLM, DeepSpeed and the control plane.
 MEMORY_BYTES = 12 << 30
 # Images while they are built: the builder's store, the archive on its way, what is unpacked. Then checkpoints alone.
