@@ -26,7 +26,7 @@ def watched(
     whole_job.apply(operator, [*whole_job.surroundings(NAME, volume_folder), whole_job.addition(NAME, {})])
     shown = tmp_path_factory.mktemp("watched") / "rljob.txt"
     with shown.open("wb") as file:
-        process = subprocess.Popen(operator.kubectl_command("get", "rljob", NAME, "-w"), stdout=file)
+        process = subprocess.Popen(operator.plane.kubectl_command("get", "rljob", NAME, "-w"), stdout=file)
         try:
             job = Watched(operator, NAME)
             job.until(whole_job.is_over, FINISHED_S)
