@@ -90,6 +90,36 @@ def test_plan_refuses_what_cannot_work_with_exit_code_two(here: pathlib.Path) ->
     assert "spec.algorithm.groupSize is 1" in problem
 
 
+def test_plan_shows_the_values_that_were_set(here: pathlib.Path) -> None:
+    words = ("--set", "spec.maxSteps=9", "--set", "spec.algorithm.loss.clipLow=0.3")
+    body = json.loads(rljob("plan", write(here), "-o", "json", *words).stdout)
+    shown = {row["path"]: (row["value"], row["why"]) for row in body["values"]}
+    assert shown["spec.maxSteps"] == ("9", "written")
+    assert shown["spec.algorithm.loss.clipLow"] == ("'0.3'", "written")
+    assert body["configs"][0]["max_steps"] == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("spec.maxSteps", "--set spec.maxSteps is no path=value, such as spec.maxSteps=5"),
+        ("spec.maxSteps=[", "--set: '[' is no YAML value"),
+        (
+            "spec.data.train.name=x",
+            "--set spec.data.train.name=x goes through something that is no mapping; set the whole list",
+        ),
+        ("spec.algorithm.groupSize=1", "spec.algorithm.groupSize is 1, but advantageEstimator grpo"),
+        ("spec.maxStep=3", "spec.maxStep"),
+    ],
+)
+def test_plan_and_run_refuse_the_same_change_in_the_same_words(here: pathlib.Path, change: str, sentence: str) -> None:
+    planned, ran = (rljob(command, write(here), "--set", change) for command in ("plan", "run"))
+    assert (planned.exit_code, ran.exit_code) == (2, 2)
+    assert errors_of(planned) == errors_of(ran)
+    assert errors_of(planned)[0].startswith(sentence)
+    assert not (here / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

@@ -31,6 +31,10 @@ JobArgument = Annotated[
     ),
 ]
 OutputOption = Annotated[choices.Output, typer.Option("--output", "-o", help="How to print.")]
+ChangesOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="path=value", help="Replace a field, as spec.maxSteps=5; may be repeated."),
+]
 RunDirOption = Annotated[
     pathlib.Path | None, typer.Option("--run-dir", help="The run's directory.", show_default="runs/<job name>")
 ]
@@ -93,9 +97,7 @@ def run(
     run_dir: RunDirOption = None,
     skip_check: Annotated[bool, typer.Option("--skip-check", help="Do not check data and model first.")] = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Instead of spec.seed.", show_default=False)] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="path=value", help="Replace a field, as spec.maxSteps=5.")
-    ] = None,
+    changes: ChangesOption = None,
 ) -> None:
     """Run a job on this machine; the same command again goes on from its last checkpoint.
 
@@ -128,9 +130,7 @@ def evaluate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
     skip_check: Annotated[bool, typer.Option("--skip-check", help="Do not check data and model first.")] = False,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="path=value", help="Replace a field of the manifest.")
-    ] = None,
+    changes: ChangesOption = None,
 ) -> None:
     """Evaluate a model on the suites of a manifest (spec.evaluation), without training.
 
@@ -152,11 +152,12 @@ def evaluate(
 def plan(
     manifest: ManifestArgument,
     output: OutputOption = choices.Output.TEXT,
+    changes: ChangesOption = None,
 ) -> None:
     """Show what a manifest means: every effective value and why, warnings, memory; refuse what cannot work."""
     from rljob_workers.cli import plan as command
 
-    _exit_with(lambda: command.plan(manifest, as_json=output is choices.Output.JSON))
+    _exit_with(lambda: command.plan(manifest, as_json=output is choices.Output.JSON, changes=changes or ()))
 
 
 @app.command()

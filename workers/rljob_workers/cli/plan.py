@@ -3,6 +3,7 @@
 import json
 import pathlib
 import tempfile
+from collections.abc import Sequence
 
 from rljob_api import errors, names, resolve
 from rljob_workers.local import failure_policy, model_memory, prepare, user_code
@@ -10,9 +11,9 @@ from rljob_workers.local import failure_policy, model_memory, prepare, user_code
 _NO_RUN = "plan"
 
 
-def plan(path: pathlib.Path, *, as_json: bool) -> int:
+def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> int:
     """Print effective values, warnings and memory. Raises ManifestError with every problem of a manifest."""
-    manifest = prepare.read_manifest(path)
+    manifest = prepare.read_manifest(path, changes)
     # Values are shown, nothing is started: the run directory is only a placeholder.
     folder = pathlib.Path(tempfile.gettempdir()) / "rljob-plan"
     resolved = prepare.resolve_here(manifest, run_dir=folder, uid=_NO_RUN)
