@@ -17,7 +17,7 @@ from typing import Any
 
 import pydantic
 
-from rljob_api import cluster_placement, errors, names
+from rljob_api import cluster_placement, crd, errors, names
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 from rljob_operator import events, kinds
@@ -30,6 +30,7 @@ from rljob_operator.listing import Lister
 from rljob_operator.live import LiveCluster, OutOfDateError
 from rljob_operator.metrics import Metrics
 from rljob_operator.model import Observed, Plan, Wanted
+from rljob_operator.policies import served_schema
 from rljob_operator.progress import Channels, Poller, Target
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.serving import Served, discover
@@ -121,6 +122,7 @@ class Operator:
         self._dispatcher = Dispatcher(self._queue, reconcile=self._reconcile, on_error=self._failed)
         self._loops: list[asyncio.Task[None]] = []
         self._filled = False
+        self._definition_problem = ""
         self._served = Served()
         self.stopped = asyncio.Event()
         self._declare_gauges()
@@ -201,6 +203,7 @@ class Operator:
         """List everything, then begin to reconcile; waits for an API server that does not answer."""
         while not self._filled:
             try:
+                await self._require_definition()
                 await self._look_for_apis()
                 await self._lister.fill()
                 self._filled = True
@@ -214,6 +217,16 @@ class Operator:
         self._spawn("poll", self._poll())
         self._spawn("compare", self._compare())
         self._spawn("ping", self._ping())
+
+    async def _require_definition(self) -> None:
+        """Wait until the RLJob that is served has every field that a status may have."""
+        while problem := served_schema.problem(await self._client.schema(kinds.RLJOB), crd.root_schema()):
+            if problem != self._definition_problem:
+                logger.error("%s", problem)
+            self._definition_problem = problem
+            await asyncio.sleep(_TRY_AGAIN_S)
+        self._definition_problem = ""
+        self.metrics.definition_matches(True)
 
     async def _look_for_apis(self) -> None:
         namespace = next(iter(self._settings.watch_namespaces), None)
@@ -327,6 +340,6 @@ class Operator:
     def ready(self) -> str:
         """Return what is missing for work; empty if nothing is."""
         if not self._filled:
-            return "the first lists are not complete"
+            return self._definition_problem or "the first lists are not complete"
         silent = self._clock.monotonic() - self._client.answered_at
         return f"the API server has not answered for {silent:.0f} s" if silent > _UNREACHABLE_S else ""

@@ -70,7 +70,12 @@ METRICS: tuple[Metric, ...] = (
         "outcome",
         buckets=_DAYS,
     ),
-    _g("rljob_operator_info", "The operator's version.", "version"),
+    _g(
+        "rljob_operator_info",
+        "The operator's version, and whether the RLJob that is served has every field that it knows.",
+        "version",
+        "crd_matches",
+    ),
     _h("rljob_operator_reconcile_seconds", "Seconds of a pass.", "result"),
     _c("rljob_operator_reconcile_errors_total", "Passes that failed, by class.", "class"),
     _h("rljob_operator_spec_to_child_seconds", "Seconds from a change seen to a child applied.", "kind"),

@@ -159,7 +159,8 @@ class Metrics:
         prometheus_client.ProcessCollector(registry=self.registry)
         self._rows: dict[str, Row] = {}
         self.registry.register(_Jobs(self._rows))
-        _gauge("rljob_operator_info", self.registry).labels(rljob_api.__version__).set(1)
+        self._info = _gauge("rljob_operator_info", self.registry)
+        self.definition_matches(False)
         self._reconcile = _histogram("rljob_operator_reconcile_seconds", self.registry)
         self._errors = _counter("rljob_operator_reconcile_errors_total", self.registry)
         self._to_child = _histogram("rljob_operator_spec_to_child_seconds", self.registry)
@@ -173,6 +174,11 @@ class Metrics:
         self._recovery = _histogram("rljob_recovery_seconds", self.registry)
         self._recoveries: dict[str, Recoveries] = {}
         self._now = now
+
+    def definition_matches(self, matches: bool) -> None:
+        """Tell whether the RLJob that is served has every field that is known here."""
+        self._info.clear()
+        self._info.labels(rljob_api.__version__, str(matches).lower()).set(1)
 
     def gauge(self, name: str, value: Callable[[], float]) -> None:
         """Read a declared gauge without labels when it is scraped. Raises KeyError for a name that is not declared."""

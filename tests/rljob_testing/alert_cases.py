@@ -303,7 +303,11 @@ CASES: Mapping[str, Case] = {
         quiet={condition("AutoscalingActive"): "1x30"},
     ),
     "RLJobOperatorDown": Case(
-        severity="critical", at="11m", fires={}, quiet={'rljob_operator_info{version="1"}': "1x20"}, of_operator=True
+        severity="critical",
+        at="11m",
+        fires={},
+        quiet={'rljob_operator_info{version="1",crd_matches="true"}': "1x20"},
+        of_operator=True,
     ),
     "RLJobOperatorErrors": Case(
         severity="warning",

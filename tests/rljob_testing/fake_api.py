@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
+from rljob_api import crd
 from rljob_operator import kinds, times
 from rljob_operator.certifying import SECRET
 from rljob_operator.kinds import Kind
@@ -45,6 +46,7 @@ class FakeApi:
         self.app.router.add_get("/api", self._core)
         self.app.router.add_get("/apis", self._groups)
         self.app.router.add_get("/version", self._version)
+        self.app.router.add_get(f"/openapi/v3/apis/{kinds.RLJOB.api_version}", self._schemas)
         for root in ("/api/{version}", "/apis/{group}/{version}"):
             self.app.router.add_get(root, self._resources)
             self.app.router.add_get(root + "/{plural}", self._list)
@@ -67,6 +69,12 @@ class FakeApi:
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"major": "1", "minor": "36"})
+
+    async def _schemas(self, _: web.Request) -> web.Response:
+        kind = kinds.RLJOB
+        meant = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+        schema = {**crd.root_schema(), "x-kubernetes-group-version-kind": [meant]}
+        return web.json_response({"openapi": "3.0.0", "components": {"schemas": {kind.kind: schema}}})
 
     async def _groups(self, _: web.Request) -> web.Response:
         groups = []

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rljob_api import crd
 from rljob_operator.cluster import ApiError
 from rljob_operator.kinds import Kind
 from rljob_operator.model import Report
@@ -21,6 +22,7 @@ class FakeClient:
         self.requests: list[str] = []
         self.fail: dict[str, int] = {}
         self.answered_at = 0.0
+        self.served: Object | None = crd.root_schema()
         self._versions = itertools.count(1)
 
     def hold(self, raw: Object, **metadata: object) -> Object:
@@ -47,6 +49,10 @@ class FakeClient:
 
     async def groups(self) -> frozenset[str]:
         return frozenset()
+
+    async def schema(self, kind: Kind) -> Object | None:
+        self._record("get", kind, "schema")
+        return self.served
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         self._record("get", kind, name)

@@ -46,7 +46,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_recovery_seconds": {"role": _ROLES},
     "rljob_startup_seconds": {"phase": ("first_step",)},
     "rljob_run_seconds": {"outcome": ("complete", "failed")},
-    "rljob_operator_info": {"version": ANY},
+    "rljob_operator_info": {"version": ANY, "crd_matches": ("true", "false")},
     "rljob_operator_reconcile_seconds": {"result": ("ok", "error", "requeue")},
     "rljob_operator_reconcile_errors_total": {"class": ANY},
     "rljob_operator_spec_to_child_seconds": {"kind": ANY},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rljob_api import crd
 from rljob_operator import permissions
 from rljob_testing.charts import CHART, CI_VALUES, Helm
 from rljob_testing.cluster.light import LightCluster
@@ -69,6 +70,20 @@ def test_install_upgrade_rollback_and_uninstall_leave_definition_and_jobs(
     assert get("rljob", "rljob-smoke", "-n", "team-a")["spec"]["maxSteps"] == 2
     assert get("deployments", "-n", NAMESPACE)["items"] == []
     assert chart_cluster.kubectl("get", "clusterrole", "rljob-operator").returncode != 0
+
+
+def test_notes_tell_of_a_definition_that_is_another_versions(chart_cluster: LightCluster, helm: Helm) -> None:
+    def notes() -> str:
+        flags = (f"--namespace={NAMESPACE}", f"--kubeconfig={chart_cluster.kubeconfig}", "--dry-run=server")
+        return helm.run("install", "noted", str(CHART), "--set", "crds.enabled=false", *flags, timeout_s=120.0)
+
+    definition = chart_cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd.SOURCE))
+    assert definition.returncode == 0, definition.stderr
+    assert "another version's" not in notes()
+    other = f"{crd.SCHEMA_HASH}=0000000000000000"
+    changed = chart_cluster.kubectl("annotate", "--overwrite", "crd", "rljobs.rljob.dev", other)
+    assert changed.returncode == 0, changed.stderr
+    assert "another version's" in notes()
 
 
 def _has_its_rights(cluster: LightCluster) -> None:

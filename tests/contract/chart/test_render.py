@@ -76,12 +76,14 @@ def test_what_nothing_serves_is_refused(helm: Helm, values: dict[str, Any], name
 
 def test_the_definition_is_the_generated_one_with_labels_and_the_keep_policy(helm: Helm) -> None:
     made = only(helm.template(), "CustomResourceDefinition")
-    assert made["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    own = crd.crd()["metadata"]["annotations"]
+    assert made["metadata"]["annotations"] == {**own, "helm.sh/resource-policy": "keep"}
     assert made["metadata"]["labels"]["app.kubernetes.io/name"] == "rljob-operator"
-    assert {**made, "metadata": {"name": made["metadata"]["name"]}} == crd.crd()
+    plain = {"name": made["metadata"]["name"], "annotations": own}
+    assert {**made, "metadata": plain} == crd.crd()
     kinds = [each["kind"] for each in helm.template({"crds": {"enabled": False}})]
     assert "CustomResourceDefinition" not in kinds
-    assert "annotations" not in only(helm.template({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]
+    assert only(helm.template({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]["annotations"] == own
 
 
 def test_rights_are_those_of_the_table_and_no_others(helm: Helm) -> None:

@@ -60,7 +60,7 @@ async def test_process_serves_probes_and_metrics_and_ends_in_order(scene: Scene,
         assert (await asyncio.to_thread(ask, health, "/healthz")) == (200, "ok\n")
         code, text = await asyncio.to_thread(ask, metrics, "/metrics")
         assert code == 200
-        assert 'rljob_operator_info{version="' in text
+        assert 'rljob_operator_info{crd_matches="true",version="' in text
         assert "rljob_operator_api_requests_total" in text
         began = time.monotonic()
         process.terminate()
