@@ -10,7 +10,7 @@ from rljob_api.waiting import Diagnosis, unreachable
 from rljob_operator import times
 from rljob_operator.model import POD, Delete, Observed, Ref
 from rljob_operator.policies import attempts
-from rljob_operator.policies.diagnose import diagnose
+from rljob_operator.policies.diagnose import diagnose, with_pod
 from rljob_operator.policies.stall import StallState, stall_state
 
 # A coordinator that was not heard of for this long is not read.
@@ -52,7 +52,7 @@ def look(seen: Observed, status: JobStatus, *, now: float) -> Stall:
     half_at, whole_at = stood_since + policy.timeout_seconds / 2, stood_since + policy.timeout_seconds
     if status.first_step_time is None or now < half_at:
         return Stall(status=status.model_copy(update={"stalled": None}), again_at=half_at)
-    found = diagnose(report.run, seen.pods, now=now) if readable else unreachable(since=report.read_at)
+    found = diagnose(report.run, seen.pods, now=now) if readable else _unreachable(seen, since=report.read_at)
     status = status.model_copy(update={"stalled": _shown(found)})
     if state is StallState.PROGRESSING or now < whole_at:
         return Stall(status=status, again_at=whole_at)
@@ -64,6 +64,10 @@ def look(seen: Observed, status: JobStatus, *, now: float) -> Stall:
         deletes=_replaced(seen, status, found, before=began) if policy.action == "Restart" else (),
         again_at=began + policy.timeout_seconds,
     )
+
+
+def _unreachable(seen: Observed, *, since: float) -> Diagnosis:
+    return with_pod(unreachable(since=since), seen.pods)
 
 
 def _before(seen: Observed) -> Diagnosis | None:

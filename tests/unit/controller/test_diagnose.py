@@ -74,3 +74,20 @@ def test_diagnosis_names_the_end_of_the_chain_and_its_message_the_whole() -> Non
 def test_of_many_pods_the_one_that_is_behind_is_named() -> None:
     pods = [process(R, rank=0, version=5), process(R, rank=1, version=2, state="APPLYING")]
     assert diagnose.diagnose(dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=pods), (), now=NOW).pod == "rollout-1"
+
+
+@pytest.mark.parametrize(
+    ("pods", "named"),
+    [
+        ((), ""),
+        ((Pod(name="v-0", uid="0", role=V, ready=True),), "v-0"),
+        ((Pod(name="v-0", uid="0", role=V, ready=True), Pod(name="v-1", uid="1", role=V, ready=True)), ""),
+        ((Pod(name="v-0", uid="0", role=V, ready=True), Pod(name="v-1", uid="1", role=V)), "v-1"),
+        ((Pod(name="v-0", uid="0", role=V, deleting=True), Pod(name="v-1", uid="1", role=V, ready=True)), "v-1"),
+        ((Pod(name="r-0", uid="0", role=R),), ""),
+    ],
+)
+def test_pod_of_a_role_that_says_nothing_itself_is_named_where_only_one_can_be_meant(
+    pods: tuple[Pod, ...], named: str
+) -> None:
+    assert diagnose.diagnose(CASES["VerifierSaturated"], pods, now=NOW).pod == named
