@@ -397,6 +397,7 @@ class GraderConfig(_Frozen):
 
     Limits are of one clock, `grading_limits` says of what.
 
+    tasks: the tasks whose records it grades; empty: records of any task, and of none.
     memory_bytes, output_bytes: of one run of a program. user_code: the user's file, where a type module:function may
     stand in it.
     """
@@ -404,6 +405,7 @@ class GraderConfig(_Frozen):
     name: str
     type: str
     suite: str = ""
+    tasks: tuple[str, ...] = ()
     weight: float = 1.0
     mode: Literal["strict", "compat"] = "strict"
     config: dict[str, object] = Field(default_factory=dict)

@@ -1,6 +1,6 @@
 """One verifier's config."""
 
-from rljob_api import grading_limits, names, roles, suites
+from rljob_api import grading_limits, grading_tasks, names, roles, suites
 from rljob_api.job import RLJob
 from rljob_api.placement import Placement, VerifierPlacement
 from rljob_api.resolution.common import identity, user_code
@@ -36,10 +36,12 @@ def verifier_config(job: RLJob, placement: Placement, verifier: VerifierPlacemen
 def _grader(reward: RewardSpec, suite: str, job: RLJob, placement: Placement) -> roles.GraderConfig:
     """Return a reward with its limits: the manifest's, else those of its type."""
     timeout_seconds = job.spec.verifier.timeout_seconds
+    listed = [other for _, of_suite, other in suites.rewards(job.spec) if of_suite == suite]
     return roles.GraderConfig(
         name=reward.name,
         type=reward.type,
         suite=suite,
+        tasks=grading_tasks.of_reward(reward, listed=listed, workflow=job.spec.workflow.type),
         weight=number(reward.weight),
         mode=reward.mode,
         config=dict(reward.config),

@@ -41,6 +41,13 @@ def test_a_code_record_may_have_no_answer() -> None:
     assert (found["answer"], found["id"]) == ("", "c")
 
 
+@pytest.mark.parametrize("solutions", [{}, {"solutions": []}], ids=["without solutions", "with none, as AReaL's"])
+def test_a_file_may_hold_records_of_maths_and_of_code(solutions: dict[str, object]) -> None:
+    code = canonical({"query_id": "c", "task": "code", "prompt": "p", "input_output": "{}", **solutions})
+    maths = canonical({"query_id": "m", "task": "math", "prompt": "p", "solutions": ["1"]})
+    assert [(found["id"], found["answer"]) for found in (code, maths)] == [("c", ""), ("m", ["1"])]
+
+
 def test_a_record_of_code_without_its_tests_is_refused() -> None:
     with pytest.raises(ValueError, match="needs the column 'input_output'; its columns: prompt, query_id"):
         canonical({"query_id": "c", "prompt": "p"}, config(format="code"))

@@ -11,6 +11,10 @@ from rljob_workers.verifier.graders import catalog
 MakeConfig = Callable[..., roles.VerifierConfig]
 MATH = roles.GraderConfig(name="maths", type="math")
 GYM = roles.GraderConfig(name="puzzles", type="reasoning_gym")
+SIDE_BY_SIDE = (
+    roles.GraderConfig(name="right", type="areal-math", tasks=("math", "stem")),
+    roles.GraderConfig(name="passes", type="areal-code", tasks=("code",)),
+)
 
 
 def source(path: pathlib.Path, records: Sequence[dict[str, object]], *, suite: str = "") -> check.Graded:
@@ -71,3 +75,39 @@ def test_records_of_a_suite_with_rewards_of_its_own_are_checked_against_those_al
     own = source(tmp_path / "own.jsonl", records, suite="puzzles")
     (problem,) = check.problems(make_config(MATH, puzzles), [training, plain, own])
     assert problem.startswith(f"{tmp_path}/own.jsonl:1: reward 'puzzles': ")
+
+
+def test_a_record_of_maths_or_code_is_checked_against_the_reward_of_its_task_alone(
+    make_config: MakeConfig, tmp_path: pathlib.Path
+) -> None:
+    tests = {"inputs": ["1 2"], "outputs": ["3"]}
+    data = source(
+        tmp_path / "d.jsonl",
+        [
+            {"query_id": "m", "task": "math", "prompt": "2+3=", "solutions": ["5"]},
+            {"query_id": "c", "task": "code", "prompt": "add", "input_output": tests, "solutions": []},
+            {"query_id": "bad", "task": "code", "prompt": "add", "input_output": {**tests, "outputs": []}},
+            {"query_id": "odd", "task": "poetry", "prompt": "rhyme", "solutions": ["moon"]},
+        ],
+    )
+    bad, odd = check.problems(make_config(*SIDE_BY_SIDE), [data])
+    assert bad.startswith(f"{tmp_path}/d.jsonl:3: reward 'passes': 'input_output.outputs' must be a list of texts")
+    assert odd == f"{tmp_path}/d.jsonl:4: 'task' is none of math, stem, code"
+
+
+def test_tasks_that_records_do_not_name_are_counted_by_what_they_are_taken_for(
+    make_config: MakeConfig, tmp_path: pathlib.Path
+) -> None:
+    tests = {"inputs": ["1 2"], "outputs": ["3"]}
+    records: list[dict[str, object]] = [
+        {"query_id": "a", "task": "math", "prompt": "2+3=", "solutions": ["5"]},
+        {"query_id": "b", "prompt": "3+3=", "solutions": ["6"]},
+        {"query_id": "c", "prompt": "4+3=", "solutions": ["7"]},
+        {"query_id": "d", "prompt": "add", "input_output": tests},
+    ]
+    data = source(tmp_path / "d.jsonl", records)
+    assert check.problems(make_config(*SIDE_BY_SIDE), [data]) == []
+    assert check.warnings(make_config(*SIDE_BY_SIDE), [data]) == [
+        "source 'train': 2 records name no 'task'; they are graded as math",
+        "source 'train': 1 records name no 'task'; they are graded as code",
+    ]

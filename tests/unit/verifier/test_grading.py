@@ -321,3 +321,29 @@ async def test_an_item_of_a_suite_is_graded_by_the_rewards_of_that_suite_alone(
         ("b", 3.0, {"b"}),
         ("a", 2.0, {"a"}),
     ]
+
+
+async def test_an_item_of_a_task_is_graded_by_the_reward_for_it_and_by_those_for_any(
+    verifier_metrics: metrics.Metrics,
+) -> None:
+    size = pool.Size(num_slots=0, num_spares=0, max_waiting=1)
+    workers = pool.Pool(size=size, launch=never, metrics=verifier_metrics, clock=clock.SystemClock())
+    rewards = [
+        roles.GraderConfig(name="maths", type="says", tasks=("math", "stem")),
+        roles.GraderConfig(name="code", type="says", tasks=("code",), weight=3.0),
+        roles.GraderConfig(name="any", type="says", weight=0.5),
+    ]
+    graders = [Says(reward.name) for reward in rewards]
+    graded = grading.Grading(rewards=rewards, graders=graders, workers=workers, metrics=verifier_metrics)
+
+    def item(task: str) -> types.VerifyItem:
+        return types.VerifyItem(sample_id=task, attempt=0, prompt="", completion="x", columns={"task": task})
+
+    verdicts = await graded.verify([item("math"), item("stem"), item("code")])
+    assert [(verdict.reward, set(verdict.parts)) for verdict in verdicts] == [
+        (1.5, {"maths", "any"}),
+        (1.5, {"maths", "any"}),
+        (3.5, {"code", "any"}),
+    ]
+    with pytest.raises(errors.GraderError, match="^sample poetry: 'task' is none of math, stem, code$"):
+        await graded.verify([item("poetry")])

@@ -39,10 +39,11 @@ def recognise(columns: Mapping[str, object], config: roles.DataSourceConfig) -> 
     """
     if config.format != "auto":
         return config.format
-    if config.reasoning_gym or config.columns.prompt in columns:
-        return "id2info" if "query_id" in columns and "solutions" in columns else "named"
+    # Whatever else it has: AReaL's records of code have solutions too, an empty list.
     if "query_id" in columns and "input_output" in columns:
         return "code"
+    if config.reasoning_gym or config.columns.prompt in columns:
+        return "id2info" if "query_id" in columns and "solutions" in columns else "named"
     if "question" in columns and "answer" in columns:
         return "gsm8k"
     if "problem" in columns and "answer" in columns:

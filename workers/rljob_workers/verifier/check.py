@@ -1,15 +1,14 @@
-"""`rljob-verifier --check`: can the rewards be built, and can each record of the sources be graded by all of them?"""
+"""`rljob-verifier --check`: can the rewards be built, and can each record of the sources be graded by its own?"""
 
+import collections
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from rljob_api import errors, roles
+from rljob_api import errors, roles, types
 from rljob_workers.data import records
-from rljob_workers.verifier import rubric, service
+from rljob_workers.verifier import routing, rubric, service
 from rljob_workers.verifier.graders import protocol
-
-_Pair = tuple[roles.GraderConfig, protocol.Grader]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +31,41 @@ def problems(config: roles.VerifierConfig, sources: Sequence[Graded]) -> list[st
         return list(error.problems)
     except errors.SandboxError as error:
         return [str(error)]
-    return [problem for graded in sources for problem in _of_source(graded.source, _pairs(config, graders, graded))]
+    return [problem for graded in sources for problem in _of_source(graded, config.rewards, graders)]
 
 
 def warnings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> list[str]:
-    """Return one sentence per source and reward that cannot read some golds; `problems` found nothing before."""
+    """Return one sentence per source and reward that cannot read some golds, and per source and task that its records
+    do not name; `problems` found nothing before.
+    """
     graders = service.make_graders(config)
-    return [
-        f"source {graded.source.name!r}: {count} golds are nothing that reward {reward.name!r} can read;"
-        " they match as text only"
-        for graded in sources
-        for reward, grader in _pairs(config, graders, graded)
-        if isinstance(grader, protocol.ReadsGolds) and (count := _num_unread(graded.source, grader))
-    ]
+    return [sentence for graded in sources for sentence in _warnings_of_source(graded, config.rewards, graders)]
 
 
-def _pairs(config: roles.VerifierConfig, graders: Sequence[protocol.Grader], graded: Graded) -> list[_Pair]:
-    return [(config.rewards[index], graders[index]) for index in rubric.chosen(config.rewards, graded.suite)]
+def _warnings_of_source(
+    graded: Graded, rewards: Sequence[roles.GraderConfig], graders: Sequence[protocol.Grader]
+) -> Iterator[str]:
+    loaded, _ = records.inspect_source(graded.source)
+    indexes = rubric.chosen(rewards, graded.suite)
+    for index in indexes:
+        grader = graders[index]
+        if isinstance(grader, protocol.ReadsGolds):
+            own = [one for one in loaded.records if index in routing.graded_by(rewards, indexes, one.columns)]
+            if count := sum(len(grader.unread_golds(record.columns)) for record in own):
+                yield (
+                    f"source {graded.source.name!r}: {count} golds are nothing that reward {rewards[index].name!r} can"
+                    " read; they match as text only"
+                )
+    if routing.by_task(rewards, indexes):
+        for task, count in _without_task(loaded.records).items():
+            yield f"source {graded.source.name!r}: {count} records name no {routing.TASK!r}; they are graded as {task}"
 
 
-def _num_unread(source: roles.DataSourceConfig, grader: protocol.ReadsGolds) -> int:
-    loaded, _ = records.inspect_source(source)
-    return sum(len(grader.unread_golds(record.columns)) for record in loaded.records)
+def _without_task(loaded: Sequence[types.PromptRecord]) -> collections.Counter[str]:
+    """Return how many records name no task, by the task that they are taken to have."""
+    return collections.Counter(
+        routing.assumed_task(record.columns) for record in loaded if routing.TASK not in record.columns
+    )
 
 
 def sources_of(config: roles.CoordinatorConfig) -> list[Graded]:
@@ -67,12 +79,20 @@ def read_sources(path: pathlib.Path) -> list[Graded]:
     return sources_of(roles.CoordinatorConfig.model_validate_json(path.read_bytes()))
 
 
-def _of_source(source: roles.DataSourceConfig, pairs: Sequence[_Pair]) -> Iterator[str]:
+def _of_source(
+    graded: Graded, rewards: Sequence[roles.GraderConfig], graders: Sequence[protocol.Grader]
+) -> Iterator[str]:
     # What is wrong with a record whoever grades it, the coordinator's own check says.
-    loaded, _ = records.inspect_source(source)
-    for index, record in enumerate(loaded.records):
-        for reward, grader in pairs:
+    loaded, _ = records.inspect_source(graded.source)
+    indexes = rubric.chosen(rewards, graded.suite)
+    for line, record in enumerate(loaded.records):
+        try:
+            own = routing.graded_by(rewards, indexes, record.columns)
+        except errors.DataError as error:
+            yield f"{loaded.place(line)}: {error}"
+            continue
+        for index in own:
             try:
-                grader.check(record.columns)
+                graders[index].check(record.columns)
             except errors.DataError as error:
-                yield f"{loaded.place(index)}: reward {reward.name!r}: {error}"
+                yield f"{loaded.place(line)}: reward {rewards[index].name!r}: {error}"

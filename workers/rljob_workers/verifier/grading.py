@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from rljob_api import errors, names, roles, types
 from rljob_api.spec.verifier import PROGRAM_REWARDS
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.verifier import frames, pool, rubric
+from rljob_workers.verifier import frames, pool, routing, rubric
 from rljob_workers.verifier.graders import boundary, code_verdict, protocol
 
 MAX_REMEMBERED = 16_384
@@ -48,7 +48,9 @@ class Grading:
         workers: pool.Pool,
         metrics: metrics_module.Metrics,
     ) -> None:
-        """`graders` stand in the order of `rewards`; rewards of an evaluation suite grade that suite alone."""
+        """`graders` stand in the order of `rewards`; rewards of an evaluation suite grade that suite alone,
+        and those of some tasks the records of these alone.
+        """
         self._rewards, self._graders, self._pool, self._metrics = rewards, graders, workers, metrics
         self._of_suite = {suite: rubric.chosen(rewards, suite) for suite in {"", *(r.suite for r in rewards)}}
         self._running: dict[_Key, asyncio.Task[types.Verdict]] = {}
@@ -73,7 +75,11 @@ class Grading:
         return [answer.result() if isinstance(answer := answers[key], asyncio.Task) else answer for key in keys]
 
     def _check(self, item: types.VerifyItem) -> None:
-        for index in self._indexes(item):
+        try:
+            indexes = self._indexes(item)
+        except errors.DataError as error:
+            raise errors.GraderError(f"sample {item.sample_id}: {error}") from error
+        for index in indexes:
             try:
                 self._graders[index].check(item.columns)
             except errors.DataError as error:
@@ -81,8 +87,8 @@ class Grading:
                 raise errors.GraderError(f"sample {item.sample_id}, reward {name!r}: {error}") from error
 
     def _indexes(self, item: types.VerifyItem) -> tuple[int, ...]:
-        """Return which rewards grade an item: those of its suite, if it has its own."""
-        return self._of_suite.get(item.suite, self._of_suite[""])
+        """Return which rewards grade an item: those of its suite, if it has its own, and of these its task's."""
+        return routing.graded_by(self._rewards, self._of_suite.get(item.suite, self._of_suite[""]), item.columns)
 
     async def _quick_grades(self, items: Sequence[types.VerifyItem]) -> list[_Quick]:
         grades: list[_Quick] = []
