@@ -56,7 +56,7 @@ def test_a_record_of_code_without_its_tests_is_refused() -> None:
 @pytest.mark.parametrize("family", ["clevr", "dialogue"])
 def test_the_prompt_of_a_conversation_is_its_messages(family: str) -> None:
     assert canonical({"messages": ASKED, "answer": "1"}, config(format=family))["prompt"] == ASKED
-    with pytest.raises(ValueError, match="prompt column 'messages' is str 'hello', not a list of messages"):
+    with pytest.raises(ValueError, match="prompt column 'messages' is a str, not a list of messages"):
         canonical({"messages": "hello", "answer": "1"}, config(format=family))
 
 
@@ -75,7 +75,7 @@ def test_parts_of_text_are_one_text_and_what_a_template_reads_beside_it_stays() 
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
-        ("hello", r"messages\[1\] is 'hello', not a message: it needs 'role' and 'content'"),
+        ("hello", r"messages\[1\] is a str, not a message: it needs 'role' and 'content'"),
         ({"content": "x"}, r"messages\[1\] is .* not a message"),
         ({"role": "user"}, r"messages\[1\].content is NoneType, not a text"),
         ({"role": "user", "content": [{"type": "image"}]}, r"messages\[1\].content\[0\] is of type 'image'; only"),

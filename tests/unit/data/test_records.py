@@ -74,7 +74,7 @@ def test_named_columns_become_canonical(write: Write) -> None:
         ("[1]", "1: the line is a JSON list, not an object"),
         ({"id": "a", "prompt": "x"}, "1: the record has no answer column 'answer'; its columns: id, prompt"),
         ({"id": "a", "answer": "x"}, "1: the record has no prompt column 'prompt'; its columns: answer, id"),
-        ({"prompt": " ", "answer": "1"}, "1: prompt column 'prompt' is str"),
+        ({"prompt": " ", "answer": "1"}, "1: prompt column 'prompt' is an empty str"),
         ({"prompt": "x", "answer": ""}, "1: answer column 'answer' is empty"),
         ({"prompt": "x", "answer": []}, "1: answer column 'answer' is an empty list"),
         ({"prompt": "x", "answer": ["1", ""]}, "1: answer column 'answer' is empty"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import httpx
 import pytest
@@ -51,11 +51,12 @@ async def run(
     max_model_len: int = 1024,
     max_tokens: int = 8,
     shows_tools: bool = True,
+    tokens: fakes.FakeTokens | None = None,
     **proxy: object,
 ) -> protocols.Episode | None:
     made = collector.ProxyCollector(
         make_agent=lambda: agent, config=collector.ProxyConfig.model_validate(proxy),
-        tokens=fakes.FakeTokens(shows_tools=shows_tools), template="no", max_model_len=max_model_len,
+        tokens=tokens or fakes.FakeTokens(shows_tools=shows_tools), template="no", max_model_len=max_model_len,
     )  # fmt: skip
     try:
         return await made.arun_episode(
@@ -371,3 +372,24 @@ async def test_a_call_with_other_tools_begins_a_conversation_of_its_own() -> Non
     episode = await run(Agent(script), episodes.FakeModel(A, B), export="concat")
     assert episode is not None
     assert [row.num_turns for row in episode.rows] == [1, 1]
+
+
+async def test_what_a_chat_template_raises_is_the_agents_answer_without_the_conversation(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Strict(fakes.FakeTokens):
+        def chat_ids(
+            self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[Mapping[str, object]] = ()
+        ) -> tuple[int, ...]:
+            raise TypeError(f"cannot render {messages}")
+
+    async def script(agent: Agent) -> float:
+        answer = await agent.chat("what a prompt said")
+        assert answer.status_code == 500
+        assert answer.json()["error"]["message"].startswith("the call raised TypeError at test_proxy.py:")
+        assert "what a prompt said" not in answer.text
+        return 0.0
+
+    assert await run(Agent(script), episodes.FakeModel(A), tokens=Strict()) is None
+    assert "a call of an agent raised TypeError at test_proxy.py:" in caplog.text
+    assert "what a prompt said" not in caplog.text

@@ -1,4 +1,5 @@
 import json
+import logging
 import pathlib
 
 import pytest
@@ -36,9 +37,35 @@ def test_last_words_are_left_for_the_kubelet(tmp_path: pathlib.Path) -> None:
     assert json.loads(message.read_text()) == {"code": 75, "reason": "UnavailableError: coordinator is gone"}
 
 
-def test_error_that_is_not_of_the_tree_rises() -> None:
+def test_error_that_is_not_of_the_tree_is_one_line_with_its_stack_and_code_1(
+    caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
+) -> None:
+    message = tmp_path / "termination-log"
+    message.write_text("")
+
     def main() -> int:
         raise KeyError("bug")
 
-    with pytest.raises(KeyError):
-        boot.run_main(main)
+    with caplog.at_level(logging.INFO):
+        code = boot.run_main(main, termination_log=str(message))
+    assert code == names.ExitCode.FAILED
+    assert [record.getMessage() for record in caplog.records] == [
+        "ended: KeyError: 'bug'",
+        "exited with code 1 (KeyError: 'bug')",
+    ]
+    assert caplog.records[0].exc_info
+    assert json.loads(message.read_text()) == {"code": 1, "reason": "KeyError: 'bug'"}
+
+
+def test_a_secret_of_the_environment_is_masked_in_the_last_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_canary_token")
+    message = tmp_path / "termination-log"
+    message.write_text("")
+
+    def main() -> int:
+        raise errors.UnavailableError("the hub refused hf_canary_token")
+
+    boot.run_main(main, termination_log=str(message))
+    assert json.loads(message.read_text())["reason"] == "UnavailableError: the hub refused ***"

@@ -77,13 +77,13 @@ def test_integer_keys_of_a_lone_object_are_restored() -> None:
         (record(inputs=["1"], outputs=[]), "'input_output.outputs'"),
         (record(inputs=["1"], outputs=["1", "2"]), "1 inputs, but 2 outputs"),
         (record(inputs=[1], outputs=["1"]), "'input_output.inputs'"),
-        (record(fn_name="f", inputs=["[1"], outputs=["1"]), r"inputs\[0\]' holds '\[1', which is not JSON"),
-        (record(fn_name="f", inputs=["1"], outputs=["one"]), r"outputs\[0\]' holds 'one'"),
+        (record(fn_name="f", inputs=["[1"], outputs=["1"]), r"inputs\[0\]' holds 2 characters that are not JSON"),
+        (record(fn_name="f", inputs=["1"], outputs=["one"]), r"outputs\[0\]' holds 3 characters that are not JSON"),
         (record(fn_name="a.b", inputs=["1"], outputs=["1"]), "fn_name' is 'a.b'"),
         (record(inputs=["1", "2"], outputs=["1", "2"], num_visible=2), "num_visible' is 2, .* from 0 to 1"),
         (record(inputs=["1", "2"], outputs=["1", "2"], num_visible=-1), "num_visible' is -1"),
         (record(inputs=["1", "2"], outputs=["1", "2"], num_visible=True), "num_visible' is True"),
-        (record(inputs=["1", "2"], outputs=["1", "2"], num_visible="1"), "num_visible' is '1'"),
+        (record(inputs=["1", "2"], outputs=["1", "2"], num_visible="1"), "num_visible' is a str"),
     ],
 )
 def test_tests_that_cannot_be_run_are_an_error_that_names_the_key(columns: dict[str, object], message: str) -> None:

@@ -44,6 +44,9 @@ def returning(answer, **row):
     return {"none": None, "text": "1", "nan": float("nan"), "infinite": float("inf"), "list": [1], "part": {"a": None},
             "nothing": {}}[answer]
 
+def quoting(answer, **row):
+    return {"text": "what was asked", "named by the answer": {"what was asked": 1.0}}[answer]
+
 def narrow(prompt, completion, answer):
     return 1
 
@@ -107,6 +110,13 @@ def test_other_return_value_is_an_error_that_names_the_function(make_grader: Mak
         boundary.guarded(grader.grade, answer(returned))
 
 
+@pytest.mark.parametrize("returned", ["text", "named by the answer"])
+def test_what_the_function_returned_is_not_in_its_error(make_grader: MakeGrader, returned: str) -> None:
+    with pytest.raises(errors.GraderError) as refused:
+        make_grader("quoting").grade(answer(returned))
+    assert "what was asked" not in str(refused.value)
+
+
 def test_exception_in_the_function_is_a_verdict(make_grader: MakeGrader) -> None:
     grade = boundary.guarded(make_grader("raising").grade, answer())
     assert grade is not None
@@ -164,7 +174,7 @@ async def test_worker_runs_the_function_and_its_error_reaches_the_caller(
         item = make_item("5", completion_ids=(7, 8, 9))
         (verdict,) = await verifier.grading.verify([item])
         assert (verdict.reward, verdict.parts) == (8.0, {"mine": 4.0, "mine.right": 1.0, "mine.ids": 3.0})
-        with pytest.raises(errors.GraderError, match=f"{path.stem}:reward returned 'None'"):
+        with pytest.raises(errors.GraderError, match=f"{path.stem}:reward returned None"):
             await verifier.grading.verify([make_item("", sample_id="none")])
         (again,) = await verifier.grading.verify([make_item("6", sample_id="after")])
         assert again.parts["mine.right"] == 0.0

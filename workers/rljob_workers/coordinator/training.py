@@ -9,6 +9,8 @@ from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator.transitions import batches
 
 Reply = tuple[types.BatchHeader, list[bytes]]
+# Series of reward means at most: 16 rewards with a few parts each.
+MOST_PARTS = 64
 
 
 class Training:
@@ -18,6 +20,7 @@ class Training:
         """Keep the shared parts."""
         self._core = parts
         self._building = asyncio.Lock()
+        self._parts: set[str] = set()
 
     async def fetch(self, *, token: str, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Reply:
         """Long poll for a rank's batch of `step`; the same bytes every time. All ranks learn of a stop at the same
@@ -122,7 +125,10 @@ class Training:
         parts = summary["rewards"]
         assert isinstance(parts, dict), "the summary's rewards are a map"
         for reward, mean in parts.items():
-            metrics.gauge("rljob_reward_component_mean").set(mean, reward=reward)
+            # A user's function names its parts, and may name them by what it was asked.
+            if reward in self._parts or len(self._parts) < MOST_PARTS:
+                self._parts.add(reward)
+                metrics.gauge("rljob_reward_component_mean").set(mean, reward=reward)
 
     async def commit_step(
         self, *, token: str, step: int, stats: Mapping[str, float], started_at: float, finished_at: float

@@ -73,6 +73,12 @@ def _has(columns: Mapping[str, object]) -> str:
     return ", ".join(sorted(columns)) or "none"
 
 
+def _kind(value: object) -> str:
+    """Return what a value is, never the value: these sentences are logged, and it may be a prompt."""
+    kind = type(value).__name__
+    return f"an empty {kind}" if isinstance(value, str | list) and not (value and str(value).strip()) else f"a {kind}"
+
+
 def _prompt(columns: Mapping[str, object], name: str, *, is_chat: bool) -> object:
     if name not in columns:
         raise errors.DataError(f"the record has no prompt column {name!r}; its columns: {_has(columns)}")
@@ -81,14 +87,14 @@ def _prompt(columns: Mapping[str, object], name: str, *, is_chat: bool) -> objec
         return [_message(member, f"{name}[{index}]") for index, member in enumerate(value)]
     if is_chat or not isinstance(value, str) or not value.strip():
         wanted = "a list of messages" if is_chat else "a text"
-        raise errors.DataError(f"prompt column {name!r} is {type(value).__name__} {str(value)[:40]!r}, not {wanted}")
+        raise errors.DataError(f"prompt column {name!r} is {_kind(value)}, not {wanted}")
     return value
 
 
 def _message(value: object, where: str) -> dict[str, object]:
     """Return a message with its content as one text; keys that a chat template may read beside it stay."""
     if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
-        raise errors.DataError(f"{where} is {str(value)[:40]!r}, not a message: it needs 'role' and 'content'")
+        raise errors.DataError(f"{where} is {_kind(value)}, not a message: it needs 'role' and 'content'")
     content = value.get("content")
     if isinstance(content, list):
         content = "".join(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
@@ -141,7 +147,7 @@ def _identity(columns: Mapping[str, object], name: str, record: readers.RawRecor
         return f"{record.file}:{record.line}" if record.file else str(record.line)
     value = columns.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int) or str(value) == "":
-        raise errors.DataError(f"id column {name!r} is {value!r}, not a text or integer")
+        raise errors.DataError(f"id column {name!r} is {_kind(value)}, not a text or integer")
     if "@" in str(value) and name == "query_id":
         raise errors.DataError(f"id {value!r} contains '@', which separates ids from sample numbers")
     return str(value)

@@ -11,7 +11,7 @@ from typing import cast
 
 from rljob_api import errors, types
 from rljob_workers.rollout.episodes import export
-from rljob_workers.runtime import user_code
+from rljob_workers.runtime import user_code, withheld
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ def keeps(predicate: Predicate, record: types.PromptRecord, rows: Sequence[types
     try:
         said = predicate({**export.padded(rows), "record": dict(record.columns)})
     except Exception as error:  # boundary: a user's function may raise anything
-        logger.exception("the predicate of the group filter raised", extra={"prompt": record.prompt_id})
-        raise errors.EpisodeError(f"{FIELD} raised {type(error).__name__}: {error}") from error
+        withheld.log(logger, FIELD, error)
+        raise errors.EpisodeError(f"{FIELD} raised {withheld.told(error)}") from error
     if not isinstance(said, bool):
-        raise errors.EpisodeError(f"{FIELD} returned {said!r:.60}, but must return True or False")
+        raise errors.EpisodeError(f"{FIELD} returned {withheld.shown(said)}, but must return True or False")
     return said

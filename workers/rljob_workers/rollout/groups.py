@@ -14,7 +14,7 @@ from rljob_workers.rollout import generation, grading_batch, group_predicate, gr
 from rljob_workers.rollout.episodes import protocols
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.runtime import retry
+from rljob_workers.runtime import retry, withheld
 from rljob_workers.transport import grading
 
 logger = logging.getLogger(__name__)
@@ -181,8 +181,8 @@ class GroupRunner:
         except errors.RLJobError:
             raise
         except Exception as error:  # boundary: a user's workflow may raise anything
-            logger.exception("the workflow raised", extra={"group": lease.group_id, "sample": index})
-            raise errors.EpisodeError(f"the workflow raised {type(error).__name__}: {error}") from error
+            withheld.log(logger, "the workflow", error, keys={"group": lease.group_id, "sample": index})
+            raise errors.EpisodeError(f"the workflow raised {withheld.told(error)}") from error
         self._metrics.histogram("rljob_episode_seconds").observe(self._clock.monotonic() - began)
         if episode is None or not episode.rows:
             return types.MemberFailure(sample_index=index, role="rollout", reason="rejected", infra=False)

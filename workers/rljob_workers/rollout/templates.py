@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from rljob_api import errors, types
-from rljob_workers.runtime import user_code
+from rljob_workers.runtime import user_code, withheld
 
 FIELD = "spec.data.template"
 # A user's template: from a record's columns to the prompt, as text or as ids.
@@ -59,12 +59,16 @@ def rendered(render: Render, record: types.PromptRecord, *, field: str = FIELD) 
     try:
         made = render(record.columns)
     except Exception as error:  # boundary: a user's function may raise anything
-        raise errors.DataError(f"{where}: {type(error).__name__}: {error}") from error
+        raise errors.DataError(f"{where}: {withheld.told(error)}") from error
     if isinstance(made, str) and made:
         return made
     if isinstance(made, Sequence) and made and all(type(token) is int and token >= 0 for token in made):
         return tuple(int(token) for token in made)
-    raise errors.DataError(f"{where} became {made!r:.60}, but must become a text or a list of token ids")
+    raise errors.DataError(f"{where} became {_kind(made)}, but must become a text or a list of token ids")
+
+
+def _kind(made: object) -> str:
+    return f"an empty {type(made).__name__}" if isinstance(made, Sequence) and not made else withheld.shown(made)
 
 
 def render(template: str, question: str) -> str:

@@ -23,6 +23,8 @@ ConfigT = TypeVar("ConfigT", bound=roles.CommonConfig)
 _PR_SET_PDEATHSIG = 1
 # What a kubelet reads of a container that has ended.
 TERMINATION_LOG = "/dev/termination-log"
+# With log level debug and 1 in this variable, lines may hold the start of a text that code of a user's raised.
+LOG_TEXTS = "RLJOB_LOG_TEXTS"
 _EXIT_BY_ERROR: tuple[tuple[type[errors.RLJobError], names.ExitCode], ...] = (
     (errors.ManifestError, names.ExitCode.CONFIGURATION),
     (errors.DataError, names.ExitCode.CONFIGURATION),
@@ -93,7 +95,12 @@ def configure_process(config: roles.CommonConfig) -> None:
         "role": str(config.role),
         "pod": config.pod,
     }
-    logs.configure(level=config.log_level, identity=identity)
+    logs.configure(
+        level=config.log_level,
+        identity=identity,
+        secrets=logs.secrets_of(os.environ),
+        texts=os.environ.get(LOG_TEXTS) == "1",
+    )
     if config.cpu_affinity:
         os.sched_setaffinity(0, config.cpu_affinity)
     if os.environ.get("RLJOB_DIE_WITH_PARENT"):
@@ -106,7 +113,9 @@ def die_with_parent() -> None:
 
 
 def run_main(main: Callable[[], int | None], *, termination_log: str = TERMINATION_LOG) -> int:
-    """Run `main` and return its exit code; an error of the tree becomes a code, a log line, a termination message."""
+    """Run `main` and return its exit code; an error becomes a code, one log line with its stack, and a termination
+    message. Of the tree it has a code of its own; any other is a fault of ours.
+    """
     try:
         code, reason = int(main() or 0), ""
     except errors.RLJobError as error:
@@ -114,6 +123,9 @@ def run_main(main: Callable[[], int | None], *, termination_log: str = TERMINATI
         logger.error("ended: %s", error, extra={"error_class": error.name}, exc_info=code == names.ExitCode.FAILED)
     except KeyboardInterrupt:
         code, reason = int(names.ExitCode.INTERRUPTED), "interrupted"
+    except Exception as error:  # boundary: the process; Python itself would write many lines, and mask nothing
+        code, reason = int(names.ExitCode.FAILED), f"{type(error).__name__}: {error}"
+        logger.critical("ended: %s", reason, extra={"error_class": type(error).__name__}, exc_info=True)
     logger.info("exited with code %d%s", code, f" ({reason})" if reason else "", extra={"event": "exit"})
     _leave_message(pathlib.Path(termination_log), code, reason)
     return code
@@ -127,4 +139,5 @@ def exit_code(error: errors.RLJobError) -> int:
 def _leave_message(path: pathlib.Path, code: int, reason: str) -> None:
     # Only a pod has this file; elsewhere nobody reads it.
     if path.is_file() and os.access(path, os.W_OK):
-        path.write_text(json.dumps({"code": code, "reason": reason[:3000]}), encoding="utf-8")
+        told = logs.masked(reason, logs.secrets_of(os.environ))
+        path.write_text(json.dumps({"code": code, "reason": told[:3000]}), encoding="utf-8")

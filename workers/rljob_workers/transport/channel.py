@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from rljob_api import errors, names, roles
+from rljob_workers.runtime import withheld
 from rljob_workers.transport import access, certificates, reloading
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,11 @@ Check = Callable[[str, Any], None]
 
 
 class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
-    """Checks the caller, and ends a call whose check or servicer raised an RLJobError with that error's status."""
+    """Checks the caller, and ends a call whose check or servicer raised an RLJobError with that error's status.
+
+    Whatever else a servicer raises ends the call as INTERNAL: gRPC itself would log its message and send it to the
+    peer, and it may be made of what the call carried.
+    """
 
     def __init__(self, check: Check, on_error: OnError) -> None:
         self._check, self._on_error = check, on_error
@@ -187,6 +192,11 @@ def _one_answer(behaviour: Any, check: Callable[[Any], None], on_error: OnError)
         except errors.RLJobError as error:
             on_error(error)
             await abort(context, error)
+        except grpc.aio.BaseError:
+            # The servicer ended the call itself.
+            raise
+        except Exception as error:  # noqa: BLE001  # boundary: a servicer's own fault
+            await _fail(context, error)
 
     return call
 
@@ -200,8 +210,18 @@ def _many_answers(behaviour: Any, check: Callable[[Any], None], on_error: OnErro
         except errors.RLJobError as error:
             on_error(error)
             await abort(context, error)
+        except grpc.aio.BaseError:
+            raise
+        except Exception as error:  # noqa: BLE001  # boundary: a servicer's own fault
+            await _fail(context, error)
 
     return call
+
+
+async def _fail(context: grpc.aio.ServicerContext, error: Exception) -> NoReturn:
+    withheld.log(logger, "a servicer", error)
+    await context.abort(grpc.StatusCode.INTERNAL, f"the servicer raised {withheld.told(error)}")
+    raise AssertionError("abort does not return")
 
 
 async def abort(context: grpc.aio.ServicerContext, error: errors.RLJobError) -> NoReturn:

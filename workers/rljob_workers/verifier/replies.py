@@ -1,10 +1,14 @@
 """What a grading worker answers, as it crosses the socket: a grade, the grader's own error, or the worker's. JSON."""
 
+import enum
 from collections.abc import Mapping
+from typing import TypeVar
 
 from rljob_api import errors, names
 from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.sandbox import launcher
+
+EnumT = TypeVar("EnumT", bound=enum.StrEnum)
 
 
 class WrongCanaryError(Exception):
@@ -55,11 +59,11 @@ def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
     try:
         score, cpu_s = reply["score"], reply["cpu_s"]
         if isinstance(score, bool) or not isinstance(score, int | float | None) or not isinstance(cpu_s, int | float):
-            raise ValueError(f"score {score!r} or cpu_s {cpu_s!r} is no number")
+            raise ValueError("score or cpu_s is no number")
         return protocol.Grade(
             score=None if score is None else float(score),
-            reason=names.VerdictReason(str(reply["reason"])),
-            outcome=names.VerifyOutcome(str(reply["outcome"])),
+            reason=_member(names.VerdictReason, reply, "reason"),
+            outcome=_member(names.VerifyOutcome, reply, "outcome"),
             formatted=reply["formatted"] is True,
             extracted=str(reply["extracted"]),
             detail=str(reply["detail"]),
@@ -72,19 +76,27 @@ def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
         raise launcher.WorkerLostError(f"malformed reply: {error}") from error
 
 
+def _member(kind: type[EnumT], reply: Mapping[str, object], key: str) -> EnumT:
+    try:
+        return kind(str(reply[key]))
+    except ValueError:
+        # Its own message quotes the value, which may be anything that a worker holds.
+        raise ValueError(f"{key} is no {kind.__name__}") from None
+
+
 def _parts(value: object) -> dict[str, float]:
     if not isinstance(value, dict) or not all(isinstance(part, int | float) for part in value.values()):
-        raise ValueError(f"parts are {value!r}")
+        raise ValueError("parts are no numbers by name")
     return {str(name): float(part) for name, part in value.items()}
 
 
 def _case_results(value: object) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(isinstance(result, int) for result in value):
-        raise ValueError(f"case_results are {value!r}")
+        raise ValueError("case_results are no list of integers")
     return tuple(value)
 
 
 def _error_code(value: object) -> int | None:
     if value is not None and not isinstance(value, int):
-        raise ValueError(f"error_code is {value!r}")
+        raise ValueError("error_code is no integer")
     return value

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from rljob_api import errors, names, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import protocols, rows, turns
+from rljob_workers.runtime import withheld
 
 MAX_STEPS = 256
 VERDICT = "verdict"
@@ -107,7 +108,7 @@ def _step(
     taken: protocols.AgentOutput[ActionT], reward: float, truncated: bool, info: Mapping[str, object]
 ) -> Step[ActionT]:
     if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
-        raise errors.EpisodeError(f"the environment's reward is {reward!r}, but must be a finite number")
+        raise errors.EpisodeError(f"the environment's reward is {withheld.shown(reward)}, but must be a finite number")
     verdict = info.get(VERDICT)
     return Step(
         taken=taken,

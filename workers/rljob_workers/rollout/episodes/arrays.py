@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from rljob_api import errors, types
 from rljob_workers.rollout.episodes import agent_loop
+from rljob_workers.runtime import withheld
 
 NEEDED = ("input_ids", "loss_mask", "logprobs", "versions", "rewards")
 
@@ -87,5 +88,5 @@ def _listed(value: object) -> list[object]:
 
 def _number(value: object, key: str) -> float:
     if not isinstance(value, int | float):
-        raise errors.EpisodeError(f"{key} holds {value!r}, which is no number")
+        raise errors.EpisodeError(f"{key} holds {withheld.shown(value)}, which is no number")
     return float(value)

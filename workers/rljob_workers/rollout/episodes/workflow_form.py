@@ -12,6 +12,7 @@ from typing import Protocol
 from rljob_api import errors, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import agent_loop, arrays, protocols, rows, turns
+from rljob_workers.runtime import withheld
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,9 @@ def rows_of(by_id: Mapping[str, Interaction]) -> tuple[types.Trajectory, ...]:
     for turn, (key, interaction) in enumerate(by_id.items()):
         answer, reward = interaction.answer, 0.0 if interaction.reward is None else interaction.reward
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
-            raise errors.EpisodeError(f"the reward of interaction {key!r} is {reward!r}, but must be a finite number")
+            raise errors.EpisodeError(
+                f"the reward of interaction {key!r} is {withheld.shown(reward)}, but must be a finite number"
+            )
         if id(answer) in seen:
             raise errors.EpisodeError(f"interaction {key!r} has the answer of another one")
         seen.add(id(answer))

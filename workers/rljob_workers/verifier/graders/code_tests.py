@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 
 from rljob_api import errors
+from rljob_workers.runtime import withheld
 
 INPUT_OUTPUT = "input_output"
 
@@ -56,7 +57,7 @@ def tests_of(columns: Mapping[str, object]) -> Tests:
         raise errors.DataError(f"{INPUT_OUTPUT!r} has {len(inputs)} inputs, but {len(outputs)} outputs")
     fn_name = value.get("fn_name") or ""
     if not isinstance(fn_name, str) or (fn_name and not fn_name.isidentifier()):
-        raise errors.DataError(f"'{INPUT_OUTPUT}.fn_name' is {fn_name!r}, which is no name of a function")
+        raise errors.DataError(f"'{INPUT_OUTPUT}.fn_name' is {_name(fn_name)}, which is no name of a function")
     if fn_name:
         _check_json(inputs, outputs)
     return Tests(fn_name=fn_name, inputs=inputs, outputs=outputs, num_visible=_num_visible(value, len(inputs)))
@@ -66,7 +67,7 @@ def _num_visible(value: Mapping[str, object], num_cases: int) -> int:
     given = value.get("num_visible", 0)
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < num_cases:
         raise errors.DataError(
-            f"'{INPUT_OUTPUT}.num_visible' is {given!r}, but must be a number from 0 to {num_cases - 1}:"
+            f"'{INPUT_OUTPUT}.num_visible' is {withheld.shown(given)}, but must be a number from 0 to {num_cases - 1}:"
             f" how many of the {num_cases} cases the prompt shows"
         )
     return given
@@ -86,8 +87,13 @@ def _check_json(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
             json.loads(text)
         except (ValueError, RecursionError) as error:
             raise errors.DataError(
-                f"'{INPUT_OUTPUT}.{key}[{index}]' holds {text[:60]!r}, which is not JSON: a call needs one value a line"
+                f"'{INPUT_OUTPUT}.{key}[{index}]' holds {len(text)} characters that are not JSON:"
+                " a call needs one value a line"
             ) from error
+
+
+def _name(value: object) -> str:
+    return repr(value[:60]) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _kind(value: object) -> str:

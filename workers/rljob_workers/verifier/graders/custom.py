@@ -10,15 +10,17 @@ function's error and refuses the call.
 import asyncio
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
 from rljob_api import errors, names, reward_options, roles
-from rljob_workers.runtime import user_code
+from rljob_workers.runtime import user_code, withheld
 from rljob_workers.verifier.graders import metadata, protocol
 
 GIVEN = ("query_id", "prompt", "completion", "prompt_ids", "completion_ids")
 WEIGHTS, CONFIG = "weights", "config"
+_PART_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 
 Reward = Callable[..., object]
 
@@ -62,6 +64,7 @@ class CustomGrader(protocol.OneClock):
             returned = asyncio.run(_awaited(returned))
         if not isinstance(returned, Mapping):
             return _grade(self._number("", returned), {})
+        self._check_names(returned)
         parts = {str(name): self._number(str(name), value) for name, value in returned.items()}
         unknown = sorted(set(self._weights) - set(parts))
         if not parts or unknown:
@@ -81,6 +84,14 @@ class CustomGrader(protocol.OneClock):
         }
         return row | given | ({CONFIG: self._config} if self._config else {})
 
+    def _check_names(self, returned: Mapping[object, object]) -> None:
+        """A part's name becomes a label of a metric and stands in reports: no text of an answer may."""
+        if not all(isinstance(name, str) and _PART_NAME.fullmatch(name) for name in returned):
+            raise errors.GraderError(
+                f"{self._type} returned a part whose name is not 1 to 63 letters, digits, '_', '.' or '-',"
+                " beginning with a letter or '_'"
+            )
+
     def _number(self, name: str, value: object) -> float:
         # bool is an int, and numpy's scalars have __float__: both are what people return.
         try:
@@ -89,9 +100,7 @@ class CustomGrader(protocol.OneClock):
             number = math.nan
         if isinstance(value, str | bytes) or not math.isfinite(number):
             where = f"{name!r}: " if name else ""
-            raise errors.GraderError(
-                f"{self._type} returned {where}{str(value)[:80]!r} ({type(value).__name__}), not a finite number"
-            )
+            raise errors.GraderError(f"{self._type} returned {where}{withheld.shown(value)}, not a finite number")
         return number
 
     def _check_parameters(self, function: Reward) -> None:

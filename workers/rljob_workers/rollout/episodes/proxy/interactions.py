@@ -13,6 +13,7 @@ from rljob_api import errors, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import agent_loop, rows, turn_rewards
 from rljob_workers.rollout.episodes.proxy import hermes
+from rljob_workers.runtime import withheld
 
 logger = logging.getLogger(__name__)
 Export = Literal["individual", "concat"]
@@ -179,7 +180,7 @@ def _begins(messages: Sequence[Message], first: Sequence[Message]) -> bool:
 
 def _number(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise errors.EpisodeError(f"the agent's {what} is {value!r}, but must be a finite number")
+        raise errors.EpisodeError(f"the agent's {what} is {withheld.shown(value)}, but must be a finite number")
     return float(value)
 
 

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import hmac
 import json
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,6 +17,9 @@ from aiohttp import web
 
 from rljob_api import errors, types
 from rljob_workers.rollout.episodes.proxy import bodies, calls, interactions
+from rljob_workers.runtime import withheld
+
+logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 8 << 20
 Answer = Callable[[calls.Call], Awaitable[interactions.Interaction]]
@@ -100,6 +104,9 @@ class Proxy:
             return _refusal(400, "context_length_exceeded", str(error))
         except errors.RLJobError as error:
             return _refusal(503, "engine_unavailable", str(error))
+        except Exception as error:  # noqa: BLE001  # boundary: a chat template is code, and is given the conversation
+            withheld.log(logger, "a call of an agent", error)
+            return _refusal(500, "internal_error", f"the call raised {withheld.told(error)}")
         created = int(time.time())
         if not call.stream:
             return web.json_response(dialect.answer(call, done, created=created))
