@@ -1,7 +1,8 @@
 """Makes the data of the *-cpu.yaml variants: `python crds/examples/make_word_sums_data.py`. The same bytes each time.
 
 Short word problems in the form of GSM8K: a question, and an answer that ends with "#### <number>". `result` is that
-number alone, for graders that compare it with a boxed or tagged answer.
+number alone, for graders that compare it with a boxed or tagged answer; `task` tells areal-math-code-cpu.yaml what kind
+of question it is.
 """
 
 import json
@@ -36,11 +37,12 @@ def split(pairs: Sequence[Sum]) -> tuple[Sequence[Sum], Sequence[Sum]]:
 
 
 def record(name: str, index: int, pair: Sum) -> dict[str, str]:
-    """Return one record: id, question, worked answer, result."""
+    """Return one record: id, task, question, worked answer, result."""
     first, second = pair
     who, what = NAMES[index % len(NAMES)], THINGS[index // len(NAMES) % len(THINGS)]
     return {
         "id": f"{name}-{index:04d}",
+        "task": "math",
         "question": f"{who} has {first} {what} and gets {second} more. How many {what} does {who} have now?",
         "answer": f"{first} + {second} = {first + second}\n#### {first + second}",
         "result": str(first + second),

@@ -8,13 +8,14 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from rljob_testing import examples
 from rljob_testing.runs import RunFolder
+from rljob_workers.verifier.graders import code_blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -27,7 +28,7 @@ SETTINGS = (
     "spec.observability.trajectoryDump=all",
     "spec.evaluation.beforeTraining=false",
 )
-MULTI_TURN, OAT = "areal-multi-turn-math-cpu", "oat-drgrpo-zero-cpu"
+MULTI_TURN, MATH_CODE, OAT = "areal-multi-turn-math-cpu", "areal-math-code-cpu", "oat-drgrpo-zero-cpu"
 EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 DUMPED = {
     "task_id", "group_id", "sample_idx", "attempt", "query_id", "seqlen", "prompt_len", "head_version", "tail_version",
@@ -49,12 +50,12 @@ RECORDED = {
 class Example:
     """What is special of an example. shaped: bounds of a step's mean shaped reward, given the mean raw one.
 
-    column: the name under which its data have the question; "" without a suite. rlvr: the workflow of that name, which
-    also tells how long answers are as texts.
+    suites: by its name, a suite's file and the name under which it has the question. rlvr: the workflow of that name,
+    which also tells how long answers are as texts.
     """
 
     shaped: Callable[[float], tuple[float, float]]
-    column: str = ""
+    suites: Mapping[str, tuple[str, str]]
     rlvr: bool = True
 
 
@@ -63,14 +64,17 @@ def signed(mean: float) -> tuple[float, float]:
     return (mean - 0.5) * 10, (mean - 0.5) * 10
 
 
+WORD_SUMS = {"held-out": ("word-sums-held-out.jsonl", "question")}
 EXAMPLES = {
     # A success in the second turn counts 0.9.
-    MULTI_TURN: Example(lambda mean: (0.9 * mean, mean), rlvr=False),
-    "areal-math-code-cpu": Example(signed, column="question", rlvr=False),
-    "arealite-gsm8k-cpu": Example(signed, column="question"),
-    "arealite-clevr-count-cpu": Example(signed, column="messages"),
+    MULTI_TURN: Example(lambda mean: (0.9 * mean, mean), suites={}, rlvr=False),
+    MATH_CODE: Example(
+        signed, suites={**WORD_SUMS, "held-out-code": ("code-tasks-held-out.jsonl", "prompt")}, rlvr=False
+    ),
+    "arealite-gsm8k-cpu": Example(signed, suites=WORD_SUMS),
+    "arealite-clevr-count-cpu": Example(signed, suites={"held-out": ("counting-held-out.jsonl", "messages")}),
     # A right answer that was cut counts 0.
-    OAT: Example(lambda mean: (0.0, mean), column="question"),
+    OAT: Example(lambda mean: (0.0, mean), suites=WORD_SUMS),
 }
 
 
@@ -153,24 +157,36 @@ def test_an_example_dumps_every_row_under_its_newest_version_with_the_fields_of_
 
 
 def test_an_example_evaluates_its_last_version_into_files_with_the_fields_of_the_reference(finished: Finished) -> None:
-    column = finished.example.column
-    if not column:
+    suites = finished.example.suites
+    if not suites:
         assert not (finished.folder / "state/eval_results").exists()
         return
-    records, found = finished.result(f"{STEPS}_held-out.json"), finished.result(f"{STEPS}.json")
-    suite = f"{'counting' if column == 'messages' else 'word-sums'}-held-out.jsonl"
-    assert len(records) == len((examples.EXAMPLES / "data" / suite).read_text().splitlines())
-    for record in records:
-        assert set(record) >= RECORDED | {column, f"format_{column}"}
-        assert record["version"] == found["version"] == STEPS
-        assert record["generator"] == finished.name
-    assert set(found["metrics"]) == {f"eval/held-out/{name}" for name in EVALUATED} | {
+    found = finished.result(f"{STEPS}.json")
+    assert set(found["metrics"]) == {f"eval/{suite}/{name}" for suite in suites for name in EVALUATED} | {
         f"eval/average/{name}" for name in ("accuracy", "score", "response_tok_len")
     }
-    right = sum(record["scores"] == 1.0 for record in records)
-    assert found["metrics"]["eval/held-out/accuracy"] == pytest.approx(right / len(records))
-    assert found["metrics"]["eval/held-out/eval_count"] == len(records)
+    for suite, (file, column) in suites.items():
+        records = finished.result(f"{STEPS}_{suite}.json")
+        assert len(records) == len((examples.EXAMPLES / "data" / file).read_text().splitlines())
+        for record in records:
+            assert set(record) >= RECORDED | {column, f"format_{column}"}
+            assert record["version"] == found["version"] == STEPS
+            assert record["generator"] == finished.name
+        right = sum(record["scores"] == 1.0 for record in records)
+        assert found["metrics"][f"eval/{suite}/accuracy"] == pytest.approx(right / len(records))
+        assert found["metrics"][f"eval/{suite}/eval_count"] == len(records)
     assert {row["tail_version"] for _, row in finished.rows("eval-rollout")} == {STEPS}
+
+
+@pytest.mark.parametrize("finished", [MATH_CODE], indirect=True)
+def test_answers_to_tasks_of_code_are_read_as_programs_and_those_to_word_sums_are_not(finished: Finished) -> None:
+    rows = [row for kind in ("rollout", "eval-rollout") for _, row in finished.rows(kind)]
+    code = [row for row in rows if row["query_id"].startswith("code-")]
+    assert 0 < len(code) < len(rows), "a quarter of the prompts are of code"
+    assert {row["query_id"].partition("-")[0] for row in rows} == {"code", "train", "held"}
+    for row in code:
+        has_program = code_blocks.program_of(row["completion"], compat=False) is not None
+        assert (row["reason"] != "no_answer") == has_program, row["completion"]
 
 
 @pytest.mark.parametrize("finished", [MULTI_TURN], indirect=True)

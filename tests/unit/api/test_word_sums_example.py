@@ -38,3 +38,4 @@ def test_every_answer_ends_with_the_sum() -> None:
     for record in [*records("train"), *records("held-out")]:
         assert record["result"] == str(sum(numbers(record["question"])))
         assert record["answer"].endswith(f"\n#### {record['result']}")
+        assert record["task"] == "math"
