@@ -28,7 +28,33 @@ def test_example_resolves_and_its_data_exist(path: pathlib.Path) -> None:
     )
     coordinator = resolve.resolve(job, placement).coordinator
     sources = [*coordinator.data.train, *(suite.source for suite in coordinator.evaluation.suites)]
-    assert [source.path for source in sources if source.path and not pathlib.Path(source.path).is_file()] == []
+    # What lies elsewhere is on a claim of the cluster that the coordinator mounts.
+    beside = [pathlib.Path(source.path) for source in sources if source.path.startswith(str(EXAMPLES))]
+    assert [path for path in beside if not path.is_file()] == []
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_a_path_outside_the_examples_is_below_a_folder_that_the_coordinator_mounts(path: pathlib.Path) -> None:
+    spec = load_manifest(path.read_text(encoding="utf-8")).spec
+    mounted = tuple(f"{mount.mount_path}/" for mount in spec.coordinator.pod.volume_mounts)
+    outside = [source.path for source in spec.data.train if source.path and source.path.startswith("/")]
+    assert [text for text in outside if not text.startswith(mounted)] == []
+
+
+def test_areal_math_reads_golds_from_worked_solutions_and_not_from_bare_expressions() -> None:
+    r"""Of the bare answer \frac{1}{2} it would take the last number, 2; of one without a number, nothing."""
+    specs = {path.stem: load_manifest(path.read_text(encoding="utf-8")).spec for path in EXAMPLES.glob("*.yaml")}
+    read = {
+        (name, source.name): source.columns.answer
+        for name, spec in specs.items()
+        if "areal-math" in [reward.type for reward in spec.verifier.rewards]
+        for source in [*spec.data.train, *spec.evaluation.suites]
+        if source.hub
+    }
+    assert read == dict.fromkeys(
+        [(name, source) for name in ("areal-multi-turn-math", "areal-math-code") for source in ("math", "math-500")],
+        "solution",
+    )
 
 
 def test_committed_data_are_what_the_generator_makes(generator: types.ModuleType) -> None:

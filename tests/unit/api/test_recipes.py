@@ -1,4 +1,8 @@
-"""The recipes of the algorithms reference, section 13: each a manifest whose effective values are the table's."""
+"""Published recipes as manifests: the table of the algorithms reference, section 13, and two that stand beside it.
+
+areal-math-code: the line on AReaL's paper below the table, with the estimator and whitening of areal-multi-turn, and
+the cap on the behaviour weight of its released configurations. areal-counting: AReaL's clevr_count_70k_grpo.
+"""
 
 import pathlib
 
@@ -14,41 +18,51 @@ FILES = {
     "oat-drgrpo-zero": "oat-drgrpo-zero.yaml",
     "dapo": "dapo.yaml",
     "grpo-classic": "grpo-classic.yaml",
+    "areal-math-code": "areal-math-code.yaml",
+    "areal-counting": "arealite-clevr-count.yaml",
 }
-Values = tuple[object, object, object, object, object]
+Values = tuple[object, object, object, object, object, object, object]
 
 # In the order of FILES.
 TABLE: dict[str, Values] = {
-    "group size": (4, 1, 8, 16, 64),
-    "prompts per step": (256, 512, 128, 512, 16),
-    "off-policy steps": (2, 4, 0, 0, 0),
-    "estimator": ("grpo", "reinforcepp", "drgrpo", "grpo", "grpo"),
+    "group size": (4, 1, 8, 16, 64, 16, 4),
+    "prompts per step": (256, 512, 128, 512, 16, 512, 28),
+    "off-policy steps": (2, 4, 0, 0, 0, 4, 4),
+    "estimator": ("grpo", "reinforcepp", "drgrpo", "grpo", "grpo", "reinforcepp", "grpo"),
     "normalize reward": (
         ("group", "group", 1e-5), ("none", "none"), ("group", "none"), ("group", "group", 1e-6),
-        ("group", "group", 1e-6),
+        ("group", "group", 1e-6), ("none", "none"), ("group", "group", 1e-5),
     ),
-    "normalize advantage": (("batch", "batch", True, 1e-5), ("batch", "batch", False, 1e-5), None, None, None),
-    "gamma": (1.0, 1.0, None, None, None),
-    "overlong": (None, None, None, (20480, 4096, 0.5), None),
-    "truncated": ((False, False), (False, False), (True, False), (False, False), (False, False)),
-    "filter": (False, False, False, True, False),
-    "loss": (("ppo", "tokenMean"), ("ppo", "tokenMean"), ("ppo", "constant"), ("ppo", "tokenMean"),
-             ("ppo", "sequenceMean")),
-    "clip": ((0.4, 0.4), (0.2, 0.2), (0.2, 0.2), (0.2, 0.28), (0.2, 0.2)),
-    "dual clip": (None,) * 5,
-    "proximal": ("recompute", "recompute", "recompute", "recompute", "reuse"),
+    "normalize advantage": (
+        ("batch", "batch", True, 1e-5), ("batch", "batch", False, 1e-5), None, None, None,
+        ("batch", "batch", False, 1e-5), ("batch", "batch", True, 1e-5),
+    ),
+    "gamma": (1.0, 1.0, None, None, None, 1.0, 1.0),
+    "overlong": (None, None, None, (20480, 4096, 0.5), None, None, None),
+    "truncated": (
+        (False, False), (False, False), (True, False), (False, False), (False, False), (False, False), (False, False),
+    ),
+    "filter": (False, False, False, True, False, False, False),
+    "loss": (
+        ("ppo", "tokenMean"), ("ppo", "tokenMean"), ("ppo", "constant"), ("ppo", "tokenMean"), ("ppo", "sequenceMean"),
+        ("ppo", "tokenMean"), ("ppo", "tokenMean"),
+    ),
+    "clip": ((0.4, 0.4), (0.2, 0.2), (0.2, 0.2), (0.2, 0.28), (0.2, 0.2), (0.2, 0.2), (0.4, 0.4)),
+    "dual clip": (None,) * 7,
+    "proximal": ("recompute", "recompute", "recompute", "recompute", "reuse", "recompute", "recompute"),
     "correction": (
         ("token", "mask", "ratio", 5.0), ("token", "none", "ratio", None), ("token", "truncate", "ratio", 2.0),
-        ("token", "truncate", "ratio", 2.0), ("token", "truncate", "ratio", 2.0),
+        ("token", "truncate", "ratio", 2.0), ("token", "truncate", "ratio", 2.0), ("token", "mask", "ratio", 5.0),
+        ("token", "mask", "ratio", 5.0),
     ),
-    "KL": (0.0, 0.0, 0.0, 0.0, (0.04, "k3", "loss")),
-    "updates": ((1, 1), (4, 1), (8, 1), (16, 1), (1, 1)),
-    "learning rate": (1.7e-5, 2e-5, 1e-6, 1e-6, 1e-6),
-    "betas": ((0.9, 0.999), (0.9, 0.95), (0.9, 0.95), (0.9, 0.999), (0.9, 0.95)),
-    "Adam eps": (1e-8, 1e-5, 1e-8, 1e-8, 1e-8),
-    "weight decay": (0.017, 0.05, 0.0, 0.1, 0.0),
-    "gradient norm, warm-up": ((1.0, 1), (1.0, 1), (1.0, 0), (1.0, 20), (1.0, 0)),
-    "sampling": ((1.0, 1024), (1.0, 1024), (1.0, 3000), (1.0, 20480), (1.0, 1024)),
+    "KL": (0.0, 0.0, 0.0, 0.0, (0.04, "k3", "loss"), 0.0, 0.0),
+    "updates": ((1, 1), (4, 1), (8, 1), (16, 1), (1, 1), (4, 1), (1, 1)),
+    "learning rate": (1.7e-5, 2e-5, 1e-6, 1e-6, 1e-6, 2e-5, 2e-6),
+    "betas": ((0.9, 0.999), (0.9, 0.95), (0.9, 0.95), (0.9, 0.999), (0.9, 0.95), (0.9, 0.95), (0.9, 0.999)),
+    "Adam eps": (1e-8, 1e-5, 1e-8, 1e-8, 1e-8, 1e-5, 1e-8),
+    "weight decay": (0.017, 0.05, 0.0, 0.1, 0.0, 0.05, 0.01),
+    "gradient norm, warm-up": ((1.0, 1), (1.0, 1), (1.0, 0), (1.0, 20), (1.0, 0), (1.0, 1), (1.0, 1)),
+    "sampling": ((1.0, 1024), (1.0, 1024), (1.0, 3000), (1.0, 20480), (1.0, 1024), (1.0, 27648), (1.0, 512)),
 }  # fmt: skip
 
 
@@ -110,7 +124,13 @@ def test_recipe_has_the_values_that_were_published(position: int, name: str) -> 
 
 @pytest.mark.parametrize(
     ("name", "scale", "bias", "clip"),
-    [("areal-grpo", 10, -0.5, 20), ("oat-drgrpo-zero", 1, 0, 20), ("dapo", 2, -0.5, 20), ("grpo-classic", 1, 0, 20)],
+    [
+        ("areal-grpo", 10, -0.5, 20),
+        ("oat-drgrpo-zero", 1, 0, 20),
+        ("dapo", 2, -0.5, 20),
+        ("grpo-classic", 1, 0, 20),
+        ("areal-counting", 10, -0.5, 20),
+    ],
 )
 def test_rewards_are_shaped_as_published(name: str, scale: float, bias: float, clip: float) -> None:
     shaping = resolved_recipe(name).coordinator.algorithm.rewards
@@ -122,6 +142,21 @@ def test_multi_turn_rewards_are_shaped_by_the_workflow_alone() -> None:
     assert found.coordinator.algorithm.rewards == roles.RewardShapingConfig(clip=float("inf"))
     shaping = {"layout": "legacy", "numTurns": 5, "turnDiscount": 1.0, "rewardScale": 5, "rewardBias": 0}
     assert shaping.items() <= found.rollouts[0].workflow_config.items()
+
+
+def test_answers_to_mathematics_and_code_earn_5_or_minus_5_in_the_workflow_alone() -> None:
+    found = resolved_recipe("areal-math-code")
+    assert found.coordinator.algorithm.rewards == roles.RewardShapingConfig(clip=float("inf"))
+    assert {"shaping": "signed", "rewardScale": 5, "rewardBias": 0}.items() <= found.rollouts[0].workflow_config.items()
+
+
+def test_mathematics_and_code_are_graded_by_task_and_programs_run_confined() -> None:
+    (verifier, *_) = resolved_recipe("areal-math-code").verifiers
+    assert verifier.isolation == "sandbox"
+    assert {reward.type: reward.tasks for reward in verifier.rewards} == {
+        "areal-math": ("math", "stem"),
+        "areal-code": ("code",),
+    }
 
 
 def test_dr_grpo_divides_by_the_longest_answer() -> None:
