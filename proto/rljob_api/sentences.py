@@ -15,6 +15,8 @@ from rljob_api.spec import base
 
 MAX_VALUE_LENGTH = 60
 Location = Sequence[str | int]
+# A field of pods whose values may be secrets. A refusal is logged and stands in status, so it shows none of them.
+ENVIRONMENT = "env"
 
 
 def explain_errors(error: ValidationError, *, document: JsonValue, model: type[BaseModel]) -> list[str]:
@@ -45,10 +47,25 @@ def _sentence(detail: ErrorDetails, *, document: JsonValue, model: type[BaseMode
     if detail["type"] == "extra_forbidden":
         return _unknown_key(location, model)
     value = _value_at(document, location)
+    if ENVIRONMENT in location:
+        quoting = ": write it in quotes" if isinstance(value, int | float) else ""
+        return f"{path} is {_kind(value)}, but {_expectation(detail, field=field, value=None)}{quoting}"
     hint = aliases.VALUE_HINTS.get((path, value)) if isinstance(value, str) else None
     if hint is not None:
         return f"{path} is {show(value)}, but that is {hint}"
     return f"{path} is {show(value)}, but {_expectation(detail, field=field, value=value)}{_quoting(value, field)}"
+
+
+def _kind(value: object) -> str:
+    words = {
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "a mapping",
+    }
+    return next((word for kind, word in words.items() if isinstance(value, kind)), "empty")
 
 
 def _follows_from_another(detail: ErrorDetails, document: JsonValue) -> bool:

@@ -147,3 +147,12 @@ def test_entries_of_lists_are_compared_by_name() -> None:
 
 def test_null_and_absent_are_the_same() -> None:
     assert changes.refusals(old={"queue": None}, new={}, run_dir="r") == []
+
+
+def test_a_changed_value_of_an_environment_is_named_and_not_shown() -> None:
+    def spec(value: str) -> dict[str, object]:
+        return {"rollout": {"pod": {"env": [{"name": "HF_TOKEN", "value": value}]}}}
+
+    (problem,) = changes.refusals(old=spec("hf_canary_old"), new=spec("hf_canary_new"), run_dir="r")
+    assert problem.startswith("spec.rollout.pod.env[HF_TOKEN].value is a value that is not shown, but the run in r")
+    assert "hf_canary" not in problem

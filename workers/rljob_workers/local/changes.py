@@ -17,14 +17,16 @@ _LIVE = (
 )
 _UPWARDS = "maxSteps"
 _NOTHING = "not set"
+# Values of a pod's environment may be secrets.
+_ENVIRONMENT, _WITHHELD = ".env[", "a value that is not shown"
 
 
 def refusals(*, old: Mapping[str, object], new: Mapping[str, object], run_dir: str) -> list[str]:
     """Return one sentence per field of spec that differs and may not: field, old value, new value, remedy."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return [
-        f"spec.{path} is {_word(after.get(path))}, but the run in {run_dir} was started with "
-        f"{_word(before.get(path))}; undo the change, or start another run with --run-dir elsewhere"
+        f"spec.{path} is {_word(path, after.get(path))}, but the run in {run_dir} was started with "
+        f"{_word(path, before.get(path))}; undo the change, or start another run with --run-dir elsewhere"
         for path in _changed(before, after)
         if not _may_change(path, before.get(path), after.get(path))
     ]
@@ -75,5 +77,7 @@ def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def _word(value: object) -> str:
-    return _NOTHING if value is None else repr(value)
+def _word(path: str, value: object) -> str:
+    if value is None:
+        return _NOTHING
+    return _WITHHELD if _ENVIRONMENT in path else repr(value)

@@ -1,0 +1,63 @@
+"""Values of a pod's environment may be secrets: no refusal of a manifest quotes one, and no role's config holds one."""
+
+import json
+
+import pytest
+
+from rljob_api import cluster_placement, errors, names, resolve
+from rljob_api.job import RLJob, load_manifest
+from rljob_testing import marked
+from rljob_testing.marked import SECRET
+
+
+def load(env: object, *, role: str = "rollout", **more: object) -> RLJob:
+    spec = {
+        "maxSteps": 10,
+        "model": {"name": "builtin:smollm2-135m-instruct"},
+        "data": {"train": [{"name": "sums", "path": "sums.jsonl"}]},
+        "verifier": {"rewards": [{"name": "right", "type": "exact"}]},
+        **more,
+    }
+    spec[role] = {**dict(spec.get(role, {})), "pod": {"env": env}}  # type: ignore[call-overload]  # sections are maps
+    metadata = {"name": "job", "uid": "u", "generation": 1}
+    body = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": metadata, "spec": spec}
+    return load_manifest(json.dumps(body))
+
+
+@pytest.mark.parametrize("role", ["coordinator", "rollout", "verifier", "trainer"])
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"HF_TOKEN": SECRET}, "pod.env is a mapping, but must be a list"),
+        (f"HF_TOKEN={SECRET}", "pod.env is a text, but must be a list"),
+        ([f"HF_TOKEN={SECRET}"], "pod.env[0] is a text, but must be a mapping"),
+        ([{"name": "HF_TOKEN", "value": [SECRET]}], "pod.env[0].value is a list, but must be text"),
+        ([{"name": "HF_TOKEN", "value": {"key": SECRET}}], "pod.env[0].value is a mapping, but must be text"),
+        ([{"name": "HF_TOKEN", "value": 8642097531}], "is a number, but must be text: write it in quotes"),
+        ([{"name": "HF_TOKEN", "value": SECRET * 200}], "is a text, but must have at most 4096 characters"),
+        ([{"name": "HF_TOKEN", "valu": SECRET}], "pod.env[0].valu is not a field; value is probably meant"),
+        ([{"name": {"HF_TOKEN": SECRET}, "value": SECRET}], "pod.env[0].name is a mapping, but must be text"),
+    ],
+)
+def test_a_refused_environment_is_told_by_path_and_kind(role: str, env: object, sentence: str) -> None:
+    with pytest.raises(errors.ManifestError) as refused:
+        load(env, role=role)
+    assert sentence in str(refused.value)
+    assert "8642097531" not in str(refused.value)
+    marked.assert_untold(str(refused.value))
+
+
+def test_an_environment_beside_a_refused_field_is_not_quoted() -> None:
+    with pytest.raises(errors.ManifestError) as refused:
+        load([{"name": "HF_TOKEN", "value": SECRET}], maxSteps="ten", trainer={"nodes": 0})
+    assert len(refused.value.problems) == 2
+    marked.assert_untold(str(refused.value))
+
+
+def test_no_config_of_a_role_holds_a_value_of_the_environment() -> None:
+    job = load([{"name": "HF_TOKEN", "value": SECRET}])
+    assert job.spec.rollout.pod.env[0].value == SECRET
+    configs = resolve.resolve(job, cluster_placement.cluster_placement(job, verifier_cores=2))
+    assert len(configs.configs) == len(names.Role)
+    for config in configs.configs:
+        marked.assert_untold(config.model_dump_json())

@@ -1,0 +1,65 @@
+"""Where the value of an environment variable of a job goes: to the containers of its role, and nowhere else; not into
+another object, and in no status, condition or event.
+"""
+
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+import pytest
+
+from rljob_api import names
+from rljob_api.job_status import JobStatus
+from rljob_operator import events
+from rljob_operator.resources import children, inputs
+from rljob_testing import marked
+from rljob_testing.marked import MARK, SECRET
+from rljob_testing.operator_runs import Run, operator_job
+
+POD = {"pod": {"env": [{"name": "HF_TOKEN", "value": SECRET}]}}
+SPEC: dict[str, object] = {
+    "coordinator": POD,
+    "rollout": {"replicas": 2, **POD},
+    "verifier": {"rewards": [{"name": "right", "type": "exact"}], **POD},
+    "trainer": {"nodes": 2, **POD},
+}
+
+
+class Example(Protocol):
+    """What the fixture of this folder offers."""
+
+    def make(self, **sections: object) -> inputs.Inputs: ...
+
+
+def without_environments(manifest: object) -> object:
+    """Return the manifest without what its containers' variables are."""
+    if isinstance(manifest, Mapping):
+        return {key: without_environments(value) for key, value in manifest.items() if key != "env"}
+    if isinstance(manifest, list | tuple):
+        return [without_environments(each) for each in manifest]
+    return manifest
+
+
+def test_a_variables_value_is_in_containers_and_nowhere_else_in_what_is_applied(example: Example) -> None:
+    given = example.make(**SPEC)
+    made = [*children.foundation(given), *children.workloads(given, attempt=1, rollouts=2)]
+    assert sum(MARK in json.dumps(each) for each in made) == len(names.Role), "one workload a role has it"
+    marked.assert_untold(json.dumps([without_environments(each) for each in made]))
+
+
+def told(statuses: list[JobStatus]) -> str:
+    """Return every status and every event between them."""
+    news = [str(one) for before, after in itertools.pairwise(statuses) for one in events.news(before, after)]
+    return "\n".join([*(status.model_dump_json() for status in statuses), *news])
+
+
+@pytest.mark.parametrize("code", [names.ExitCode.FAILED, names.ExitCode.CONFIGURATION, names.ExitCode.INFRASTRUCTURE])
+def test_no_status_and_no_event_of_a_run_that_fails_has_it(code: names.ExitCode) -> None:
+    run = Run(operator_job(SPEC))
+    run.settle()
+    run.cluster.end_trainer(code)
+    run.settle()
+    said = told(run.cluster.statuses)
+    assert '"exitCode"' in said or '"exit_code"' in said, "the ending is told"
+    marked.assert_untold(said)
