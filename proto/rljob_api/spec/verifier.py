@@ -43,7 +43,8 @@ class VerifierSpec(Section):
         min_length=1,
         max_length=16,
         json_schema_extra=NAMED,
-        description="Weighted rewards; the raw reward is their sum.",
+        description="Weighted rewards; the raw reward is their sum. Side by side in math_code_single_step, areal-math"
+        " and areal-code each grade the records of their task alone.",
     )
     isolation: Isolation = Field(
         default="sandbox", description="sandbox, runtimeClass:<name> on top of it, or none (needs allowUnsafe)."
