@@ -88,6 +88,33 @@ USERS_CODE = """
         values = {"loss_mask": str}
 
 
+    class Interactions(Array):
+        async def arun_episode(self, engine, data):
+            from rljob_workers.rollout.episodes.workflow_form import Interaction
+
+            answer = await engine.agenerate(data["input_ids"])
+            return {answer.text: Interaction(answer=answer, reward=answer.text)}
+
+
+    class OneAnswerTwice(Interactions):
+        async def arun_episode(self, engine, data):
+            from rljob_workers.rollout.episodes.workflow_form import Interaction
+
+            answer = await engine.agenerate(data["input_ids"])
+            return {text: Interaction(answer=answer, reward=1.0) for text in (data["prompt"], answer.text)}
+
+
+    class NoForm(Array):
+        async def arun_episode(self, engine, data):
+            answer = await engine.agenerate(data["input_ids"])
+            return {data["prompt"]: answer.text}
+
+
+    class Text(Array):
+        async def arun_episode(self, engine, data):
+            return data["prompt"]
+
+
     class Environment:
         reward, info = 0.0, {}
 
@@ -128,6 +155,12 @@ USERS_CODE = """
             return answer.json()["choices"][0]["message"]["content"]
 
 
+    class AgentThatRewardsAnAnswer(Agent):
+        async def run(self, *, data, base_url, http_client, api_key):
+            answer = await self.ask(data, base_url, http_client, api_key)
+            return {answer.json()["choices"][0]["message"]["content"]: 1.0}
+
+
     class AgentThatRaisesItsAnswer(Agent):
         async def run(self, *, data, base_url, http_client, api_key):
             answer = await self.ask(data, base_url, http_client, api_key)
@@ -142,6 +175,7 @@ USERS_CODE = """
 """
 CLASSES = (
     "Raises", "RaisesFromACause", "RaisesSeveral", "ArrayWithAText", "ArrayWithAList", "ArrayOfATextOnly",
+    "Interactions", "OneAnswerTwice", "NoForm", "Text", "AgentThatRewardsAnAnswer",
     "Environment", "EnvironmentThatRaises", "EnvironmentOfAnotherKind",
     "Agent", "AgentThatRaisesItsAnswer", "AgentThatIsRefused",
 )  # fmt: skip

@@ -336,8 +336,8 @@ async def test_no_interaction_is_rejected(write: Write) -> None:
     ("kind", "said"),
     [
         ("mixed", "interactions and other values"),
-        ("twice", "interaction 'b' has the answer of another one"),
-        ("endless", "the reward of interaction 'a' is inf"),
+        ("twice", "interaction 2 has the answer of another one"),
+        ("endless", "the reward of interaction 1 is inf"),
     ],
 )
 async def test_interactions_that_cannot_be_rows_fail_the_attempt(write: Write, kind: str, said: str) -> None:

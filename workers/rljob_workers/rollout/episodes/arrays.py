@@ -28,7 +28,8 @@ def rows_of(arrays: Mapping[str, object]) -> tuple[types.Trajectory, ...]:
     """
     missing = [key for key in NEEDED if key not in arrays]
     if missing:
-        raise errors.EpisodeError(f"the workflow's arrays have no {', '.join(missing)}; they have {', '.join(arrays)}")
+        # What else is there is named by the user, and may be named by a text.
+        raise errors.EpisodeError(f"the workflow's arrays have no {', '.join(missing)}; there are {len(arrays)}")
     ids = _wide(arrays, "input_ids", None)
     shape = [len(row) for row in ids]
     wide = {key: _wide(arrays, key, shape) for key in ("loss_mask", "logprobs", "versions")}

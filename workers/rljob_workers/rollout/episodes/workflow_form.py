@@ -99,14 +99,15 @@ def rows_of(by_id: Mapping[str, Interaction]) -> tuple[types.Trajectory, ...]:
     """
     seen: set[int] = set()
     made: list[types.Trajectory] = []
-    for turn, (key, interaction) in enumerate(by_id.items()):
+    # Their ids are the user's, and may be texts: errors tell them by their numbers.
+    for turn, interaction in enumerate(by_id.values()):
         answer, reward = interaction.answer, 0.0 if interaction.reward is None else interaction.reward
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
             raise errors.EpisodeError(
-                f"the reward of interaction {key!r} is {withheld.shown(reward)}, but must be a finite number"
+                f"the reward of interaction {turn + 1} is {withheld.shown(reward)}, but must be a finite number"
             )
         if id(answer) in seen:
-            raise errors.EpisodeError(f"interaction {key!r} has the answer of another one")
+            raise errors.EpisodeError(f"interaction {turn + 1} has the answer of another one")
         seen.add(id(answer))
         row = rows.RowBuilder.begin(answer.request.input_ids)
         row.sample(answer.result, turn=turn)

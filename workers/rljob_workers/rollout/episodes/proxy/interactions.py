@@ -112,7 +112,7 @@ class Interactions:
             for key, value in returned.items():
                 if key not in by_id:
                     raise errors.EpisodeError(
-                        f"the agent rewarded call {key!r}; there are {', '.join(by_id) or 'none'}"
+                        f"the agent rewarded a call that does not exist; there are {', '.join(by_id) or 'none'}"
                     )
                 by_id[key].reward = _number(value, f"reward of {key}")
         elif done:
