@@ -54,10 +54,11 @@ def test_an_environment_beside_a_refused_field_is_not_quoted() -> None:
     marked.assert_untold(str(refused.value))
 
 
-def test_no_config_of_a_role_holds_a_value_of_the_environment() -> None:
+def test_no_config_of_a_role_and_no_line_of_a_plan_holds_a_value_of_the_environment() -> None:
     job = load([{"name": "HF_TOKEN", "value": SECRET}])
     assert job.spec.rollout.pod.env[0].value == SECRET
     configs = resolve.resolve(job, cluster_placement.cluster_placement(job, verifier_cores=2))
     assert len(configs.configs) == len(names.Role)
+    marked.assert_untold(f"{resolve.explain(job, configs)} {resolve.warnings(job)}")
     for config in configs.configs:
         marked.assert_untold(config.model_dump_json())

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pytest
 
-from rljob_api import names
+from rljob_api import errors, names
 from rljob_api.job_status import JobStatus
-from rljob_operator import events
+from rljob_operator import events, unreadable
 from rljob_operator.resources import children, inputs
 from rljob_testing import marked
 from rljob_testing.marked import MARK, SECRET
@@ -52,6 +52,16 @@ def told(statuses: list[JobStatus]) -> str:
     """Return every status and every event between them."""
     news = [str(one) for before, after in itertools.pairwise(statuses) for one in events.news(before, after)]
     return "\n".join([*(status.model_dump_json() for status in statuses), *news])
+
+
+def test_the_status_of_a_job_that_cannot_be_read_does_not_have_it() -> None:
+    spec = {**SPEC, "rollout": {"pod": {"env": {"HF_TOKEN": SECRET}}}}
+    with pytest.raises(errors.ManifestError) as refused:
+        operator_job(spec)
+    raw = {"metadata": {"generation": 1}, "spec": spec}
+    status = unreadable.status_of(raw, refused.value.problems, now=0.0)
+    assert "spec.rollout.pod.env is a mapping" in json.dumps(status)
+    marked.assert_untold(json.dumps(status))
 
 
 @pytest.mark.parametrize("code", [names.ExitCode.FAILED, names.ExitCode.CONFIGURATION, names.ExitCode.INFRASTRUCTURE])

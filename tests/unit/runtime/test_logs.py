@@ -93,5 +93,6 @@ def test_texts_are_written_at_level_debug_and_with_the_switch(
 ) -> None:
     logs.configure(level=level, identity={}, secrets=("hf_canary",), texts=texts)
     own_root.getChild("rljob_workers.x").log(logs.TEXT, "it said hf_canary: %s", "a piece of a prompt")
-    found = [json.loads(line)["msg"] for line in capsys.readouterr().out.splitlines()]
-    assert found == (["it said ***: a piece of a prompt"] if written else [])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = [(line["level"], line["msg"]) for line in lines]
+    assert found == ([("debug", "it said ***: a piece of a prompt")] if written else [])

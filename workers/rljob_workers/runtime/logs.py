@@ -62,7 +62,8 @@ class JsonFormatter(logging.Formatter):
         """Return the line."""
         line: dict[str, object] = {
             "ts": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
+            # Who reads the lines knows the usual levels.
+            "level": record.levelname.lower() if record.levelno > TEXT else "debug",
             "logger": record.name,
             "msg": record.getMessage(),
             **self._identity,
