@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Iterable
 
-from rljob_workers.runtime import logs
+from rljob_workers.runtime import logs, withheld
 
 MARK = "quetzal"
 PROMPT, COMPLETION, GOLD, HIDDEN_TEST, SECRET = (
@@ -31,6 +31,7 @@ def lines_of(records: Iterable[logging.LogRecord]) -> str:
     formats = (logs.JsonFormatter({}), logs.TextFormatter())
     return "\n".join(
         text
-        for record in filter(logs.is_wanted, records)
+        for record in records
+        if logs.is_wanted(record) and withheld.strip(record)
         for text in (*(each.format(record) for each in formats), json.dumps(record.__dict__, default=repr))
     )

@@ -1,5 +1,7 @@
 """What is told of an exception whose message may be made of a prompt or an answer."""
 
+import asyncio
+import gc
 import logging
 
 import pytest
@@ -72,7 +74,32 @@ def test_the_cause_and_the_context_of_an_exception_are_not_told_either(caplog: p
 
 
 def test_at_level_text_the_start_of_the_message_is_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logs.TEXT):
+    with caplog.at_level(withheld.TEXT):
         withheld.log(logger, "the workflow", raised("x" * 1000))
     _, said = caplog.records
     assert said.getMessage() == "the workflow said: cannot read " + "x" * (256 - len("cannot read "))
+
+
+async def test_a_task_that_nobody_waited_for_is_told_by_its_stack(caplog: pytest.LogCaptureFixture) -> None:
+    async def lost() -> None:
+        users_code(CANARY)
+
+    task = asyncio.create_task(lost())
+    await asyncio.wait({task})
+    del task
+    gc.collect()
+    (record,) = caplog.records
+    assert CANARY in record.getMessage(), "asyncio itself quotes the exception"
+    assert withheld.strip(record)
+    line = logs.TextFormatter().format(record)
+    assert "Task exception was never retrieved" in line
+    assert "in users_code" in line
+    assert "ValueError" in line
+    assert CANARY not in line
+
+
+def test_lines_of_other_loggers_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("vllm.engine").error("the engine died", exc_info=raised("of a cause"))
+    (record,) = caplog.records
+    assert withheld.strip(record)
+    assert "cannot read of a cause" in logs.TextFormatter().format(record)

@@ -11,6 +11,8 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
+from rljob_workers.runtime import withheld
+
 KEYS = (
     "event",
     "step",
@@ -24,8 +26,6 @@ KEYS = (
     "error_reason",
     "trace_id",
 )
-# Below DEBUG: lines with pieces of prompts and answers, for who develops a workflow. Off unless switched on.
-TEXT = 5
 MASK = "***"
 _NOISY = ("httpx", "httpcore", "urllib3", "filelock", "fsspec", "asyncio", "matplotlib")
 # Whose DEBUG lines are written: clients of language models log whole requests there.
@@ -63,7 +63,7 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, object] = {
             "ts": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds"),
             # Who reads the lines knows the usual levels.
-            "level": record.levelname.lower() if record.levelno > TEXT else "debug",
+            "level": record.levelname.lower() if record.levelno > withheld.TEXT else "debug",
             "logger": record.name,
             "msg": record.getMessage(),
             **self._identity,
@@ -99,16 +99,17 @@ def is_wanted(record: logging.LogRecord) -> bool:
 def configure(*, level: str, identity: dict[str, object], secrets: Sequence[str] = (), texts: bool = False) -> None:
     """Send all logging of this process to stdout in the one format; loggers of libraries included.
 
-    `secrets` are masked. `texts`: at level debug, lines of level TEXT too.
+    `secrets` are masked. `texts`: at level debug, lines of level `withheld.TEXT` too.
     """
     handler = logging.StreamHandler(sys.stdout)
     terminal = sys.stdout.isatty()
     handler.setFormatter(TextFormatter(secrets=secrets) if terminal else JsonFormatter(identity, secrets=secrets))
     handler.addFilter(is_wanted)
-    logging.addLevelName(TEXT, "TEXT")
+    handler.addFilter(withheld.strip)
+    logging.addLevelName(withheld.TEXT, "TEXT")
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(TEXT if texts and level == "debug" else level.upper())
+    root.setLevel(withheld.TEXT if texts and level == "debug" else level.upper())
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
