@@ -70,6 +70,16 @@ async def test_a_step_ends_the_episode_and_says_task_id_and_verdict() -> None:
     assert isinstance(info["verdict"], types.Verdict)
 
 
+@pytest.mark.parametrize(("tests", "task"), [({}, "math"), ({"input_output": "{}"}, "code")])
+async def test_a_record_without_a_task_is_told_as_what_grading_takes_it_for(
+    tests: dict[str, object], task: str
+) -> None:
+    environment = single_step.MathCodeEnvironment(grader=episodes.FakeGrader(1.0))
+    await environment.reset(options={key: value for key, value in OPTIONS.items() if key != "task"} | tests)
+    *_, info = await environment.step(single_step.Answer(query_id="q", text="four"))
+    assert info["task"] == task
+
+
 @pytest.mark.parametrize("key", ["input_ids", "query_id", "prompt"])
 async def test_a_missing_option_is_named(key: str) -> None:
     given = {name: value for name, value in OPTIONS.items() if name != key}

@@ -8,7 +8,7 @@
 from collections.abc import Mapping
 
 from rljob_api import errors, roles
-from rljob_workers.data import readers
+from rljob_workers.data import readers, record_task
 
 # Families whose prompt is a conversation, and families that may have no answer column.
 _CHATS = ("clevr", "dialogue")
@@ -22,8 +22,10 @@ def canonical(record: readers.RawRecord, config: roles.DataSourceConfig) -> dict
     columns = dict(record.columns)
     family = recognise(columns, config)
     prompt_column, answer_column, id_column = _names(columns, config, family)
-    if family == "code" and "input_output" not in columns:
-        raise errors.DataError(f"a record of code needs the column 'input_output'; its columns: {_has(columns)}")
+    if family == "code" and record_task.INPUT_OUTPUT not in columns:
+        raise errors.DataError(
+            f"a record of code needs the column {record_task.INPUT_OUTPUT!r}; its columns: {_has(columns)}"
+        )
     columns["prompt"] = _prompt(columns, prompt_column, is_chat=family in _CHATS)
     if answer_column not in columns and family in _WITHOUT_GOLD:
         columns["answer"] = ""
@@ -40,7 +42,7 @@ def recognise(columns: Mapping[str, object], config: roles.DataSourceConfig) -> 
     if config.format != "auto":
         return config.format
     # Whatever else it has: AReaL's records of code have solutions too, an empty list.
-    if "query_id" in columns and "input_output" in columns:
+    if "query_id" in columns and record_task.INPUT_OUTPUT in columns:
         return "code"
     if config.reasoning_gym or config.columns.prompt in columns:
         return "id2info" if "query_id" in columns and "solutions" in columns else "named"

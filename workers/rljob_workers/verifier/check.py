@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from rljob_api import errors, roles, types
-from rljob_workers.data import records
+from rljob_workers.data import record_task, records
 from rljob_workers.verifier import routing, rubric, service
 from rljob_workers.verifier.graders import protocol
 
@@ -58,13 +58,14 @@ def _warnings_of_source(
                 )
     if routing.by_task(rewards, indexes):
         for task, count in _without_task(loaded.records).items():
-            yield f"source {graded.source.name!r}: {count} records name no {routing.TASK!r}; they are graded as {task}"
+            unnamed = f"{count} records name no {record_task.TASK!r}"
+            yield f"source {graded.source.name!r}: {unnamed}; they are graded as {task}"
 
 
 def _without_task(loaded: Sequence[types.PromptRecord]) -> collections.Counter[str]:
     """Return how many records name no task, by the task that they are taken to have."""
     return collections.Counter(
-        routing.assumed_task(record.columns) for record in loaded if routing.TASK not in record.columns
+        record_task.assumed(record.columns) for record in loaded if record_task.TASK not in record.columns
     )
 
 

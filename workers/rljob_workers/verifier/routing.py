@@ -3,17 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rljob_api import errors, roles
-from rljob_workers.verifier.graders import code_tests
-
-TASK = "task"
-
-
-def assumed_task(columns: Mapping[str, object]) -> str:
-    """Return the task of a record that names none: code if it has tests, else math.
-
-    Deviation from the graders reference, 4.1, which takes it for math: a record of tests alone has no gold to be that.
-    """
-    return "code" if code_tests.INPUT_OUTPUT in columns else "math"
+from rljob_workers.data import record_task
 
 
 def graded_by(
@@ -23,10 +13,10 @@ def graded_by(
     if not by_task(rewards, indexes):
         return tuple(indexes)
     known = [task for index in indexes for task in rewards[index].tasks]
-    task = columns.get(TASK, assumed_task(columns))
+    task = record_task.of(columns)
     if task not in known:
         # Not the value: this sentence is logged, and a record may hold anything.
-        raise errors.DataError(f"{TASK!r} is none of {', '.join(known)}")
+        raise errors.DataError(f"{record_task.TASK!r} is none of {', '.join(known)}")
     return tuple(index for index in indexes if not rewards[index].tasks or task in rewards[index].tasks)
 
 

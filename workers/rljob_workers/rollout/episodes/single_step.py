@@ -8,6 +8,7 @@ import pydantic
 import pydantic.alias_generators
 
 from rljob_api import errors, types
+from rljob_workers.data import record_task
 from rljob_workers.rollout.episodes import agent_loop, protocols, turn_rewards, turns
 
 SAMPLE_MARK = "@"
@@ -100,7 +101,7 @@ class MathCodeEnvironment:
     def __init__(self, *, grader: protocols.Grader, config: SingleStepConfig = PLAIN) -> None:
         """`grader` holds the record's gold; it never reaches the agent."""
         self._grader, self._config = grader, config
-        self._prompt, self._task = "", "math"
+        self._prompt, self._task = "", record_task.assumed({})
         self._prompt_ids: tuple[int, ...] = ()
 
     async def reset(
@@ -116,7 +117,7 @@ class MathCodeEnvironment:
                 raise errors.EpisodeError(f"the environment's options have no {key!r}")
         # Graders read the text that the ids spell, template and all.
         self._prompt = str(given.get("prompt_text", given["prompt"]))
-        self._task = str(given.get("task", "math"))
+        self._task = str(record_task.of(given))
         ids = given["input_ids"]
         if not isinstance(ids, Sequence) or isinstance(ids, str):
             raise errors.EpisodeError(f"options input_ids is {type(ids).__name__}, not a list of ids")

@@ -5,9 +5,8 @@ import json
 from collections.abc import Mapping
 
 from rljob_api import errors
+from rljob_workers.data.record_task import INPUT_OUTPUT
 from rljob_workers.runtime import withheld
-
-INPUT_OUTPUT = "input_output"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
