@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the cluster tests run on: idempotent, quick when all are there, starts no service.
+# Installs the Debian packages that the cluster tests and the look at reports run on: idempotent, quick when all are
+# there, starts no service.
 # Needs root and apt. etcd, containerd and prometheus are only used as programs that the harness starts itself.
 set -euo pipefail
 
 PACKAGES=(
   etcd-server containerd runc containernetworking-plugins
   iptables nftables conntrack iproute2
-  buildah debootstrap prometheus
+  buildah debootstrap prometheus chromium
   gcc libc6-dev ca-certificates
 )
 

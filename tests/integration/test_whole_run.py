@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from rljob_testing import browser
 from rljob_testing.runs import Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -26,6 +27,8 @@ def test_run_trains_evaluates_and_leaves_summary_report_and_model(rljob: Runs) -
     assert summary["weight_updates"]["count"] >= 2
     run_dir = rljob.folder / "run"
     assert (run_dir / "report.html").stat().st_size > 10_000
+    if browser.is_there():
+        assert browser.console_of(run_dir / "report.html", rljob.folder / "browser") == []
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
         path.name for path in (run_dir / "export").iterdir()
     }

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rljob_testing import marked
 from rljob_workers.local import process_tree
 
 LIMIT_S = 120.0
@@ -84,14 +85,17 @@ class Stage:
 
     def begin(self, steps: int = 30) -> "subprocess.Popen[str]":
         (self.folder / "job.yaml").write_text(MANIFEST % {"steps": steps})
+        (self.folder / "t.jsonl").write_text(json.dumps({"prompt": marked.PROMPT, "answer": marked.GOLD}) + "\n")
         process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(self.folder / "job.yaml"), str(self.run_dir)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             # As the command line sets it, before grpc is imported.
-            env={**os.environ, "RLJOB_FAKE_DIR": str(self.folder), "GRPC_VERBOSITY": "NONE"},
-        )
+            env={
+                **os.environ, "RLJOB_FAKE_DIR": str(self.folder), "GRPC_VERBOSITY": "NONE", "HF_TOKEN": marked.SECRET,
+            },
+        )  # fmt: skip
         self.started.append(process)
         return process
 
@@ -122,6 +126,10 @@ def stage(tmp_path: pathlib.Path) -> Iterator[Stage]:
         process.kill()
         process.communicate()
     wait_for(lambda: not made.left_over())
+    # Whatever became of the run: its prompts and the secrets of its environment are in none of its files.
+    for path in made.run_dir.rglob("*"):
+        if path.is_file():
+            marked.assert_untold(path.read_text(errors="replace"))
 
 
 def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
@@ -132,6 +140,7 @@ def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
 def test_finished_run_ends_in_order_and_leaves_summary_and_report(stage: Stage) -> None:
     code, out, err = finish(stage.begin(steps=6))
     assert (code, err) == (0, "")
+    marked.assert_untold(out)
     ends = [event for event in stage.events if event.endswith("ended")]
     assert ends == ["trainer ended", "rollout ended", "verifier ended", "coordinator ended"]
     assert stage.left_over() == []

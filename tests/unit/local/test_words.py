@@ -90,6 +90,8 @@ class Outline(html.parser.HTMLParser):
         self.headings: list[str] = []
         self.images: list[str] = []
         self.fetched: list[str] = []
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
         self._in_heading = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -97,6 +99,10 @@ class Outline(html.parser.HTMLParser):
         for name, value in attrs:
             if name == "src" and (value or "").startswith("data:"):
                 self.images.append(dict(attrs).get("alt") or "")
+            elif name == "id":
+                self.anchors.add(f"#{value}")
+            elif name == "href" and (value or "").startswith("#"):
+                self.links.add(value or "")
             elif name in ("src", "href"):
                 self.fetched.append(value or "")
 
@@ -120,6 +126,7 @@ def test_report_is_one_page_with_every_section_and_fetches_nothing() -> None:
     outline.feed(page(RUN))
     assert outline.headings == [
         "Summary",
+        "Where to look",
         "Reward per step",
         "Evaluation",
         "Staleness",
@@ -134,6 +141,8 @@ def test_report_is_one_page_with_every_section_and_fetches_nothing() -> None:
     ]
     assert len(outline.images) == 11
     assert outline.fetched == []
+    assert outline.links == {"#restarts"}
+    assert outline.links <= outline.anchors
 
 
 def test_report_tells_overlap_and_restarts_in_words() -> None:
@@ -153,7 +162,7 @@ def test_report_escapes_names() -> None:
 
 def test_report_of_a_run_without_steps_says_so() -> None:
     text = page(history.Run())
-    assert text.count("No data yet.") == 9
+    assert text.count("No data yet.") == 10
 
 
 def test_same_run_renders_to_the_same_bytes() -> None:

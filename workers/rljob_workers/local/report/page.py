@@ -4,12 +4,13 @@ import html
 from collections.abc import Sequence
 
 from rljob_workers.local import history, intervals, journal, progress, restart_policy, summary
-from rljob_workers.local.report import charts
+from rljob_workers.local.report import charts, findings
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#1f2933;max-width:860px;margin:2em auto;padding:0 1em}
 h1{font-size:1.5em;margin-bottom:.2em}
 h2{font-size:1.1em;margin:1.8em 0 .2em;border-top:1px solid #e4e7eb;padding-top:1em}
+ul{margin:.6em 0;padding-left:1.2em}
 p{margin:.3em 0;color:#52606d}img{width:100%}table{border-collapse:collapse;margin:.6em 0}
 td{padding:.2em 1.2em .2em 0;text-align:left;vertical-align:top}
 td.n{text-align:right;font-variant-numeric:tabular-nums}
@@ -23,6 +24,7 @@ def render(*, job: str, run: history.Run, numbers: summary.Summary, entries: Seq
     """Return the page. Sections without data say so instead of showing an empty chart."""
     sections = [
         _overview(run, numbers),
+        _to_look_at(run, numbers, entries),
         *_learning(run),
         *_staleness(run, numbers),
         *_time(run, numbers),
@@ -38,7 +40,24 @@ def render(*, job: str, run: history.Run, numbers: summary.Summary, entries: Seq
 
 
 def _section(title: str, good: str, body: str) -> str:
-    return f"<h2>{html.escape(title)}</h2><p>{html.escape(good)}</p>{body or _NO_DATA}"
+    return f'<h2 id="{_anchor(title)}">{html.escape(title)}</h2><p>{html.escape(good)}</p>{body or _NO_DATA}'
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _to_look_at(run: history.Run, numbers: summary.Summary, entries: Sequence[journal.Entry]) -> str:
+    if not run.steps:
+        body = _NO_DATA
+    elif found := findings.findings(run, numbers, entries):
+        lines = (
+            f'<li><a href="#{_anchor(one.section)}">{one.section}</a>: {html.escape(one.sentence)}' for one in found
+        )
+        body = f"<ul>{''.join(lines)}</ul>"
+    else:
+        body = "<p>Nothing stands out.</p>"
+    return f"<h2>Where to look</h2>{body}"
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:

@@ -1,0 +1,29 @@
+"""A real browser without a window and without a network, which tells what a page wrote to its console."""
+
+import pathlib
+import shutil
+import subprocess
+
+PROGRAM = "chromium"
+_ENDS_S = 120.0
+# Of the page's own clock: what it starts later is not waited for.
+_BUDGET_MS = 5000
+_MARK = ":CONSOLE:"
+
+
+def is_there() -> bool:
+    """Return whether this machine has it (tests/cluster/packages.sh installs it)."""
+    return shutil.which(PROGRAM) is not None
+
+
+def console_of(page: pathlib.Path, profile: pathlib.Path) -> list[str]:
+    """Return the lines that a page and its scripts wrote, errors among them. profile: a folder for the browser."""
+    options = (
+        "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={profile}",
+        "--host-resolver-rules=MAP * ~NOTFOUND", f"--virtual-time-budget={_BUDGET_MS}", "--dump-dom",
+    )  # fmt: skip
+    command = [PROGRAM, *options, page.resolve().as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_ENDS_S)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "</body>" in done.stdout, "the page was not loaded"
+    return [line for line in done.stderr.splitlines() if _MARK in line]
