@@ -194,7 +194,8 @@ def _isolated(seen: Observed) -> dict[Type, State]:
 def _ready(seen: Observed, course: Course, role: names.Role, now: float) -> State:
     attempt = seen.status.attempt if role is names.Role.TRAINER else None
     pods = [pod for pod in seen.pods_of(role, attempt) if not pod.deleting]
-    num_ready = sum(pod.ready for pod in pods)
+    # A trainer that has done its work starts nothing: the run ends with its Job, moments later.
+    num_ready = sum(pod.ready or (role is names.Role.TRAINER and pod.phase == "Succeeded") for pod in pods)
     crashing = next((pod for pod in pods if pod.waiting_reason == crashes.CRASH_LOOP), None)
     if num_ready >= _needed(seen.job.spec, role) and not course.is_over:
         return _answering(seen, now) if role is names.Role.COORDINATOR else State("True", "Ready")
