@@ -9,13 +9,17 @@ import time
 
 import pytest
 
-from rljob_testing import browser
+from rljob_testing import browser, jobs
 from rljob_testing.runs import Runs
 
+TOKEN = "hf_a-token-that-no-line-may-hold"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_run_trains_evaluates_and_leaves_summary_report_and_model(rljob: Runs) -> None:
+def test_run_trains_evaluates_and_leaves_summary_report_and_model(
+    rljob: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
     code, output = rljob.run(rljob.manifest(rollout__sampling={"maxTokens": 24, "ignoreEos": True}, maxSteps=5))
     assert code == 0, output
     summary = rljob.summary()
@@ -32,6 +36,11 @@ def test_run_trains_evaluates_and_leaves_summary_report_and_model(rljob: Runs) -
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
         path.name for path in (run_dir / "export").iterdir()
     }
+    logs = sorted((run_dir / "logs").iterdir())
+    assert {path.name.split("-")[0].split(".")[0] for path in logs} >= {"coordinator", "rollout", "verifier", "trainer"}
+    for told in (output, *(path.read_text() for path in logs)):
+        assert TOKEN not in told
+        assert jobs.PROMPT not in told
     assert rljob.audit() == ""
     assert rljob.leftovers() == []
     again, said = rljob.run(rljob.manifest(rollout__sampling={"maxTokens": 24, "ignoreEos": True}, maxSteps=5))

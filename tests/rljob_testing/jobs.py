@@ -7,6 +7,8 @@ import pathlib
 import string
 
 LETTERS = string.ascii_letters + string.digits
+# How every question of this job ends.
+PROMPT = "the letter is "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ def make_task(folder: pathlib.Path, *, num_train: int = 64, num_held_out: int = 
     letters = torch.tensor([tokenizer.convert_tokens_to_ids(letter) for letter in LETTERS])
     records = []
     for index in range(num_train + num_held_out):
-        prompt = f"Question {index:03d}: the letter is "
+        prompt = f"Question {index:03d}: {PROMPT}"
         ids = torch.tensor([tokenizer(prompt).input_ids])
         with torch.no_grad():
             logits = model(ids).logits[0, -1, letters]
