@@ -5,7 +5,8 @@
     |- DataError            a record of a data source                                    (never)
     |- EngineError          the inference engine                                         (elsewhere)
     |- EpisodeError         an agent, environment or workflow                            (later)
-    |- GraderError          a record that cannot be graded: missing gold, wrong type     (never)
+    |- GraderError          a reward function that gives no score                        (never)
+    |  |- RecordError       a record that cannot be graded: missing gold, wrong type     (never)
     |- SandboxError         isolation could not be set up                                (elsewhere)
     |- WireError            a message that breaks the contract                           (never)
     |  |- FencedError       a session or trainer attempt that was replaced               (never)
@@ -96,10 +97,14 @@ class EpisodeError(RLJobError):
 
 
 class GraderError(RLJobError, ValueError):
-    """A record that no grader can judge: missing gold, unknown id, empty test list. Never a reward of zero."""
+    """A grader that cannot judge: the record's fault (RecordError) or its own. Never a reward of zero."""
 
     fault = Fault.DATA
     grpc_code = "INVALID_ARGUMENT"
+
+
+class RecordError(GraderError):
+    """A record that no grader can judge: missing gold, unknown id, empty test list."""
 
 
 class SandboxError(RLJobError):

@@ -50,7 +50,9 @@ class GroupState(enum.StrEnum):
 
 
 class DropReason(enum.StrEnum):
-    """Why a group will not be trained. Its prompt returns to the queue unless the prompt itself is exhausted."""
+    """Why a group will not be trained. Its prompt returns to the queue unless the prompt itself is exhausted or
+    left out: too_long and invalid_record are what onInvalidRecord: drop asks for.
+    """
 
     STALE = "stale"
     ZERO_SPREAD = "zero_spread"
@@ -58,8 +60,14 @@ class DropReason(enum.StrEnum):
     TOO_HIGH = "too_high"
     INFRA_EXHAUSTED = "infra_exhausted"
     DATA_EXHAUSTED = "data_exhausted"
+    TOO_LONG = "too_long"
+    INVALID_RECORD = "invalid_record"
     REJECTED = "rejected"
     REWOUND = "rewound"
+
+
+# The record cannot be used, whoever tries.
+LEFT_OUT = (DropReason.TOO_LONG, DropReason.INVALID_RECORD)
 
 
 class TrajectoryOutcome(enum.StrEnum):

@@ -361,8 +361,18 @@ class RewardSummary(_Frozen):
     weight: float
 
 
+class RecordRules(_Frozen):
+    """Which prompts of a source can be used, and whether others are left out or end the run."""
+
+    max_prompt_tokens: int
+    drops: bool
+
+
 class RolloutConfig(CommonConfig):
-    """Everything that `rljob-rollout` reads. template_by_suite: of the suites that have one of their own."""
+    """Everything that `rljob-rollout` reads. template_by_suite: of the suites that have one of their own.
+
+    record_rules: by training source; record_rules_by_suite: of all suites. A source without any has no bound.
+    """
 
     kind: Literal["rollout"] = "rollout"
     coordinator_address: str
@@ -371,6 +381,8 @@ class RolloutConfig(CommonConfig):
     engine: EngineConfig
     template: str
     template_by_suite: dict[str, str] = Field(default_factory=dict)
+    record_rules: dict[str, RecordRules] = Field(default_factory=dict)
+    record_rules_by_suite: dict[str, RecordRules] = Field(default_factory=dict)
     group_predicate: str = ""
     workflow: str
     workflow_config: dict[str, object] = Field(default_factory=dict)

@@ -5,6 +5,7 @@ from rljob_api.job import JobSpec, RLJob
 from rljob_api.placement import Placement, ProcessPlacement
 from rljob_api.resolution.common import identity, model_config, user_code
 from rljob_api.spec.base import optional_number
+from rljob_api.spec.data import DataSourceSpec
 
 # The slowest reward's wall cap, once more after a lost grading worker, and time to wait for a free slot.
 VERIFY_TRIES = 2
@@ -35,6 +36,8 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         engine=_engine(spec, placement),
         template=spec.data.template,
         template_by_suite={suite.name: suite.template for suite in spec.evaluation.suites if suite.template},
+        record_rules={source.name: _record_rules(source) for source in spec.data.train},
+        record_rules_by_suite={suite.name: _record_rules(suite) for suite in spec.evaluation.suites},
         group_predicate=spec.data.filter_groups.predicate or "",
         workflow=spec.workflow.type,
         workflow_config=dict(spec.workflow.config),
@@ -53,6 +56,10 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         dump_text="text" in spec.observability.trajectory_dump_also,
         dump_monitor="legacyMonitor" in spec.observability.trajectory_dump_also,
     )
+
+
+def _record_rules(source: DataSourceSpec) -> roles.RecordRules:
+    return roles.RecordRules(max_prompt_tokens=source.max_prompt_tokens, drops=source.on_invalid_record == "drop")
 
 
 def _longest_grading_s(spec: JobSpec) -> float:

@@ -13,6 +13,7 @@ EVERY = [
         "EngineError",
         "EpisodeError",
         "GraderError",
+        "RecordError",
         "SandboxError",
         "WireError",
         "FencedError",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import resolve, resolved, rules, suites
+from rljob_api import resolve, resolved, roles, rules, suites
 from rljob_api.job import RLJob
 
 MakeJob = Callable[..., RLJob]
@@ -107,3 +107,11 @@ def test_a_suite_whose_grader_its_template_does_not_ask_for_is_warned_of(make_jo
     boxed = {**PLAIN, "template": "r1", "rewards": [{"name": "a", "type": "boxed"}]}
     (sentence,) = rules.warnings(make_job({"evaluation.suites": [boxed]}).spec)
     assert sentence.startswith("spec.evaluation.suites[0].template is 'r1', but reward a is of type boxed")
+
+
+def test_rollouts_are_told_which_prompts_are_too_long_and_what_becomes_of_them(make_job: MakeJob) -> None:
+    train = {"data.train.0.maxPromptTokens": 30, "data.train.0.onInvalidRecord": "drop"}
+    suite = {**PLAIN, "maxPromptTokens": 20}
+    (rollout, *_) = resolved_job(make_job({**train, "evaluation.suites": [suite]})).rollouts
+    assert list(rollout.record_rules.values()) == [roles.RecordRules(max_prompt_tokens=30, drops=True)]
+    assert rollout.record_rules_by_suite == {"plain": roles.RecordRules(max_prompt_tokens=20, drops=False)}

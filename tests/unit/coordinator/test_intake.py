@@ -66,6 +66,17 @@ def test_a_prompt_that_ran_out_of_data_attempts_ends() -> None:
     assert (found.drop, found.requeue, found.data) == (Drop.DATA_EXHAUSTED, Requeue.NO, 1)
 
 
+@pytest.mark.parametrize("reason", [Drop.TOO_LONG, Drop.INVALID_RECORD])
+@pytest.mark.parametrize("kind", [TRAIN, EVALUATION])
+def test_a_prompt_whose_record_is_left_out_ends_at_once(reason: names.DropReason, kind: names.GroupKind) -> None:
+    failed = [
+        types.MemberFailure(sample_index=index, role="rollout", reason=reason, detail="why", infra=False)
+        for index in range(4)
+    ]
+    found = judge(makers.make_group(rewards=(), failures=failed), facts(kind=kind))
+    assert (found.outcome, found.drop, found.requeue, found.detail) == (Outcome.INVALID, reason, Requeue.NO, "why")
+
+
 def test_the_age_check_looks_at_the_steps_of_versions_not_at_their_ids() -> None:
     # Version 7 was published after a rewind and is of step 1.
     group = makers.make_group(rewards=(1, 0, 0, 1), versions=7)

@@ -536,6 +536,54 @@ def test_an_evaluation_is_finished_once_and_not_begun_again(make_bench: Make) ->
     assert bench.ledger.results()[0].accuracy == 1.0
 
 
+def left_out(reason: names.DropReason, size: int = 2) -> list[types.MemberFailure]:
+    return [
+        types.MemberFailure(sample_index=index, role="rollout", reason=reason, infra=False) for index in range(size)
+    ]
+
+
+def test_a_prompt_that_is_left_out_is_counted_and_neither_trained_nor_tried_again(make_bench: Make) -> None:
+    bench = make_bench(num_prompts=3, max_off_policy_steps=0)
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    bench.submit(rollout, lease, rewards=(), failures=left_out(names.DropReason.TOO_LONG))
+    assert state_of(bench, lease.group_id) == ("dropped", "too_long", 0)
+    assert bench.ledger.counters()["dropped:too_long"] == 1
+    assert bench.ledger.num_unusable() == 1
+    # The order goes on as it would have: the epoch's other prompts, then the next epoch with all three.
+    drawn = [lease.ref.prompt_id]
+    for _ in range(3):
+        (other,) = bench.lease(rollout)
+        drawn.append(other.ref.prompt_id)
+        bench.submit(rollout, other, rewards=(), failures=left_out(names.DropReason.TOO_LONG))
+    order = [ref.prompt_id for ref in (*bench.order.order(0), *bench.order.order(1))]
+    assert drawn == order[:4]
+
+
+def test_a_restart_does_not_hold_against_prompts_what_was_wrong_with_them_before(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    bench.submit(rollout, lease, rewards=(), failures=left_out(names.DropReason.TOO_LONG))
+    bench.reopen()
+    assert bench.ledger.num_unusable() == 0
+
+
+def test_items_of_an_evaluation_that_are_left_out_are_not_missing(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout = bench.rollout()
+    bench.ledger.begin_evaluation(step=0, version=0, now=bench.now)
+    bench.ledger.open_evaluation(step=0, refs=bench.order.order(0)[:3], sizes={"train": 1}, now=bench.now)
+    long, invalid, good = bench.lease(rollout, 3)
+    bench.submit(rollout, long, rewards=(), failures=left_out(names.DropReason.TOO_LONG, 1))
+    bench.submit(rollout, invalid, rewards=(), failures=left_out(names.DropReason.INVALID_RECORD, 1))
+    bench.submit(rollout, good, rewards=(1.0,))
+    running = bench.ledger.running_evaluation()
+    assert (running.finished, running.total) == (3, 3)
+    assert [item.prompt_id for item in bench.ledger.evaluation_items(0)] == [good.ref.prompt_id]
+    assert bench.ledger.num_unusable() == 0, "of training prompts"
+
+
 def test_a_state_directory_of_another_job_is_refused(make_bench: Make) -> None:
     bench = make_bench()
     bench.ledger.bind({"job uid": "a", "spec.seed": "1"}, remedy="use another")

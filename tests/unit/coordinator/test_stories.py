@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api import codec, names, roles, types
+from rljob_api import codec, errors, names, roles, types
 from rljob_testing import clock as fake_clock
 from rljob_testing import makers
 from rljob_workers.coordinator import (
@@ -440,3 +440,22 @@ async def test_a_step_of_oats_actor_is_in_the_gauges_as_it_is_in_the_history(sta
 def _sample(run: Coordinator, name: str, /, **labels: str) -> float | None:
     identity = {"rljob_namespace": "default", "rljob": "job"}
     return run.metrics.registry.get_sample_value(name, {**identity, **labels})
+
+
+async def test_a_run_of_which_no_prompt_can_be_used_ends_with_the_reason_and_not_before(start: Start) -> None:
+    run = start()
+    rollout = await run.register(names.Role.ROLLOUT)
+    failures = [
+        types.MemberFailure(sample_index=index, role="rollout", reason=names.DropReason.TOO_LONG, infra=False)
+        for index in range(2)
+    ]
+    for left in range(20, 0, -1):
+        assert run.core.order.num_prompts - await run.core.ledger.run(lambda ledger: ledger.num_unusable()) == left
+        await run.housekeeper.tick()
+        (lease,) = (await run.work.lease(token=rollout, capacity=1, serving_version=0, wait_s=0)).leases
+        group = makers.make_group(
+            lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, rewards=(), failures=failures
+        )
+        await run.work.submit(rollout, group)
+    with pytest.raises(errors.DataError, match="none of the 20 prompts of data.train can be used"):
+        await run.housekeeper.tick()

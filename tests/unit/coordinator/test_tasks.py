@@ -27,6 +27,12 @@ def test_a_resumed_cursor_continues_the_same_sequence(seed: int, cuts: list[int]
     assert parts == whole
 
 
+def test_prompts_that_are_drawn_sooner_or_later_are_counted() -> None:
+    sources = [index("a", 10), index("b", 4, weight=0.5), index("c", 4, weight=0.1), index("d", 3, weight=2.0)]
+    # A tenth of four records rounds to none.
+    assert tasks.TaskOrder(sources, seed=1).num_prompts == 10 + 4 + 3
+
+
 def test_each_epoch_holds_every_prompt_once_in_another_order() -> None:
     order = tasks.TaskOrder([index("a", 20), index("b", 10)], seed=3)
     first, second = ids(order.order(0)), ids(order.order(1))

@@ -130,3 +130,9 @@ def test_check_that_breaks_is_no_bad_input(tmp_path: pathlib.Path) -> None:
     with pytest.raises(Exception, match="ended with exit code 1") as caught:
         preflight.check(configs(tmp_path), programs=lambda _: ("false",), waiting=lambda _: None)
     assert type(caught.value).__name__ == "RLJobError"
+
+
+def test_warnings_of_the_checks_are_returned_once(tmp_path: pathlib.Path) -> None:
+    warning = ("sh", "-c", "echo 'warning: 2 records are left out' >&2; echo 'another line'")
+    found = preflight.check(configs(tmp_path), programs=lambda _: warning, waiting=lambda _: None)
+    assert found == ["2 records are left out"]

@@ -51,12 +51,23 @@ def rollout_config(model: str, tmp_path: pathlib.Path, **changes: object) -> pat
 
 
 def coordinator_config(
-    tmp_path: pathlib.Path, *, prompts: list[str], max_prompt_tokens: int = 30, suites: Sequence[str] = ()
+    tmp_path: pathlib.Path,
+    *,
+    prompts: list[str],
+    max_prompt_tokens: int = 30,
+    suites: Sequence[str] = (),
+    drop: bool = False,
 ) -> pathlib.Path:
     data = tmp_path / "train.jsonl"
     lines = [json.dumps({"id": f"r{i}", "prompt": prompt, "answer": "1"}) for i, prompt in enumerate(prompts)]
     data.write_text("\n".join(lines) + "\n")
-    source = {"name": "train", "path": str(data), "max_prompt_tokens": max_prompt_tokens, "columns": {"id": "id"}}
+    source = {
+        "name": "train",
+        "path": str(data),
+        "max_prompt_tokens": max_prompt_tokens,
+        "columns": {"id": "id"},
+        "on_invalid_record": "drop" if drop else "fail",
+    }
     fields = {
         "job": JOB,
         "role": "coordinator",
@@ -127,6 +138,25 @@ def test_a_prompt_above_max_prompt_tokens_names_the_bound(
     code, problems = check(rollout_config(str(model), tmp_path), sources, capsys)
     assert code == 2
     assert "train.jsonl:1: record 'r0' has 11 prompt tokens, but maxPromptTokens of source 'train' is 10" in problems[0]
+
+
+def test_prompts_above_max_prompt_tokens_are_one_warning_where_their_source_drops_such(
+    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = coordinator_config(tmp_path, prompts=["x" * 11, "x", "x" * 12], max_prompt_tokens=10, drop=True)
+    code, (warning,) = check(rollout_config(str(model), tmp_path), sources, capsys)
+    assert code == 0
+    assert warning.startswith(f"warning: source 'train': 2 of 3 records are left out: {tmp_path}/train.jsonl:1: record")
+    assert "train.jsonl:3: record 'r2' has 12 prompt tokens, but maxPromptTokens of source 'train' is 10" in warning
+
+
+def test_a_source_that_would_drop_all_its_prompts_is_a_problem(
+    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = coordinator_config(tmp_path, prompts=["x" * 11, "x" * 12], max_prompt_tokens=10, drop=True)
+    code, (problem,) = check(rollout_config(str(model), tmp_path), sources, capsys)
+    assert code == 2
+    assert problem.startswith("error: source 'train': none of its 2 records can be used: ")
 
 
 def test_a_missing_model_is_one_sentence(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,16 @@ from rljob_api import errors, names, roles, types
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
-from rljob_workers.rollout import admission, fake_engine, generation, group_predicate, groups, waits, weights
+from rljob_workers.rollout import (
+    admission,
+    fake_engine,
+    generation,
+    group_predicate,
+    groups,
+    record_rules,
+    waits,
+    weights,
+)
 from rljob_workers.rollout.episodes import protocols, rlvr
 from rljob_workers.runtime import metrics
 
@@ -44,6 +53,7 @@ class Rig:
         )
         self.flow_by_suite: dict[str, groups.Flow] = {}
         self.predicate: group_predicate.Predicate | None = None
+        self.rules = record_rules.NONE
 
     async def start(self) -> None:
         token = types.SessionToken("s")
@@ -53,7 +63,10 @@ class Rig:
         self.events.clear()
 
     def begin(self, lease: types.GroupLease) -> "asyncio.Future[groups.ScoredGroup]":
-        runner = groups.GroupRunner(
+        return asyncio.ensure_future(self.runner().run(lease, self.slots.open_slot()))
+
+    def runner(self) -> groups.GroupRunner:
+        return groups.GroupRunner(
             generator=self.generator,
             flow=groups.Flow(tokens=fakes.FakeTokens(), collector=self.collector),
             flow_by_suite=self.flow_by_suite,
@@ -63,8 +76,8 @@ class Rig:
             clock=self.clock,
             metrics=metrics.Metrics(role=names.Role.ROLLOUT, job=JOB),
             predicate=self.predicate,
+            rules=self.rules,
         )
-        return asyncio.ensure_future(runner.run(lease, self.slots.open_slot()))
 
     async def run(self, lease: types.GroupLease, seconds: float = 60.0) -> types.PromptGroup:
         running = self.begin(lease)
@@ -363,3 +376,55 @@ async def test_a_row_says_the_characters_of_the_answer_that_was_graded() -> None
     await rig.start()
     group = await rig.run(fakes.make_lease())
     assert [row.output_chars for row in group.trajectories] == [len(item.completion) for item in rig.grading.items]
+
+
+def rules(most: int, *, drops: bool) -> record_rules.Rules:
+    return record_rules.Rules(by_source={"train": roles.RecordRules(max_prompt_tokens=most, drops=drops)})
+
+
+async def test_a_prompt_that_is_too_long_is_left_out_before_anything_is_generated() -> None:
+    rig = Rig()
+    rig.rules = rules(2, drops=True)
+    await rig.start()
+    group = await rig.run(fakes.make_lease())
+    assert (rig.events, group.trajectories) == ([], [])
+    assert [(failure.sample_index, failure.reason, failure.infra) for failure in group.failures] == [
+        (0, "too_long", False), (1, "too_long", False),
+    ]  # fmt: skip
+    assert "has 3 prompt tokens, but maxPromptTokens of source 'train' is 2" in group.failures[0].detail
+
+
+async def test_a_prompt_that_just_fits_is_generated() -> None:
+    rig = Rig()
+    rig.rules = rules(3, drops=True)
+    await rig.start()
+    assert len((await rig.run(fakes.make_lease())).trajectories) == 2
+
+
+async def test_a_prompt_that_is_too_long_ends_the_process_where_its_source_drops_none() -> None:
+    rig = Rig()
+    rig.rules = rules(2, drops=False)
+    await rig.start()
+    with pytest.raises(errors.DataError, match="record 'p1' has 3 prompt tokens"):
+        await rig.run(fakes.make_lease())
+    assert rig.events == []
+
+
+async def test_a_record_that_no_grader_can_judge_is_left_out_where_its_source_drops_such() -> None:
+    rig = Rig()
+    rig.rules = rules(3, drops=True)
+    rig.grading.fault = errors.RecordError("sample s, reward 'r': no gold")
+    await rig.start()
+    group = await rig.run(fakes.make_lease())
+    assert [(failure.role, failure.reason) for failure in group.failures] == [("verifier", "invalid_record")] * 2
+
+
+async def test_records_that_are_left_out_are_told_one_by_one_only_at_first(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    rig.rules = rules(2, drops=True)
+    await rig.start()
+    runner = rig.runner()
+    for _ in range(groups.NUM_TOLD + 1):
+        await runner.run(fakes.make_lease(), rig.slots.open_slot())
+    told = [record.getMessage() for record in caplog.records if "left out a record" in record.getMessage()]
+    assert len(told) == groups.NUM_TOLD

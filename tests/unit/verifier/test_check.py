@@ -17,15 +17,19 @@ SIDE_BY_SIDE = (
 )
 
 
-def source(path: pathlib.Path, records: Sequence[dict[str, object]], *, suite: str = "") -> check.Graded:
+def source(
+    path: pathlib.Path, records: Sequence[dict[str, object]], *, suite: str = "", drop: bool = False
+) -> check.Graded:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    config = roles.DataSourceConfig(name=suite or "train", path=str(path), max_prompt_tokens=64)
+    config = roles.DataSourceConfig(
+        name=suite or "train", path=str(path), max_prompt_tokens=64, on_invalid_record="drop" if drop else "fail"
+    )
     return check.Graded(source=config, suite=suite)
 
 
 def test_gradable_records_are_no_problem(make_config: MakeConfig, tmp_path: pathlib.Path) -> None:
     data = source(tmp_path / "d.jsonl", [{"prompt": "2+3=", "answer": "5"}, {"prompt": "1+1=", "answer": 2}])
-    assert check.problems(make_config(MATH), [data]) == []
+    assert check.findings(make_config(MATH), [data]).problems == []
 
 
 def test_record_that_a_reward_cannot_grade_is_named_by_file_and_line(
@@ -36,7 +40,7 @@ def test_record_that_a_reward_cannot_grade_is_named_by_file_and_line(
         tmp_path / "d.jsonl",
         [{"prompt": "2+3=", "answer": "5"}, {"prompt": "make 5", "answer": "5", "metadata": metadata}],
     )
-    first, second = check.problems(make_config(MATH, GYM), [data])
+    first, second = check.findings(make_config(MATH, GYM), [data]).problems
     assert first.startswith(f"{tmp_path}/d.jsonl:1: reward 'puzzles': ")
     assert "needs 'metadata'" in first
     assert second.startswith(f"{tmp_path}/d.jsonl:2: reward 'puzzles': ")
@@ -46,7 +50,7 @@ def test_record_that_a_reward_cannot_grade_is_named_by_file_and_line(
 def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_config: MakeConfig) -> None:
     unknown = roles.GraderConfig(name="r", type="maths")
     missing = roles.DataSourceConfig(name="train", path="/nonexistent", max_prompt_tokens=64)
-    assert check.problems(make_config(unknown), [check.Graded(source=missing)]) == [
+    assert check.findings(make_config(unknown), [check.Graded(source=missing)]).problems == [
         f"reward 'r' has type 'maths'; known: {', '.join(sorted(catalog.BUILT_IN))}"
     ]
 
@@ -58,11 +62,11 @@ def test_golds_that_no_reader_takes_are_counted_by_source_and_reward(
     data = source(tmp_path / "d.jsonl", [{"prompt": f"p{n}", "answer": answer} for n, answer in enumerate(golds)])
     boxed = roles.GraderConfig(name="box", type="boxed")
     exact = roles.GraderConfig(name="text", type="exact")
-    maths, box = check.warnings(make_config(MATH, boxed, exact), [data])
+    maths, box = check.findings(make_config(MATH, boxed, exact), [data]).warnings
     assert maths == "source 'train': 3 golds are nothing that reward 'maths' can read; they match as text only"
     assert box.startswith("source 'train': 3 golds are nothing that reward 'box'")
     readable = source(tmp_path / "e.jsonl", [{"prompt": "p", "answer": "5"}])
-    assert check.warnings(make_config(MATH, exact), [readable]) == []
+    assert check.findings(make_config(MATH, exact), [readable]).warnings == []
 
 
 def test_records_of_a_suite_with_rewards_of_its_own_are_checked_against_those_alone(
@@ -73,7 +77,7 @@ def test_records_of_a_suite_with_rewards_of_its_own_are_checked_against_those_al
     training = source(tmp_path / "train.jsonl", records)
     plain = source(tmp_path / "plain.jsonl", records, suite="plain")
     own = source(tmp_path / "own.jsonl", records, suite="puzzles")
-    (problem,) = check.problems(make_config(MATH, puzzles), [training, plain, own])
+    (problem,) = check.findings(make_config(MATH, puzzles), [training, plain, own]).problems
     assert problem.startswith(f"{tmp_path}/own.jsonl:1: reward 'puzzles': ")
 
 
@@ -90,7 +94,7 @@ def test_a_record_of_maths_or_code_is_checked_against_the_reward_of_its_task_alo
             {"query_id": "odd", "task": "poetry", "prompt": "rhyme", "solutions": ["moon"]},
         ],
     )
-    bad, odd = check.problems(make_config(*SIDE_BY_SIDE), [data])
+    bad, odd = check.findings(make_config(*SIDE_BY_SIDE), [data]).problems
     assert bad.startswith(f"{tmp_path}/d.jsonl:3: reward 'passes': 'input_output.outputs' must be a list of texts")
     assert odd == f"{tmp_path}/d.jsonl:4: 'task' is none of math, stem, code"
 
@@ -106,8 +110,36 @@ def test_tasks_that_records_do_not_name_are_counted_by_what_they_are_taken_for(
         {"query_id": "d", "prompt": "add", "input_output": tests},
     ]
     data = source(tmp_path / "d.jsonl", records)
-    assert check.problems(make_config(*SIDE_BY_SIDE), [data]) == []
-    assert check.warnings(make_config(*SIDE_BY_SIDE), [data]) == [
+    assert check.findings(make_config(*SIDE_BY_SIDE), [data]).problems == []
+    assert check.findings(make_config(*SIDE_BY_SIDE), [data]).warnings == [
         "source 'train': 2 records name no 'task'; they are graded as math",
         "source 'train': 1 records name no 'task'; they are graded as code",
     ]
+
+
+def test_records_that_cannot_be_graded_are_counted_and_left_out_where_their_source_drops_such(
+    make_config: MakeConfig, tmp_path: pathlib.Path
+) -> None:
+    metadata = {"source_dataset": "countdown"}
+    refused = {"prompt": "make 5", "answer": "5", "metadata": metadata}
+    tests = {"inputs": ["1 2"], "outputs": ["3"]}
+    good: dict[str, object] = {"query_id": "c", "task": "code", "prompt": "add", "input_output": tests}
+    bad: dict[str, object] = {**good, "query_id": "bad", "input_output": {**tests, "outputs": []}}
+    data = source(tmp_path / "d.jsonl", [good, bad], drop=True)
+    found = check.findings(make_config(*SIDE_BY_SIDE), [data])
+    assert found.problems == []
+    (warning,) = found.warnings
+    assert warning.startswith(f"source 'train': 1 of 2 records are left out: {tmp_path}/d.jsonl:2: reward 'passes': ")
+    none_left = source(tmp_path / "e.jsonl", [refused], drop=True)
+    (problem,) = check.findings(make_config(GYM), [none_left]).problems
+    assert problem.startswith("source 'train': none of its 1 records can be used: ")
+
+
+def test_what_is_said_of_golds_is_of_the_records_that_are_kept(make_config: MakeConfig, tmp_path: pathlib.Path) -> None:
+    records: list[dict[str, object]] = [
+        {"query_id": "m", "task": "math", "prompt": "2+3=", "solutions": ["5"]},
+        {"query_id": "odd", "task": "poetry", "prompt": "rhyme", "solutions": ["moon"]},
+    ]
+    found = check.findings(make_config(*SIDE_BY_SIDE), [source(tmp_path / "d.jsonl", records, drop=True)])
+    (warning,) = found.warnings
+    assert "1 of 2 records are left out" in warning

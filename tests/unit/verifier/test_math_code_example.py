@@ -26,8 +26,8 @@ def test_every_record_can_be_graded_and_names_its_task() -> None:
     job = resolved_example()
     sources = check.sources_of(job.coordinator)
     assert [source.source.name for source in sources] == ["word-sums", "code-tasks", "held-out", "held-out-code"]
-    assert check.problems(job.verifiers[0], sources) == []
-    assert check.warnings(job.verifiers[0], sources) == []
+    assert check.findings(job.verifiers[0], sources).problems == []
+    assert check.findings(job.verifiers[0], sources).warnings == []
 
 
 def test_word_sums_are_graded_as_mathematics_and_code_by_its_tests() -> None:

@@ -90,7 +90,7 @@ async def test_missing_gold_is_invalid_argument_and_names_sample_and_key(client:
         await client.verify([item])
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     error = channel.translate(caught.value, "verifier")
-    assert isinstance(error, errors.GraderError)
+    assert type(error) is errors.RecordError
     assert re.search("sample s7.*'answer'", str(error))
     assert error.retry is errors.Retry.NEVER
 

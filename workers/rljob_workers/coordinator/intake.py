@@ -104,6 +104,10 @@ def judge(
     wrong = problem(group, facts, turn_rewards=bounds.turn_rewards)
     if wrong:
         return _failed(facts, bounds, infra=False, outcome=names.TrajectoryOutcome.INVALID, detail=wrong)
+    left_out = next((failure for failure in group.failures if failure.reason in names.LEFT_OUT), None)
+    if left_out is not None:
+        drop = names.DropReason(left_out.reason)
+        return Judgement(outcome=names.TrajectoryOutcome.INVALID, detail=left_out.detail, drop=drop)
     good, infra = len(members_of(group.trajectories)), any(failure.infra for failure in group.failures)
     evaluation = facts.kind is names.GroupKind.EVALUATION
     needed = facts.group_size if evaluation else min(facts.group_size, staleness.smallest_group(bounds))

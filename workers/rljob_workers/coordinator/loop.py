@@ -24,7 +24,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from rljob_api import types
+from rljob_api import errors, types
 from rljob_workers.coordinator import core, evaluation, history, metering, publishing, status
 from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator.transitions import evaluations, facts
@@ -64,6 +64,16 @@ class Housekeeper:
         await self._publisher.prune()
         await self.write_history()
         await self.refresh()
+        await self._expect_prompts()
+
+    async def _expect_prompts(self) -> None:
+        """Raise DataError where each prompt was found unusable: they would be leased without end, and none trained."""
+        num_unusable = await self._core.ledger.run(lambda ledger: ledger.num_unusable())
+        if 0 < num_unusable >= self._core.order.num_prompts:
+            raise errors.DataError(
+                f"none of the {num_unusable} prompts of data.train can be used: each was left out as too long or"
+                " invalid; raise maxPromptTokens or mend the records"
+            )
 
     async def write_history(self) -> None:
         """Copy new history lines to the file."""

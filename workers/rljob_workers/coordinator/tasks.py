@@ -52,6 +52,11 @@ class TaskOrder:
         if not self._order:
             raise errors.DataError("the training sources hold no prompt; data.train needs records and positive weights")
 
+    @property
+    def num_prompts(self) -> int:
+        """Return how many prompts are drawn sooner or later: those of a source whose share rounds to none never are."""
+        return sum(len(source.prompt_ids) for source in self._sources if math.floor(source.weight) + _num_extra(source))
+
     def take(self, cursor: Cursor, count: int) -> tuple[list[PromptRef], Cursor]:
         """Return the next prompts from `cursor`, fewer than `count` only at the end of the last epoch, and the new
         cursor.
@@ -82,7 +87,7 @@ class TaskOrder:
 
     def _copies(self, source: SourceIndex, epoch: int) -> list[PromptRef]:
         whole = math.floor(source.weight)
-        extra = round((source.weight - whole) * len(source.prompt_ids))
+        extra = _num_extra(source)
         by_chance = sorted(
             range(len(source.prompt_ids)) if extra else (),
             key=lambda index: seeds.derive("share", self._seed, epoch, source.name, source.prompt_ids[index]),
@@ -93,6 +98,11 @@ class TaskOrder:
             PromptRef(source=source.name, index=index, prompt_id=source.prompt_ids[index], copy=copy)
             for index, copy in chosen
         ]
+
+
+def _num_extra(source: SourceIndex) -> int:
+    """Return how many records an epoch holds once more than the others."""
+    return round((source.weight - math.floor(source.weight)) * len(source.prompt_ids))
 
 
 def group_seed(*, seed: int, ref: PromptRef, attempt: int) -> int:

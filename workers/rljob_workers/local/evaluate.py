@@ -16,7 +16,7 @@ import pydantic
 
 from rljob_api import errors, names, roles
 from rljob_api.resolve import ResolvedJob
-from rljob_workers.local import journal, launch, outcome, preflight, prepare, rundir, runner, session
+from rljob_workers.local import journal, launch, outcome, prepare, rundir, runner, session
 
 RESULTS = "eval_results"
 # The coordinator evaluates the model files, which are its version 0 of step 0.
@@ -64,7 +64,7 @@ def evaluate(
         resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
         configs = launch.process_names(without_training(resolved, suites))
         if not skip_check:
-            preflight.check(configs, programs=programs, waiting=session.checking(told))
+            session.check(configs, programs=programs, stream=told)
         with directory.lock() as lock:
             directory.admit(name=name, spec=spec, manifest_dir=manifest.folder)
             directory.claim(identity, manifest.text)

@@ -12,17 +12,17 @@ from rljob_workers.local import launch
 
 _LIMIT_S = 600.0
 _POLL_S = 0.1
-_ERROR = "error: "
+_ERROR, _WARNING = "error: ", "warning: "
 _TAIL_LINES = 8
 
 
 def check(
     configs: Mapping[str, roles.CommonConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
-) -> None:
+) -> list[str]:
     """Let the coordinator check the data, one rollout the model, tokenizer and lengths, one verifier the gold answers.
 
-    `waiting` is called with the elapsed seconds while they are at work. Raises ManifestError with all problems that
-    they print (exit code 2), RLJobError if a check itself breaks.
+    Returns what they warn of. `waiting` is called with the elapsed seconds while they are at work. Raises ManifestError
+    with all problems that they print (exit code 2), RLJobError if a check itself breaks.
     """
     coordinator, rollout, verifier = (
         _first(configs, role) for role in (names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER)
@@ -37,10 +37,12 @@ def check(
             (*programs(names.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
             (*programs(names.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
         ]
-        problems = [problem for ended in _run(commands, pathlib.Path(folder), waiting) for problem in _problems(ended)]
+        ended = _run(commands, pathlib.Path(folder), waiting)
+    problems = [problem for one in ended for problem in _problems(one)]
     if problems:
         # All of them read the data, so each may find the same fault.
         raise errors.ManifestError(*dict.fromkeys(problems))
+    return list(dict.fromkeys(warning for one in ended for warning in _said(one, _WARNING)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,10 +83,14 @@ def _start(command: Sequence[str], log: pathlib.Path) -> "subprocess.Popen[bytes
         )
 
 
+def _said(ended: _Ended, kind: str) -> list[str]:
+    return [line.removeprefix(kind) for line in ended.lines if line.startswith(kind)]
+
+
 def _problems(ended: _Ended) -> list[str]:
     if ended.code == 0:
         return []
-    found = [line.removeprefix(_ERROR) for line in ended.lines if line.startswith(_ERROR)]
+    found = _said(ended, _ERROR)
     if ended.code in (names.ExitCode.BAD_INPUT, names.ExitCode.CONFIGURATION) and found:
         return found
     tail = "\n".join(ended.lines[-_TAIL_LINES:])

@@ -57,7 +57,7 @@ def run_job(
     resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
     configs = launch.process_names(resolved.configs)
     if not skip_check:
-        preflight.check(configs, programs=programs, waiting=checking(stream))
+        check(configs, programs=programs, stream=stream)
     with directory.lock() as lock:
         # Another run may have begun here while the checks ran.
         directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
@@ -75,7 +75,13 @@ def _already(directory: rundir.RunDir) -> str:
     )
 
 
-def checking(stream: TextIO) -> Callable[[float], None]:
+def check(configs: Mapping[str, roles.CommonConfig], *, programs: launch.Programs, stream: TextIO) -> None:
+    """Let the programs check their inputs and tell what they warn of. Raises ManifestError with all problems."""
+    for warning in preflight.check(configs, programs=programs, waiting=_checking(stream)):
+        print(f"warning: {warning}", file=stream, flush=True)
+
+
+def _checking(stream: TextIO) -> Callable[[float], None]:
     """Return what tells now and then that the checks are at work."""
     told = -8.0
 

@@ -25,10 +25,10 @@ def _check(invocation: boot.Invocation[roles.RolloutConfig]) -> int:
     # After parsing: --help needs none of it.
     from rljob_workers.rollout import check
 
-    problems = check.problems(invocation.config, invocation.sources)
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
-    return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
+    found = check.findings(invocation.config, invocation.sources)
+    for line in found.lines:
+        print(line, file=sys.stderr)
+    return int(names.ExitCode.BAD_INPUT if found.problems else names.ExitCode.OK)
 
 
 def _run(config: roles.RolloutConfig) -> int:

@@ -4,29 +4,30 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_api import errors, roles
-from rljob_workers.data import records
+from rljob_workers.data import left_out, records
 from rljob_workers.models import builtin
-from rljob_workers.rollout import group_predicate, groups, process
+from rljob_workers.rollout import group_predicate, groups, process, record_rules
 from rljob_workers.rollout.episodes import protocols
 
 
-def problems(config: roles.RolloutConfig, sources: Path | None) -> list[str]:
-    """Return one sentence per problem; one about a record names file and line. `sources`: the coordinator's config."""
+def findings(config: roles.RolloutConfig, sources: Path | None) -> left_out.Findings:
+    """Return one sentence per problem, and one per source that leaves out records; one about a record names file and
+    line. `sources`: the coordinator's config.
+    """
     try:
         tokens = process.load_tokenizer(config, builtin.ensure_model(config.model))
         process.flow_of(config, config.template, tokens)
         suites = process.flows_of_suites(config, tokens)
         group_predicate.load(config.group_predicate, file=config.user_code)
     except errors.ManifestError as error:
-        return list(error.problems)
+        return left_out.Findings(problems=list(error.problems))
     if sources is None:
-        return []
+        return left_out.Findings()
     coordinator = roles.CoordinatorConfig.model_validate_json(sources.read_bytes())
-    return [
-        problem
+    return left_out.joined(
+        _of_source(source, max_tokens, config.engine.max_model_len, tokens_of_it)
         for source, max_tokens, tokens_of_it in _sources(coordinator, tokens, suites)
-        for problem in _of_source(source, max_tokens, config.engine.max_model_len, tokens_of_it)
-    ]
+    )
 
 
 def _sources(
@@ -42,26 +43,24 @@ def _sources(
 
 def _of_source(
     source: roles.DataSourceConfig, max_tokens: int, max_model_len: int, tokens: protocols.Tokens
-) -> Iterator[str]:
+) -> left_out.Findings:
     # What is wrong with a record whoever reads it, the coordinator's own check says.
     loaded, _ = records.inspect_source(source)
-    if source.on_invalid_record == "drop":
-        return
+    wrong: list[tuple[int, str]] = []
+    no_room: list[str] = []
     for index, record in enumerate(loaded.records):
         try:
             length = len(tokens.prompt_ids(record))
         except errors.DataError as error:
-            yield f"{loaded.place(index)}: {error}"
+            wrong.append((index, str(error)))
             continue
         if length > source.max_prompt_tokens:
-            yield (
-                f"{loaded.place(index)}: record '{record.prompt_id}' has {length} prompt tokens,"
-                f" but maxPromptTokens of source '{source.name}' is {source.max_prompt_tokens};"
-                " shorten it or raise maxPromptTokens"
-            )
+            said = record_rules.sentence(record, length, source.max_prompt_tokens)
+            wrong.append((index, f"{said}; shorten it or raise maxPromptTokens"))
         elif length + max_tokens > max_model_len:
-            yield (
+            no_room.append(
                 f"{loaded.place(index)}: record '{record.prompt_id}' has {length} prompt tokens, which with"
                 f" maxTokens {max_tokens} is more than spec.rollout.engine.maxModelLen {max_model_len};"
                 " shorten it, lower maxTokens or raise maxModelLen"
             )
+    return left_out.joined([left_out.judged(source, loaded, wrong), left_out.Findings(problems=no_room)])

@@ -10,7 +10,15 @@ import logging
 from collections.abc import Mapping
 
 from rljob_api import errors, names, types
-from rljob_workers.rollout import generation, grading_batch, group_predicate, group_times, waits, weights
+from rljob_workers.rollout import (
+    generation,
+    grading_batch,
+    group_predicate,
+    group_times,
+    record_rules,
+    waits,
+    weights,
+)
 from rljob_workers.rollout.episodes import protocols
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
@@ -18,6 +26,8 @@ from rljob_workers.runtime import retry, withheld
 from rljob_workers.transport import grading
 
 logger = logging.getLogger(__name__)
+# How many records that are left out a process tells of, one by one.
+NUM_TOLD = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +78,7 @@ class GroupRunner:
         clock: clocks.Clock,
         metrics: metrics_module.Metrics,
         predicate: group_predicate.Predicate | None = None,
+        rules: record_rules.Rules = record_rules.NONE,
     ) -> None:
         """`flow` serves training and every suite that is not in `flow_by_suite`.
 
@@ -76,9 +87,12 @@ class GroupRunner:
         self._generator, self._flow, self._flow_by_suite = generator, flow, flow_by_suite
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
         self._clock, self._metrics, self._predicate = clock, metrics, predicate
+        self._rules, self._num_left_out = rules, 0
 
     async def run(self, lease: types.GroupLease, slot: waits.Slot) -> ScoredGroup:
-        """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
+        """Return the scored group; cancelling it aborts its generations. Fails only by cancellation, or with DataError
+        at a record that ends the run.
+        """
         await self._receiver.serves(floor_step=lease.version_floor_step, pinned=lease.pinned_version)
         times = group_times.GroupTimes(clock=self._clock, slot=slot)
         batch = grading_batch.GradingBatch(client=self._verifiers, times=times)
@@ -86,15 +100,20 @@ class GroupRunner:
             task = _task(lease.prompt, self._flow_of(lease).tokens)
         except errors.DataError as error:
             outcomes: list[protocols.Episode | types.MemberFailure] = [
-                _failure(index, error) for index in range(lease.group_size)
+                self._failure(index, lease, error) for index in range(lease.group_size)
             ]
         else:
-            outcomes = await self._members(lease, task, batch, times)
+            why = record_rules.too_long(lease.prompt, len(task.input_ids), self._rules.of(lease))
+            if why:
+                outcomes = [_left_out(index, why) for index in range(lease.group_size)]
+            else:
+                outcomes = await self._members(lease, task, batch, times)
+        self._tell_if_left_out(lease, outcomes)
         try:
             rejected = self._rejected(lease, outcomes)
         except errors.EpisodeError as error:
             # No answer is neither yes nor no: the group is tried again, and ends when its attempts do.
-            rejected, outcomes = False, [_failure(index, error) for index in range(lease.group_size)]
+            rejected, outcomes = False, [self._failure(index, lease, error) for index in range(lease.group_size)]
         told = {
             index: outcome.turns for index, outcome in enumerate(outcomes) if isinstance(outcome, protocols.Episode)
         }
@@ -103,6 +122,16 @@ class GroupRunner:
 
     def _flow_of(self, lease: types.GroupLease) -> Flow:
         return self._flow_by_suite.get(_suite(lease), self._flow)
+
+    def _tell_if_left_out(
+        self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]
+    ) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, types.MemberFailure) and outcome.reason in names.LEFT_OUT:
+                self._num_left_out += 1
+                if self._num_left_out <= NUM_TOLD:
+                    logger.warning("left out a record: %s", outcome.detail, extra={"group": lease.group_id})
+                return
 
     def _rejected(self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]) -> bool:
         """Return whether the user's predicate leaves out the group; of an evaluation it is not asked."""
@@ -145,16 +174,16 @@ class GroupRunner:
                 return await self._episode(index, attempt, lease, task, client, batch)
             except (errors.GraderError, errors.SandboxError) as error:
                 # No verdict after the client's own attempts: generating again would not help.
-                return _failure(index, error)
+                return self._failure(index, lease, error)
             except errors.DataError as error:
                 # The same record would fail again.
-                return _failure(index, error)
+                return self._failure(index, lease, error)
             except (errors.EngineError, errors.EpisodeError, errors.WireError) as error:
                 logger.warning("member failed: %s", error, extra=_keys(lease, index, error))
                 last = error
             finally:
                 batch.leave()
-        return _failure(index, last)
+        return self._failure(index, lease, last)
 
     async def _episode(
         self,
@@ -188,6 +217,16 @@ class GroupRunner:
             return types.MemberFailure(sample_index=index, role="rollout", reason="rejected", infra=False)
         rows = tuple(dataclasses.replace(row, sample_index=index) for row in episode.rows)
         return dataclasses.replace(episode, rows=rows)
+
+    def _failure(self, index: int, lease: types.GroupLease, error: errors.RLJobError) -> types.MemberFailure:
+        of_verifier = isinstance(error, (errors.GraderError, errors.SandboxError))
+        return types.MemberFailure(
+            sample_index=index,
+            role=names.Role.VERIFIER if of_verifier else names.Role.ROLLOUT,
+            reason=record_rules.reason(error, self._rules.of(lease)),
+            detail=str(error)[:512],
+            infra=error.fault is errors.Fault.INFRA,
+        )
 
     def _group(
         self,
@@ -236,14 +275,9 @@ def _with_text(row: types.Trajectory, tokens: protocols.Tokens) -> types.Traject
     )
 
 
-def _failure(index: int, error: errors.RLJobError) -> types.MemberFailure:
-    role = names.Role.VERIFIER if isinstance(error, (errors.GraderError, errors.SandboxError)) else names.Role.ROLLOUT
+def _left_out(index: int, why: str) -> types.MemberFailure:
     return types.MemberFailure(
-        sample_index=index,
-        role=role,
-        reason=error.name,
-        detail=str(error)[:512],
-        infra=error.fault is errors.Fault.INFRA,
+        sample_index=index, role=names.Role.ROLLOUT, reason=names.DropReason.TOO_LONG, detail=why[:512], infra=False
     )
 
 

@@ -19,6 +19,7 @@ from rljob_workers.rollout import (
     group_predicate,
     groups,
     readiness,
+    record_rules,
     reporting,
     staging,
     tokenizer,
@@ -201,6 +202,7 @@ def _worker(
         max_attempts=config.max_infra_attempts,
         clock=clock,
         metrics=metrics,
+        rules=record_rules.Rules(by_source=config.record_rules, by_suite=config.record_rules_by_suite),
         predicate=group_predicate.load(config.group_predicate, file=config.user_code),
     )
 

@@ -21,7 +21,7 @@ class Grading(Protocol):
     """What an episode needs from the verifiers."""
 
     async def verify(self, items: Sequence[types.VerifyItem]) -> list[types.Verdict]:
-        """Return one verdict per item, in order. Raises GraderError for a record that no grader can judge."""
+        """Return one verdict per item, in order. Raises RecordError for a record that no grader can judge."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -22,16 +22,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(invocation: boot.Invocation[roles.VerifierConfig]) -> int:
-    """Print one line per problem and return 2, or 0 if there is none; then only warnings are printed."""
+    """Print one line per problem and return 2, or 0 if there are warnings alone."""
     from rljob_workers.verifier import check
 
     sources = check.read_sources(invocation.sources) if invocation.sources else []
-    problems = check.problems(invocation.config, sources)
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
-    for warning in [] if problems else check.warnings(invocation.config, sources):
-        print(f"warning: {warning}", file=sys.stderr)
-    return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
+    found = check.findings(invocation.config, sources)
+    for line in found.lines:
+        print(line, file=sys.stderr)
+    return int(names.ExitCode.BAD_INPUT if found.problems else names.ExitCode.OK)
 
 
 def _run(config: roles.VerifierConfig) -> int:

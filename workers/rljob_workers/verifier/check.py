@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from rljob_api import errors, roles, types
-from rljob_workers.data import record_task, records
+from rljob_workers.data import left_out, record_task, records
 from rljob_workers.verifier import routing, rubric, service
 from rljob_workers.verifier.graders import protocol
 
@@ -19,8 +19,11 @@ class Graded:
     suite: str = ""
 
 
-def problems(config: roles.VerifierConfig, sources: Sequence[Graded]) -> list[str]:
-    """Return one sentence per problem; a record's names file and line."""
+def findings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> left_out.Findings:
+    """Return one sentence per problem, a record's with file and line. Where there is none, one warning per source that
+    leaves out records, per source and reward that cannot read some golds, and per source and task that its records do
+    not name.
+    """
     try:
         graders = service.make_graders(config)
         for reward, grader in zip(config.rewards, graders, strict=True):
@@ -28,36 +31,45 @@ def problems(config: roles.VerifierConfig, sources: Sequence[Graded]) -> list[st
                 # Its module is imported here, in a program of its own, and later only in grading workers.
                 grader.warm()
     except errors.ManifestError as error:
-        return list(error.problems)
+        return left_out.Findings(problems=list(error.problems))
     except errors.SandboxError as error:
-        return [str(error)]
-    return [problem for graded in sources for problem in _of_source(graded, config.rewards, graders)]
+        return left_out.Findings(problems=[str(error)])
+    found = left_out.joined(_of_source(graded, config.rewards, graders) for graded in sources)
+    return left_out.Findings(problems=found.problems) if found.problems else found
 
 
-def warnings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> list[str]:
-    """Return one sentence per source and reward that cannot read some golds, and per source and task that its records
-    do not name; `problems` found nothing before.
-    """
-    graders = service.make_graders(config)
-    return [sentence for graded in sources for sentence in _warnings_of_source(graded, config.rewards, graders)]
-
-
-def _warnings_of_source(
+def _of_source(
     graded: Graded, rewards: Sequence[roles.GraderConfig], graders: Sequence[protocol.Grader]
-) -> Iterator[str]:
+) -> left_out.Findings:
+    # What is wrong with a record whoever grades it, the coordinator's own check says.
     loaded, _ = records.inspect_source(graded.source)
+    wrong = list(_wrong(loaded.records, graded.suite, rewards, graders))
+    judged = left_out.judged(graded.source, loaded, wrong)
+    if judged.problems:
+        return judged
+    refused = {index for index, _ in wrong}
+    kept = [record for index, record in enumerate(loaded.records) if index not in refused]
+    return left_out.joined([judged, left_out.Findings(warnings=list(_doubts(graded, kept, rewards, graders)))])
+
+
+def _doubts(
+    graded: Graded,
+    kept: Sequence[types.PromptRecord],
+    rewards: Sequence[roles.GraderConfig],
+    graders: Sequence[protocol.Grader],
+) -> Iterator[str]:
     indexes = rubric.chosen(rewards, graded.suite)
     for index in indexes:
         grader = graders[index]
         if isinstance(grader, protocol.ReadsGolds):
-            own = [one for one in loaded.records if index in routing.graded_by(rewards, indexes, one.columns)]
+            own = [one for one in kept if index in routing.graded_by(rewards, indexes, one.columns)]
             if count := sum(len(grader.unread_golds(record.columns)) for record in own):
                 yield (
                     f"source {graded.source.name!r}: {count} golds are nothing that reward {rewards[index].name!r} can"
                     " read; they match as text only"
                 )
     if routing.by_task(rewards, indexes):
-        for task, count in _without_task(loaded.records).items():
+        for task, count in _without_task(kept).items():
             unnamed = f"{count} records name no {record_task.TASK!r}"
             yield f"source {graded.source.name!r}: {unnamed}; they are graded as {task}"
 
@@ -80,20 +92,22 @@ def read_sources(path: pathlib.Path) -> list[Graded]:
     return sources_of(roles.CoordinatorConfig.model_validate_json(path.read_bytes()))
 
 
-def _of_source(
-    graded: Graded, rewards: Sequence[roles.GraderConfig], graders: Sequence[protocol.Grader]
-) -> Iterator[str]:
-    # What is wrong with a record whoever grades it, the coordinator's own check says.
-    loaded, _ = records.inspect_source(graded.source)
-    indexes = rubric.chosen(rewards, graded.suite)
-    for line, record in enumerate(loaded.records):
+def _wrong(
+    loaded: Sequence[types.PromptRecord],
+    suite: str,
+    rewards: Sequence[roles.GraderConfig],
+    graders: Sequence[protocol.Grader],
+) -> Iterator[tuple[int, str]]:
+    """Yield the index of a record and why a reward that is to grade it cannot."""
+    indexes = rubric.chosen(rewards, suite)
+    for number, record in enumerate(loaded):
         try:
             own = routing.graded_by(rewards, indexes, record.columns)
         except errors.DataError as error:
-            yield f"{loaded.place(line)}: {error}"
+            yield number, str(error)
             continue
         for index in own:
             try:
                 graders[index].check(record.columns)
             except errors.DataError as error:
-                yield f"{loaded.place(line)}: reward {rewards[index].name!r}: {error}"
+                yield number, f"reward {rewards[index].name!r}: {error}"

@@ -61,7 +61,7 @@ class Grading:
     async def verify(self, items: Sequence[types.VerifyItem]) -> list[types.Verdict]:
         """Return one verdict per item, in order.
 
-        Raises GraderError if a record cannot be graded by a reward, and OverloadedError if too many items wait; then no
+        Raises RecordError if a record cannot be graded by a reward, and OverloadedError if too many items wait; then no
         item of the call has been started.
         """
         for item in items:
@@ -78,13 +78,13 @@ class Grading:
         try:
             indexes = self._indexes(item)
         except errors.DataError as error:
-            raise errors.GraderError(f"sample {item.sample_id}: {error}") from error
+            raise errors.RecordError(f"sample {item.sample_id}: {error}") from error
         for index in indexes:
             try:
                 self._graders[index].check(item.columns)
             except errors.DataError as error:
                 name = self._rewards[index].name
-                raise errors.GraderError(f"sample {item.sample_id}, reward {name!r}: {error}") from error
+                raise errors.RecordError(f"sample {item.sample_id}, reward {name!r}: {error}") from error
 
     def _indexes(self, item: types.VerifyItem) -> tuple[int, ...]:
         """Return which rewards grade an item: those of its suite, if it has its own, and of these its task's."""

@@ -64,12 +64,12 @@ class Evaluations(registry.Registry):
             return True
 
     def evaluation_items(self, step: int) -> list[Item]:
-        """Return all items of an evaluation in file order."""
+        """Return all items of an evaluation in file order, but for those whose record is left out."""
         rows = self._db.all(
             "SELECT g.source, g.prompt_index, g.prompt_id, p.data FROM groups g"
-            " LEFT JOIN payloads p ON p.group_id = g.group_id AND g.state = ? WHERE g.eval_step = ? ORDER BY"
-            " ABS(g.queue_key)",
-            queue.SUBMITTED, step,
+            " LEFT JOIN payloads p ON p.group_id = g.group_id AND g.state = ? WHERE g.eval_step = ?"
+            " AND COALESCE(g.drop_reason, '') NOT IN (?, ?) ORDER BY ABS(g.queue_key)",
+            queue.SUBMITTED, step, *names.LEFT_OUT,
         )  # fmt: skip
         return [
             Item(

@@ -34,6 +34,15 @@ class Queue(sessions.Sessions):
     drift.
     """
 
+    def __init__(self, database: base.Database, bounds: limits.Limits) -> None:
+        """Know nothing yet of which prompts cannot be used: the records may be others since the last start."""
+        super().__init__(database, bounds)
+        self._unusable: set[curriculum.Prompt] = set()
+
+    def num_unusable(self) -> int:
+        """Return how many training prompts were found unusable since this process started."""
+        return len(self._unusable)
+
     def counts(self) -> Counts:
         """Return the counters. A recorded step is B accepted groups however many it had: capacity never leaks."""
         states = {
@@ -232,6 +241,8 @@ class Queue(sessions.Sessions):
             DROPPED, reason, self.recorded() + 1, now, group["group_id"], group["state"],
         )  # fmt: skip
         self.count(f"dropped:{reason}")
+        if reason in names.LEFT_OUT and group["kind"] == TRAIN:
+            self._unusable.add((group["source"], group["prompt_index"]))
         if requeue in (intake.Requeue.HEAD, intake.Requeue.TAIL):
             head = requeue is intake.Requeue.HEAD
             # Ageing uses up no attempt; a prompt that ran out of attempts starts afresh.

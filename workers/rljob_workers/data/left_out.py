@@ -1,0 +1,46 @@
+"""What a check finds wrong with records, and what of it only leaves them out: `onInvalidRecord`. Pure."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from rljob_api import roles
+from rljob_workers.data import records
+
+# How many of a source's records that are left out a check tells of, one by one.
+NUM_TOLD = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a check says: a sentence per problem, which refuses the job, and per warning, which does not."""
+
+    problems: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """Return what is printed: all problems, then all warnings."""
+        return [f"error: {one}" for one in self.problems] + [f"warning: {one}" for one in self.warnings]
+
+
+def joined(found: Iterable[Findings]) -> Findings:
+    """Return the findings of several checks in their order."""
+    each = list(found)
+    return Findings(
+        problems=[problem for one in each for problem in one.problems],
+        warnings=[warning for one in each for warning in one.warnings],
+    )
+
+
+def judged(source: roles.DataSourceConfig, loaded: records.LoadedSource, wrong: Sequence[tuple[int, str]]) -> Findings:
+    """Return a problem for each record that cannot be used or, where the source drops them, one warning with their
+    number; that no record would be left is a problem. wrong: (index of the record, sentence).
+    """
+    sentences = [f"{loaded.place(index)}: {text}" for index, text in wrong]
+    if source.on_invalid_record == "fail" or not wrong:
+        return Findings(problems=sentences)
+    told = "; ".join(sentences[:NUM_TOLD]) + ("; ..." if len(sentences) > NUM_TOLD else "")
+    num_wrong, num_records = len({index for index, _ in wrong}), len(loaded.records)
+    if num_wrong == num_records:
+        return Findings(problems=[f"source {source.name!r}: none of its {num_records} records can be used: {told}"])
+    return Findings(warnings=[f"source {source.name!r}: {num_wrong} of {num_records} records are left out: {told}"])
