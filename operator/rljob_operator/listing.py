@@ -7,12 +7,15 @@ import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from rljob_api import names
 from rljob_operator import kinds, trimming
 from rljob_operator.cache import Cache, Known, job_key, split_key
 from rljob_operator.cluster import Client, Object
 from rljob_operator.kinds import Kind
+from rljob_operator.model import TRAINER_JOB
 from rljob_operator.watchlag import WatchLag
 
+_JOB = kinds.BY_NAME[TRAINER_JOB]
 # None: the whole cluster.
 Namespaces = Sequence[str | None]
 
@@ -73,15 +76,26 @@ class Lister:
         return {key}
 
     async def refresh(self, key: str) -> None:
-        """Read one job, its workloads and its pods, as they are now. Raises ApiError."""
+        """Read what decisions that cannot be taken back rest on, as it is now: one job, its trainer's Jobs, its pods.
+
+        The API server looks at a whole namespace to list one job's objects. So Jobs are read by the names that they
+        can have, and pods are listed only where there may be any. Raises ApiError.
+        """
         namespace, name = split_key(key)
-        before = list(self.cache.known(kinds.RLJOB, key))
-        found = await self.client.get(kinds.RLJOB, namespace, name)
-        self._take(kinds.RLJOB, [] if found is None else [found], before)
-        for kind in (*kinds.WORKLOADS, kinds.POD):
-            before = list(self.cache.known(kind, key))
-            selector = f"{kinds.MANAGED},{trimming.JOB_LABEL}={name}"
-            self._take(kind, await self.client.list(kind, namespace, selector=selector), before)
+        job = await self._read(kinds.RLJOB, key, name)
+        jobs = {known for _, known, _, _ in self.cache.known(_JOB, key)} | _attempts(name, job)
+        made = [await self._read(_JOB, key, each) for each in sorted(jobs)]
+        before = list(self.cache.known(kinds.POD, key))
+        selector = f"{kinds.MANAGED},{trimming.JOB_LABEL}={name}"
+        expected = bool(before) or any(each is not None for each in made)
+        found = await self.client.list(kinds.POD, namespace, selector=selector) if expected else []
+        self._take(kinds.POD, found, before)
+
+    async def _read(self, kind: Kind, key: str, name: str) -> Object | None:
+        before = [each for each in self.cache.known(kind, key) if each[1] == name]
+        found = await self.client.get(kind, split_key(key)[0], name)
+        self._take(kind, [] if found is None else [found], before)
+        return found
 
     def _take(self, kind: Kind, found: Iterable[Object], before: Iterable[Known]) -> None:
         """Keep what was found; forget what was known before the request and is not among it."""
@@ -92,3 +106,11 @@ class Lister:
         for key, name, uid, _ in before:
             if uid not in listed:
                 self.cache.forget(kind, key, name, uid)
+
+
+def _attempts(name: str, job: Object | None) -> set[str]:
+    """Return the names of the Jobs of a trainer's attempt of which the job tells, and of the next one."""
+    if job is None:
+        return set()
+    number = (job.get("status") or {}).get("attempt") or 0
+    return {f"{name}-{names.Role.TRAINER}-{each}" for each in (number, number + 1) if each}

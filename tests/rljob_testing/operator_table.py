@@ -70,19 +70,21 @@ class Table:
         return Load(self._api, namespace, check=self._operator.check)
 
     def tell(self) -> dict[str, float]:
-        """Return all figures."""
-        self._idle()
-        self._one_life()
-        self._burst()
-        self._edits()
-        self._rest()
-        self._cold_start()
-        self._trainers_fail()
-        self._kill()
+        """Return all figures; each chapter prints its own, since the whole may take an hour."""
+        chapters = (
+            self._idle, self._one_life, self._burst, self._edits, self._rest, self._cold_start, self._trainers_fail,
+            self._kill, self._delete, self._encrypted_burst,
+        )  # fmt: skip
+        for chapter in chapters:
+            known, began = set(self.figures), time.monotonic()
+            chapter()
+            found = ", ".join(f"{name} {value:.2f}" for name, value in self.figures.items() if name not in known)
+            print(f"{chapter.__name__.lstrip('_')} took {time.monotonic() - began:.0f} s: {found}", flush=True)
+        return self.figures
+
+    def _delete(self) -> None:
         self.figures["minimal_delete_s"] = self._running.delete(within_s=self._size.within_s)
         self._finished.delete(within_s=self._size.within_s)
-        self._encrypted_burst()
-        return self.figures
 
     def _idle(self) -> None:
         before, began = self._operator.series(), time.monotonic()

@@ -154,15 +154,37 @@ def test_scaling_what_is_gone_is_a_success() -> None:
     assert scene.client.requests == ["merge Deployment run-rollout", "get Deployment run-rollout"]
 
 
-def test_live_look_forgets_what_no_list_shows() -> None:
+def test_live_look_forgets_a_trainers_job_that_is_gone() -> None:
     scene = Scene()
-    deployment = scene.client.hold(scene.child("Deployment", "run-rollout", spec={"replicas": 1}))
-    scene.cache.put(kinds.BY_NAME["Deployment"], deployment)
-    del scene.client.objects[("Deployment", "run-rollout")]
-    assert list(scene.seen().children) == [Ref("Deployment", "run-rollout")], "the cache does not know yet"
+    made = scene.client.hold(scene.child("Job", "run-trainer-3", spec={"completions": 1}))
+    scene.cache.put(kinds.BY_NAME["Job"], made)
+    del scene.client.objects[("Job", "run-trainer-3")]
+    assert list(scene.seen().children) == [Ref("Job", "run-trainer-3")], "the cache does not know yet"
     found = scene.observe(live=True)
     assert found is not None
     assert not found.children
+
+
+def test_live_look_finds_the_job_of_the_next_attempt_which_no_watch_has_told_of() -> None:
+    scene = Scene()
+    scene.client.hold({**scene.job, "status": {"attempt": 2}})
+    scene.client.hold(scene.child("Job", "run-trainer-3", spec={"completions": 1}))
+    found = scene.observe(live=True)
+    assert found is not None
+    assert list(found.children) == [Ref("Job", "run-trainer-3")]
+
+
+def test_live_look_at_a_job_without_pods_lists_nothing() -> None:
+    scene = Scene()
+    scene.observe(live=True)
+    assert scene.client.requests == ["get RLJob run", "get Job run-trainer-1"]
+
+
+def test_live_look_lists_pods_where_a_trainers_job_is_there() -> None:
+    scene = Scene()
+    scene.client.hold(scene.child("Job", "run-trainer-1", spec={"completions": 1}))
+    scene.observe(live=True)
+    assert scene.client.requests[-1] == "list Pod"
 
 
 def test_job_that_no_model_takes_gets_a_status_with_its_problems() -> None:
