@@ -362,7 +362,7 @@ class RewardSummary(_Frozen):
 
 
 class RecordRules(_Frozen):
-    """Which prompts of a source can be used, and whether others are left out or end the run."""
+    """Which prompts of a source can be used, and whether records that cannot be are dropped."""
 
     max_prompt_tokens: int
     drops: bool

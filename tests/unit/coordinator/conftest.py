@@ -200,8 +200,10 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
     train.write_text("".join(_record(f"p{i}") for i in range(20)), encoding="utf-8")
     held_out.write_text("".join(_record(f"e{i}") for i in range(3)), encoding="utf-8")
 
-    def source(name: str, path: pathlib.Path) -> roles.DataSourceConfig:
-        return roles.DataSourceConfig(name=name, path=str(path), max_prompt_tokens=64)
+    def source(name: str, path: pathlib.Path, *, drop: bool) -> roles.DataSourceConfig:
+        return roles.DataSourceConfig(
+            name=name, path=str(path), max_prompt_tokens=64, on_invalid_record="drop" if drop else "fail"
+        )
 
     def make(
         *,
@@ -212,8 +214,10 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
         uid: str = "uid",
         on_stale: str = "drop",
         first_version: int = 0,
+        drop: bool = False,
+        suite_drops: bool = False,
     ) -> roles.CoordinatorConfig:
-        suite = roles.EvaluationSuite(source=source("held_out", held_out))
+        suite = roles.EvaluationSuite(source=source("held_out", held_out, drop=suite_drops))
         return roles.CoordinatorConfig(
             job=roles.JobIdentity(name="job", namespace="default", uid=uid),
             role=names.Role.COORDINATOR,
@@ -228,7 +232,7 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
             max_steps=max_steps,
             seed=seed,
             first_version=first_version,
-            data=roles.DataConfig(train=(source("train", train),)),
+            data=roles.DataConfig(train=(source("train", train, drop=drop),)),
             sampling=roles.SamplingConfig(max_tokens=8),
             algorithm=roles.AlgorithmConfig(
                 group_size=2,

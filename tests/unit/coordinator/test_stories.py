@@ -442,20 +442,59 @@ def _sample(run: Coordinator, name: str, /, **labels: str) -> float | None:
     return run.metrics.registry.get_sample_value(name, {**identity, **labels})
 
 
-async def test_a_run_of_which_no_prompt_can_be_used_ends_with_the_reason_and_not_before(start: Start) -> None:
-    run = start()
-    rollout = await run.register(names.Role.ROLLOUT)
+async def hand_in_as_too_long(run: Coordinator, token: str) -> None:
+    (lease,) = (await run.work.lease(token=token, capacity=1, serving_version=0, wait_s=0)).leases
     failures = [
-        types.MemberFailure(sample_index=index, role="rollout", reason=names.DropReason.TOO_LONG, infra=False)
-        for index in range(2)
+        types.MemberFailure(
+            sample_index=index, role="rollout", reason=names.DropReason.TOO_LONG, detail="70 tokens", infra=False
+        )
+        for index in range(lease.group_size)
     ]
+    group = makers.make_group(
+        lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, rewards=(), failures=failures
+    )
+    await run.work.submit(token, group)
+
+
+async def test_a_run_of_which_no_prompt_can_be_used_ends_with_the_reason_and_not_before(start: Start) -> None:
+    run = start(drop=True)
+    rollout = await run.register(names.Role.ROLLOUT)
     for left in range(20, 0, -1):
         assert run.core.order.num_prompts - await run.core.ledger.run(lambda ledger: ledger.num_unusable()) == left
         await run.housekeeper.tick()
-        (lease,) = (await run.work.lease(token=rollout, capacity=1, serving_version=0, wait_s=0)).leases
-        group = makers.make_group(
-            lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, rewards=(), failures=failures
-        )
-        await run.work.submit(rollout, group)
+        await hand_in_as_too_long(run, rollout)
     with pytest.raises(errors.DataError, match="none of the 20 prompts of data.train can be used"):
         await run.housekeeper.tick()
+
+
+async def test_a_prompt_that_is_too_long_ends_a_run_that_drops_none_and_again_after_a_restart(start: Start) -> None:
+    for _ in range(2):
+        run = start(drop=False, suite_drops=True)
+        rollout = await run.register(names.Role.ROLLOUT)
+        # Unanswered, the rollout keeps it and hands it in again.
+        with pytest.raises(errors.UnavailableError, match="the run ends: 70 tokens"):
+            await hand_in_as_too_long(run, rollout)
+        with pytest.raises(errors.DataError, match=r"train.jsonl:\d+: 70 tokens; shorten it, raise maxPromptTokens or"):
+            await run.housekeeper.tick()
+    # Once the manifest says drop, the same ledger goes on.
+    run = start(drop=True)
+    rollout = await run.register(names.Role.ROLLOUT)
+    await hand_in_as_too_long(run, rollout)
+    await run.housekeeper.tick()
+    assert (await run.core.ledger.run(lambda ledger: ledger.counters()))["dropped:too_long"] == 1
+
+
+@pytest.mark.parametrize("suite_drops", [True, False])
+async def test_what_becomes_of_a_suites_prompt_that_is_too_long_its_own_setting_says(
+    start: Start, suite_drops: bool
+) -> None:
+    run = start(suites=True, drop=not suite_drops, suite_drops=suite_drops)
+    rollout = await run.register(names.Role.ROLLOUT)
+    await run.housekeeper.tick()
+    if suite_drops:
+        await hand_in_as_too_long(run, rollout)
+        assert run.core.ends_with is None
+    else:
+        with pytest.raises(errors.UnavailableError):
+            await hand_in_as_too_long(run, rollout)
+        assert "held_out.jsonl:1: 70 tokens" in str(run.core.ends_with)

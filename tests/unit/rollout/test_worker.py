@@ -16,7 +16,6 @@ from rljob_workers.rollout import (
     fake_engine,
     groups,
     readiness,
-    record_rules,
     reporting,
     waits,
     weights,
@@ -31,18 +30,9 @@ JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
 class Rig:
     """A whole worker, everything outside it faked, one list of events."""
 
-    def __init__(
-        self,
-        *,
-        token_s: float = 0.0,
-        drain_s: float = 30.0,
-        max_groups: int = 2,
-        dump_dir: str = "",
-        rules: record_rules.Rules = record_rules.NONE,
-    ) -> None:
+    def __init__(self, *, token_s: float = 0.0, drain_s: float = 30.0, max_groups: int = 2, dump_dir: str = "") -> None:
         self.clock = FakeClock()
         self.events: list[str] = []
-        self.rules = rules
         behaviour = fake_engine.Behaviour(token_s=token_s)
         self.engine = fake_engine.FakeEngine(clock=self.clock, behaviour=behaviour, events=self.events)
         self.work = fakes.FakeWork(self.events, self.clock.sleep)
@@ -81,7 +71,6 @@ class Rig:
             max_attempts=2,
             clock=self.clock,
             metrics=self.metrics,
-            rules=self.rules,
         )
         report = reporting.Reporting(
             engine=self.engine,
@@ -139,16 +128,6 @@ async def test_the_story_of_one_group_from_register_to_submit() -> None:
     ]
     assert rig.sessions == ["session-1"]
     await rig.end()
-
-
-async def test_a_record_that_ends_the_run_ends_the_process_with_what_is_wrong_with_it() -> None:
-    rules = record_rules.Rules(by_source={"train": roles.RecordRules(max_prompt_tokens=2, drops=False)})
-    rig = Rig(rules=rules)
-    rig.work.queue = [fakes.make_lease("a")]
-    await rig.go(1.0)
-    assert rig.running is not None
-    with pytest.RaisesGroup(pytest.RaisesExc(errors.DataError, match="record 'p1' has 3 prompt tokens")):
-        await rig.running
 
 
 async def test_the_story_of_one_weight_version() -> None:

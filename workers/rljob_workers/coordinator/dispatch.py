@@ -156,14 +156,31 @@ class Dispatch:
             self._live.add(version.version)
 
     async def submit(self, token: str, group: types.PromptGroup, payload: bytes = b"") -> types.SubmitAnswer:
-        """Accept a group, or say why not; what is answered is durable. `payload`: the group's message as it came."""
+        """Accept a group, or say why not; what is answered is durable. `payload`: the group's message as it came.
+
+        Raises UnavailableError where its prompt is too long and its source drops none: the process ends, and does again
+        after a restart, when the group is handed in again, for as long as nothing was mended.
+        """
         now = self._core.clock.now()
         self._core.pods.seen(token, now=now)
+        too_long = next((one for one in group.failures if one.reason == names.DropReason.TOO_LONG), None)
+        if too_long is not None:
+            await self._end_unless_dropped(group.group_id, too_long.detail)
         return await self._core.ledger.run(
             lambda ledger: ledger.accept(
                 token=token, group=group, filter_config=self._core.config.algorithm.filter, now=now, payload=payload
             )
         )
+
+    async def _end_unless_dropped(self, group_id: str, why: str) -> None:
+        found = await self._core.ledger.run(lambda ledger: ledger.prompt_of(group_id))
+        if found is None or self._core.drops(found[1].source, evaluating=found[0] is names.GroupKind.EVALUATION):
+            return
+        place = self._core.place(found[1], evaluating=found[0] is names.GroupKind.EVALUATION)
+        remedy = "shorten it, raise maxPromptTokens or set onInvalidRecord: drop"
+        self._core.ends_with = errors.DataError(f"{place}: {why}; {remedy}")
+        self._core.changes.notify()
+        raise errors.UnavailableError(f"the run ends: {why}")
 
     async def release(self, *, token: str, lease_id: str, reason: str) -> bool:
         """Take a lease back."""

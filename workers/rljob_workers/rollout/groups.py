@@ -90,9 +90,7 @@ class GroupRunner:
         self._rules, self._num_left_out = rules, 0
 
     async def run(self, lease: types.GroupLease, slot: waits.Slot) -> ScoredGroup:
-        """Return the scored group; cancelling it aborts its generations. Fails only by cancellation, or with DataError
-        at a record that ends the run.
-        """
+        """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
         await self._receiver.serves(floor_step=lease.version_floor_step, pinned=lease.pinned_version)
         times = group_times.GroupTimes(clock=self._clock, slot=slot)
         batch = grading_batch.GradingBatch(client=self._verifiers, times=times)

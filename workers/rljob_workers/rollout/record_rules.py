@@ -1,7 +1,8 @@
-"""What becomes of a record that cannot be used: the run ends, or its group is left out. Pure.
+"""What a rollout hands in for a record that cannot be used. Pure.
 
 Only here is a prompt's length known, for only a rollout has the tokenizer. What the checks before a run find, those
-refuse; this holds for runs that were not checked, as none is in a cluster.
+refuse; this holds for runs that were not checked, as none is in a cluster. Whether a prompt that is too long is left
+out or ends the run, the coordinator decides: a process of many that ended at it would only hand it to the next.
 """
 
 import dataclasses
@@ -27,16 +28,10 @@ NONE = Rules()
 
 
 def too_long(record: types.PromptRecord, num_tokens: int, rules: roles.RecordRules | None) -> str:
-    """Return why a prompt is left out for its length, empty if it is not.
-
-    Raises DataError, which ends the run, where the source drops nothing.
-    """
+    """Return why a prompt is not to be generated from, empty if it may be."""
     if rules is None or num_tokens <= rules.max_prompt_tokens:
         return ""
-    said = sentence(record, num_tokens, rules.max_prompt_tokens)
-    if rules.drops:
-        return said
-    raise errors.DataError(f"{said}; shorten it, raise maxPromptTokens or set onInvalidRecord: drop")
+    return sentence(record, num_tokens, rules.max_prompt_tokens)
 
 
 def sentence(record: types.PromptRecord, num_tokens: int, most: int) -> str:
