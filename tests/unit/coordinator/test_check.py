@@ -32,6 +32,16 @@ def test_every_problem_is_a_line_with_file_and_line_number(
     assert len(lines) == 3
 
 
+def test_records_that_a_source_drops_are_one_warning_with_their_number(
+    make_config: MakeConfig, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ['{"prompt": "1+1=", "answer": "2", "id": "a"}', "no json", '{"prompt": "x"}', '{"prompt": "y"}']
+    (tmp_path / "held_out.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert program.check(make_config(suites=True, suite_drops=True)) == 0
+    (warning,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: "))
+    assert warning.startswith("warning: source 'held_out': 3 of 4 records are left out: 2 x the record has no answer")
+
+
 def test_nothing_heavy_is_imported_for_help() -> None:
     code = (
         "import sys; from rljob_workers.coordinator import __main__; "

@@ -114,7 +114,7 @@ def test_a_source_without_a_usable_record_is_an_error_even_when_dropping(write: 
 
 def test_a_missing_file_is_named(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "gone.jsonl"
-    assert [str(problem) for problem in records.check_sources([source(path)])] == [
+    assert [str(problem) for problem in records.check_sources([source(path)])[0]] == [
         f"{path}: the data file does not exist"
     ]
 
@@ -126,7 +126,7 @@ def test_an_unknown_file_format_names_the_known_ones(write: Write) -> None:
 
 def test_two_sources_of_one_name_are_refused(write: Write) -> None:
     config = write(record("a"))
-    assert [str(problem) for problem in records.check_sources([config, config])] == [
+    assert [str(problem) for problem in records.check_sources([config, config])[0]] == [
         "data: two sources are named 'train'"
     ]
 

@@ -411,12 +411,12 @@ async def test_a_record_that_no_grader_can_judge_is_left_out_where_its_source_dr
     assert [(failure.role, failure.reason) for failure in group.failures] == [("verifier", "invalid_record")] * 2
 
 
-async def test_records_that_are_left_out_are_told_one_by_one_only_at_first(caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_that_cannot_be_used_are_told_one_by_one_only_at_first(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig()
     rig.rules = rules(2, drops=True)
     await rig.start()
     runner = rig.runner()
     for _ in range(groups.NUM_TOLD + 1):
         await runner.run(fakes.make_lease(), rig.slots.open_slot())
-    told = [record.getMessage() for record in caplog.records if "left out a record" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "cannot use a record" in record.getMessage()]
     assert len(told) == groups.NUM_TOLD

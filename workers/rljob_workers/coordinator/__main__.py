@@ -30,13 +30,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(config: roles.CoordinatorConfig) -> int:
-    """Print one line per problem of the data sources and return 2, or 0 if there is none."""
+    """Print one line per problem of the data sources and per source that drops records; return 2 if there is a problem,
+    else 0.
+    """
     from rljob_workers.data import records
 
     suites = [suite.source for suite in config.evaluation.suites]
-    problems = records.check_sources(config.data.train) + records.check_sources(suites)
+    checked = [records.check_sources(config.data.train), records.check_sources(suites)]
+    problems = [problem for found, _ in checked for problem in found]
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
+    for warning in (warning for _, told in checked for warning in told):
+        print(f"warning: {warning}", file=sys.stderr)
     return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
 
 

@@ -88,15 +88,27 @@ def inspect_source(config: roles.DataSourceConfig) -> tuple[LoadedSource, list[P
     return loaded, problems
 
 
-def check_sources(configs: Iterable[roles.DataSourceConfig]) -> list[Problem]:
-    """Return every problem of the sources; empty if they can be used. Names must be unique."""
+def check_sources(configs: Iterable[roles.DataSourceConfig]) -> tuple[list[Problem], list[str]]:
+    """Return every problem of the sources, none if they can be used, and a warning for each that drops records. Names
+    must be unique.
+    """
     configs = list(configs)
     counted = collections.Counter(config.name for config in configs)
     doubled = [name for name, count in counted.items() if count > 1]
     problems = [Problem(where="data", line=0, text=f"two sources are named {name!r}") for name in doubled]
+    warnings: list[str] = []
     for config in configs:
-        problems += inspect_source(config)[1]
-    return problems
+        loaded, found = inspect_source(config)
+        problems += found
+        if loaded.dropped and not found:
+            warnings.append(_dropped(loaded))
+    return problems, warnings
+
+
+def _dropped(loaded: LoadedSource) -> str:
+    counted = collections.Counter(loaded.dropped)
+    told = "; ".join(f"{count} x {text}" for text, count in counted.most_common(_NUM_LOGGED))
+    return f"source {loaded.name!r}: {counted.total()} of {loaded.num_read} records are left out: {told}"
 
 
 Valid = tuple[int, types.PromptRecord]

@@ -26,7 +26,7 @@ from rljob_workers.runtime import retry, withheld
 from rljob_workers.transport import grading
 
 logger = logging.getLogger(__name__)
-# How many records that are left out a process tells of, one by one.
+# How many records that cannot be used a process tells of, one by one.
 NUM_TOLD = 20
 
 
@@ -87,7 +87,7 @@ class GroupRunner:
         self._generator, self._flow, self._flow_by_suite = generator, flow, flow_by_suite
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
         self._clock, self._metrics, self._predicate = clock, metrics, predicate
-        self._rules, self._num_left_out = rules, 0
+        self._rules, self._num_unusable = rules, 0
 
     async def run(self, lease: types.GroupLease, slot: waits.Slot) -> ScoredGroup:
         """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
@@ -103,10 +103,10 @@ class GroupRunner:
         else:
             why = record_rules.too_long(lease.prompt, len(task.input_ids), self._rules.of(lease))
             if why:
-                outcomes = [_left_out(index, why) for index in range(lease.group_size)]
+                outcomes = [_too_long(index, why) for index in range(lease.group_size)]
             else:
                 outcomes = await self._members(lease, task, batch, times)
-        self._tell_if_left_out(lease, outcomes)
+        self._tell_if_unusable(lease, outcomes)
         try:
             rejected = self._rejected(lease, outcomes)
         except errors.EpisodeError as error:
@@ -121,14 +121,14 @@ class GroupRunner:
     def _flow_of(self, lease: types.GroupLease) -> Flow:
         return self._flow_by_suite.get(_suite(lease), self._flow)
 
-    def _tell_if_left_out(
+    def _tell_if_unusable(
         self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]
     ) -> None:
         for outcome in outcomes:
             if isinstance(outcome, types.MemberFailure) and outcome.reason in names.LEFT_OUT:
-                self._num_left_out += 1
-                if self._num_left_out <= NUM_TOLD:
-                    logger.warning("left out a record: %s", outcome.detail, extra={"group": lease.group_id})
+                self._num_unusable += 1
+                if self._num_unusable <= NUM_TOLD:
+                    logger.warning("cannot use a record: %s", outcome.detail, extra={"group": lease.group_id})
                 return
 
     def _rejected(self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]) -> bool:
@@ -273,7 +273,7 @@ def _with_text(row: types.Trajectory, tokens: protocols.Tokens) -> types.Traject
     )
 
 
-def _left_out(index: int, why: str) -> types.MemberFailure:
+def _too_long(index: int, why: str) -> types.MemberFailure:
     return types.MemberFailure(
         sample_index=index, role=names.Role.ROLLOUT, reason=names.DropReason.TOO_LONG, detail=why[:512], infra=False
     )
