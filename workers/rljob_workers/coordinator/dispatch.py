@@ -165,18 +165,27 @@ class Dispatch:
         self._core.pods.seen(token, now=now)
         too_long = next((one for one in group.failures if one.reason == names.DropReason.TOO_LONG), None)
         if too_long is not None:
-            await self._end_unless_dropped(group.group_id, too_long.detail)
+            await self._end_unless_dropped(token, group.group_id, too_long.detail)
         return await self._core.ledger.run(
             lambda ledger: ledger.accept(
                 token=token, group=group, filter_config=self._core.config.algorithm.filter, now=now, payload=payload
             )
         )
 
-    async def _end_unless_dropped(self, group_id: str, why: str) -> None:
-        found = await self._core.ledger.run(lambda ledger: ledger.prompt_of(group_id))
-        if found is None or self._core.drops(found[1].source, evaluating=found[0] is names.GroupKind.EVALUATION):
+    async def _end_unless_dropped(self, token: str, group_id: str, why: str) -> None:
+        def look_up(ledger: ledgers.Ledger) -> tuple[names.GroupKind, tasks.PromptRef] | None:
+            # A process that was replaced may still know an older bound.
+            ledger.check_session(token, names.Role.ROLLOUT)
+            return ledger.prompt_of(group_id)
+
+        found = await self._core.ledger.run(look_up)
+        if found is None:
             return
-        place = self._core.place(found[1], evaluating=found[0] is names.GroupKind.EVALUATION)
+        kind, ref = found
+        evaluating = kind is names.GroupKind.EVALUATION
+        if self._core.drops(ref.source, evaluating=evaluating):
+            return
+        place = self._core.place(ref, evaluating=evaluating)
         remedy = "shorten it, raise maxPromptTokens or set onInvalidRecord: drop"
         self._core.ends_with = errors.DataError(f"{place}: {why}; {remedy}")
         self._core.changes.notify()
