@@ -16,9 +16,7 @@ TOKEN = "hf_a-token-that-no-line-may-hold"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_run_trains_evaluates_and_leaves_summary_report_and_model(
-    rljob: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_trains_evaluates_and_leaves_summary_report_and_model(rljob: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     code, output = rljob.run(rljob.manifest(rollout__sampling={"maxTokens": 24, "ignoreEos": True}, maxSteps=5))
     assert code == 0, output
