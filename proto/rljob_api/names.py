@@ -51,7 +51,7 @@ class GroupState(enum.StrEnum):
 
 class DropReason(enum.StrEnum):
     """Why a group will not be trained. Its prompt returns to the queue unless the prompt itself is exhausted or
-    left out: too_long and invalid_record are what onInvalidRecord: drop asks for.
+    left out: too_long by maxPromptTokens, and invalid_record where onInvalidRecord: drop asks for it.
     """
 
     STALE = "stale"

@@ -50,11 +50,11 @@ class DataSourceSpec(Section):
         default="auto", description="Family of records; auto recognises it by its columns."
     )
     max_prompt_tokens: int = Field(
-        default=1024, ge=1, le=10_000_000, description="Longer prompts are invalid records, in tokens."
+        default=1024, ge=1, le=10_000_000, description="Longer prompts are left out and counted, in tokens."
     )
     on_invalid_record: Literal["fail", "drop"] = Field(
         default="fail",
-        description="What becomes of a record that cannot be read or graded or whose prompt is too long: fail ends the"
+        description="What becomes of a record that cannot be read or graded: fail ends the"
         " run, drop leaves the record out and counts it.",
     )
 

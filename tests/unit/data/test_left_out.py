@@ -16,7 +16,7 @@ def judged(wrong: list[tuple[int, str]], *, drop: bool) -> left_out.Findings:
     source = roles.DataSourceConfig(
         name="train", path="/d.jsonl", max_prompt_tokens=9, on_invalid_record="drop" if drop else "fail"
     )
-    return left_out.judged(source, LOADED, wrong)
+    return left_out.judged(source, LOADED, wrong, drops=drop)
 
 
 def test_each_record_that_cannot_be_used_is_a_problem_with_its_line() -> None:

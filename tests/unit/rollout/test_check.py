@@ -56,7 +56,6 @@ def coordinator_config(
     prompts: list[str],
     max_prompt_tokens: int = 30,
     suites: Sequence[str] = (),
-    drop: bool = False,
 ) -> pathlib.Path:
     data = tmp_path / "train.jsonl"
     lines = [json.dumps({"id": f"r{i}", "prompt": prompt, "answer": "1"}) for i, prompt in enumerate(prompts)]
@@ -66,7 +65,6 @@ def coordinator_config(
         "path": str(data),
         "max_prompt_tokens": max_prompt_tokens,
         "columns": {"id": "id"},
-        "on_invalid_record": "drop" if drop else "fail",
     }
     fields = {
         "job": JOB,
@@ -131,19 +129,10 @@ def test_a_prompt_that_leaves_too_little_context_names_file_line_and_numbers(
     ]
 
 
-def test_a_prompt_above_max_prompt_tokens_names_the_bound(
+def test_prompts_above_max_prompt_tokens_are_one_warning(
     model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sources = coordinator_config(tmp_path, prompts=["x" * 11], max_prompt_tokens=10)
-    code, problems = check(rollout_config(str(model), tmp_path), sources, capsys)
-    assert code == 2
-    assert "train.jsonl:1: record 'r0' has 11 prompt tokens, but maxPromptTokens of source 'train' is 10" in problems[0]
-
-
-def test_prompts_above_max_prompt_tokens_are_one_warning_where_their_source_drops_such(
-    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sources = coordinator_config(tmp_path, prompts=["x" * 11, "x", "x" * 12], max_prompt_tokens=10, drop=True)
+    sources = coordinator_config(tmp_path, prompts=["x" * 11, "x", "x" * 12], max_prompt_tokens=10)
     code, (warning,) = check(rollout_config(str(model), tmp_path), sources, capsys)
     assert code == 0
     assert warning.startswith(f"warning: source 'train': 2 of 3 records are left out: {tmp_path}/train.jsonl:1: record")
@@ -153,7 +142,7 @@ def test_prompts_above_max_prompt_tokens_are_one_warning_where_their_source_drop
 def test_a_source_that_would_drop_all_its_prompts_is_a_problem(
     model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sources = coordinator_config(tmp_path, prompts=["x" * 11, "x" * 12], max_prompt_tokens=10, drop=True)
+    sources = coordinator_config(tmp_path, prompts=["x" * 11, "x" * 12], max_prompt_tokens=10)
     code, (problem,) = check(rollout_config(str(model), tmp_path), sources, capsys)
     assert code == 2
     assert problem.startswith("error: source 'train': none of its 2 records can be used: ")

@@ -14,7 +14,6 @@ class Core:
     """One coordinator's parts. `sources` are training sources, `suites` evaluation suites, by name.
 
     `config` is the one in force: `config_watch.py` alone puts another in its place, whole, so read it when it is used.
-    `ends_with`: what a call found that the process is to end with; the housekeeper raises it.
     """
 
     config: roles.CoordinatorConfig
@@ -28,24 +27,9 @@ class Core:
     suites: dict[str, evaluation.Suite]
     artifacts: weight_store.ArtifactStore
     started_at: float
-    ends_with: errors.DataError | None = None
 
     def record(self, ref: tasks.PromptRef, *, evaluating: bool) -> types.PromptRecord:
         """Return the record of a prompt. Raises DataError if the data no longer hold it."""
-        source = self._source(ref, evaluating=evaluating)
-        return dataclasses.replace(source.records[ref.index], epoch=ref.epoch)
-
-    def place(self, ref: tasks.PromptRef, *, evaluating: bool) -> str:
-        """Return `file:line` of a prompt. Raises DataError if the data no longer hold it."""
-        return self._source(ref, evaluating=evaluating).place(ref.index)
-
-    def drops(self, source: str, *, evaluating: bool) -> bool:
-        """Return whether a source, or a suite, drops records that cannot be used."""
-        suites = [suite.source for suite in self.config.evaluation.suites]
-        known = suites if evaluating else self.config.data.train
-        return any(one.on_invalid_record == "drop" for one in known if one.name == source)
-
-    def _source(self, ref: tasks.PromptRef, *, evaluating: bool) -> records.LoadedSource:
         if evaluating:
             suite = self.suites.get(ref.source)
             source = None if suite is None else suite.source
@@ -53,4 +37,4 @@ class Core:
             source = self.sources.get(ref.source)
         if source is None or ref.index >= len(source.records):
             raise errors.DataError(f"prompt {ref.prompt_id!r} of source {ref.source!r} is no longer there")
-        return source
+        return dataclasses.replace(source.records[ref.index], epoch=ref.epoch)

@@ -156,40 +156,14 @@ class Dispatch:
             self._live.add(version.version)
 
     async def submit(self, token: str, group: types.PromptGroup, payload: bytes = b"") -> types.SubmitAnswer:
-        """Accept a group, or say why not; what is answered is durable. `payload`: the group's message as it came.
-
-        Raises UnavailableError where its prompt is too long and its source drops none: the process ends, and does again
-        after a restart, when the group is handed in again, for as long as nothing was mended.
-        """
+        """Accept a group, or say why not; what is answered is durable. `payload`: the group's message as it came."""
         now = self._core.clock.now()
         self._core.pods.seen(token, now=now)
-        too_long = next((one for one in group.failures if one.reason == names.DropReason.TOO_LONG), None)
-        if too_long is not None:
-            await self._end_unless_dropped(token, group.group_id, too_long.detail)
         return await self._core.ledger.run(
             lambda ledger: ledger.accept(
                 token=token, group=group, filter_config=self._core.config.algorithm.filter, now=now, payload=payload
             )
         )
-
-    async def _end_unless_dropped(self, token: str, group_id: str, why: str) -> None:
-        def look_up(ledger: ledgers.Ledger) -> tuple[names.GroupKind, tasks.PromptRef] | None:
-            # A process that was replaced may still know an older bound.
-            ledger.check_session(token, names.Role.ROLLOUT)
-            return ledger.prompt_of(group_id)
-
-        found = await self._core.ledger.run(look_up)
-        if found is None:
-            return
-        kind, ref = found
-        evaluating = kind is names.GroupKind.EVALUATION
-        if self._core.drops(ref.source, evaluating=evaluating):
-            return
-        place = self._core.place(ref, evaluating=evaluating)
-        remedy = "shorten it, raise maxPromptTokens or set onInvalidRecord: drop"
-        self._core.ends_with = errors.DataError(f"{place}: {why}; {remedy}")
-        self._core.changes.notify()
-        raise errors.UnavailableError(f"the run ends: {why}")
 
     async def release(self, *, token: str, lease_id: str, reason: str) -> bool:
         """Take a lease back."""

@@ -58,8 +58,6 @@ class Housekeeper:
 
     async def tick(self) -> None:
         """Do everything that is due now. Raises DataError where the data are such that the run cannot go on."""
-        if self._core.ends_with is not None:
-            raise self._core.ends_with
         now = self._core.clock.now()
         await self._core.ledger.run(lambda ledger: ledger.expire(now=now))
         await self._evaluate(now)

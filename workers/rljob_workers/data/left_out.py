@@ -32,12 +32,14 @@ def joined(found: Iterable[Findings]) -> Findings:
     )
 
 
-def judged(source: roles.DataSourceConfig, loaded: records.LoadedSource, wrong: Sequence[tuple[int, str]]) -> Findings:
-    """Return a problem for each record that cannot be used or, where the source drops them, one warning with their
-    number; that no record would be left is a problem. wrong: (index of the record, sentence).
+def judged(
+    source: roles.DataSourceConfig, loaded: records.LoadedSource, wrong: Sequence[tuple[int, str]], *, drops: bool
+) -> Findings:
+    """Return a problem for each record that cannot be used or, where such are dropped, one warning with their number;
+    that no record would be left is a problem. wrong: (index of the record, sentence).
     """
     sentences = [f"{loaded.place(index)}: {text}" for index, text in wrong]
-    if source.on_invalid_record == "fail" or not wrong:
+    if not drops or not wrong:
         return Findings(problems=sentences)
     told = "; ".join(sentences[:NUM_TOLD]) + ("; ..." if len(sentences) > NUM_TOLD else "")
     num_wrong, num_records = len({index for index, _ in wrong}), len(loaded.records)

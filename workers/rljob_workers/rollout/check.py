@@ -47,6 +47,7 @@ def _of_source(
     # What is wrong with a record whoever reads it, the coordinator's own check says.
     loaded, _ = records.inspect_source(source)
     wrong: list[tuple[int, str]] = []
+    too_long: list[tuple[int, str]] = []
     no_room: list[str] = []
     for index, record in enumerate(loaded.records):
         try:
@@ -55,12 +56,16 @@ def _of_source(
             wrong.append((index, str(error)))
             continue
         if length > source.max_prompt_tokens:
-            said = record_rules.sentence(record, length, source.max_prompt_tokens)
-            wrong.append((index, f"{said}; shorten it or raise maxPromptTokens"))
+            too_long.append((index, record_rules.sentence(record, length, source.max_prompt_tokens)))
         elif length + max_tokens > max_model_len:
             no_room.append(
                 f"{loaded.place(index)}: record '{record.prompt_id}' has {length} prompt tokens, which with"
                 f" maxTokens {max_tokens} is more than spec.rollout.engine.maxModelLen {max_model_len};"
                 " shorten it, lower maxTokens or raise maxModelLen"
             )
-    return left_out.joined([left_out.judged(source, loaded, wrong), left_out.Findings(problems=no_room)])
+    drops = source.on_invalid_record == "drop"
+    unusable = (
+        left_out.judged(source, loaded, wrong, drops=drops),
+        left_out.judged(source, loaded, too_long, drops=True),
+    )
+    return left_out.joined([*unusable, left_out.Findings(problems=no_room)])

@@ -1,8 +1,7 @@
 """What a rollout hands in for a record that cannot be used. Pure.
 
-Only here is a prompt's length known, for only a rollout has the tokenizer. What the checks before a run find, those
-refuse; this holds for runs that were not checked, as none is in a cluster. Whether a prompt that is too long is left
-out or ends the run, the coordinator decides: a process of many that ended at it would only hand it to the next.
+Only here is a prompt's length known, for only a rollout has the tokenizer. The checks before a run warn of what is left
+out; in a cluster nothing is checked before, and what is left out is counted.
 """
 
 import dataclasses

@@ -44,7 +44,7 @@ def _of_source(
     # What is wrong with a record whoever grades it, the coordinator's own check says.
     loaded, _ = records.inspect_source(graded.source)
     wrong = list(_wrong(loaded.records, graded.suite, rewards, graders))
-    judged = left_out.judged(graded.source, loaded, wrong)
+    judged = left_out.judged(graded.source, loaded, wrong, drops=graded.source.on_invalid_record == "drop")
     if judged.problems:
         return judged
     refused = {index for index, _ in wrong}

@@ -205,11 +205,6 @@ class Queue(sessions.Sessions):
         )  # fmt: skip
         return group_id
 
-    def prompt_of(self, group_id: str) -> tuple[names.GroupKind, tasks.PromptRef] | None:
-        """Return what a group is for, and its prompt."""
-        row = self._db.one("SELECT * FROM groups WHERE group_id = ?", group_id)
-        return None if row is None else (names.GroupKind(row["kind"]), ref_of(row))
-
     def facts(self, group: base.Row) -> intake.Facts:
         """Return what intake needs to know of a group."""
         versions = {row["version"]: row["step"] for row in self._db.all("SELECT version, step FROM versions")}
