@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import ssl
+import time
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from rljob_testing.operator_series import Series, series
 
 Object = dict[str, Any]
 _TIMEOUT_S = 120.0
+# The server closes what nobody used for a minute and a half.
+_FRESH_S = 30.0
 _PAGE = 500
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -31,11 +34,14 @@ class ClusterApi:
         context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         self._connection = http.client.HTTPSConnection(LOOPBACK, cluster.port, context=context, timeout=_TIMEOUT_S)
+        self._used_at = 0.0
 
     def send(self, method: str, path: str, body: object = None, *, content: str = "json", accept: str = "") -> bytes:
         """Return an answer's bytes. `content`: json, or merge-patch+json. Raises RefusedError."""
         headers = {"Content-Type": f"application/{content}", "Accept": accept or "application/json"}
         data = None if body is None else json.dumps(body)
+        if time.monotonic() - self._used_at > _FRESH_S:
+            self._connection.close()
         try:
             self._connection.request(method, path, body=data, headers=headers)
             answer = self._connection.getresponse()
@@ -44,6 +50,7 @@ class ClusterApi:
             # It has to be opened anew before the next request.
             self._connection.close()
             raise
+        self._used_at = time.monotonic()
         if answer.status >= 400:
             raise RefusedError(f"{method} {path}: {answer.status} {read[:500].decode(errors='replace')}")
         return read
