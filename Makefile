@@ -10,8 +10,9 @@ SEED ?= 0
 ROWS ?= all
 SIZE ?= smoke
 OUT ?= build/bench
-# Jobs on two real nodes, where a machine can hold them (docs/test_cluster.md); all: those that take long too, 0: none.
-export RLJOB_NODES ?= 1
+# Jobs on two real nodes, where a machine can hold them (docs/test_cluster.md): in CI and where asked for by 1, since they
+# take minutes; all: those that take a quarter of an hour too.
+export RLJOB_NODES ?= $(if $(filter true,$(CI)),1,0)
 CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
 # Whole runs take minutes and wait half of the time: two go on at once, and what takes longest begins first.
 LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py)
@@ -80,11 +81,11 @@ lock: setup  ## compile the lock again from pyproject.toml
 	  --override workers/constraints/overrides.txt --override workers/constraints/worker-cpu-overrides.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/worker-cpu.txt
 
-cluster-tools: setup  ## packages, programs and images of the test cluster (root, apt, Go); RLJOB_NODES=0: no images
+cluster-tools: setup  ## packages, programs and, with RLJOB_NODES=1, images of the test cluster (root, apt, Go)
 	@tests/cluster/packages.sh
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster build $(CLUSTER_NODES)
 
-cluster-up: cluster-tools  ## a control plane and two nodes in runs/cluster; RLJOB_NODES=0: no nodes
+cluster-up: cluster-tools  ## a control plane in runs/cluster; with RLJOB_NODES=1 two nodes too
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster up $(CLUSTER_NODES)
 
 cluster-test:  ## jobs on two real nodes, broken on purpose: programs, images, cluster and tests in one go

@@ -1,6 +1,6 @@
-"""Two real nodes with the project's images, unless RLJOB_NODES=0; what takes very long wants RLJOB_NODES=all.
+"""Two real nodes with the project's images for tests that ask for them by RLJOB_NODES=1; long ones by RLJOB_NODES=all.
 
-`make cluster-tools` builds programs and images beforehand; what is missing is built by the first test.
+`make cluster-tools RLJOB_NODES=1` builds programs and images beforehand; what is missing is built by the first test.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The table of operator reference 17 on a real API server with stand-in kubelets: each figure keeps its limit.
 
-`pytest -s tests/cluster/scale` for 200 jobs, with RLJOB_SCALE_JOBS=1000 for 1,000.
+RLJOB_SCALE_JOBS=200 pytest -s tests/cluster/scale, as CI does, or 1000.
 """
 
 import pathlib
