@@ -220,7 +220,8 @@ class Operator:
 
     async def _require_definition(self) -> None:
         """Wait until the RLJob that is served has every field that a status may have."""
-        while problem := served_schema.problem(await self._client.schema(kinds.RLJOB), crd.root_schema()):
+        known = crd.root_schema()
+        while problem := served_schema.problem(await self._client.schema(kinds.RLJOB), known):
             if problem != self._definition_problem:
                 logger.error("%s", problem)
             self._definition_problem = problem

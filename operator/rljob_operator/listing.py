@@ -13,6 +13,7 @@ from rljob_operator.cache import Cache, Known, job_key, split_key
 from rljob_operator.cluster import Client, Object
 from rljob_operator.kinds import Kind
 from rljob_operator.model import TRAINER_JOB
+from rljob_operator.resources import inputs
 from rljob_operator.watchlag import WatchLag
 
 _JOB = kinds.BY_NAME[TRAINER_JOB]
@@ -113,4 +114,4 @@ def _attempts(name: str, job: Object | None) -> set[str]:
     if job is None:
         return set()
     number = (job.get("status") or {}).get("attempt") or 0
-    return {f"{name}-{names.Role.TRAINER}-{each}" for each in (number, number + 1) if each}
+    return {inputs.named(name, names.Role.TRAINER, each) for each in (number, number + 1) if each}

@@ -29,8 +29,12 @@ class Inputs:
 
 def child_name(inputs: Inputs, role: names.Role, attempt: int | None = None) -> str:
     """Return `<job>-<role>`, with the attempt behind it for a trainer Job."""
-    name = f"{inputs.job.metadata.name}-{role}"
-    return name if attempt is None else f"{name}-{attempt}"
+    return named(inputs.job.metadata.name, role, attempt)
+
+
+def named(job: str, role: names.Role, attempt: int | None = None) -> str:
+    """Return the name that `child_name` gives, for a job of which only the name is known."""
+    return f"{job}-{role}" if attempt is None else f"{job}-{role}-{attempt}"
 
 
 def first_config(inputs: Inputs, role: names.Role) -> roles.CommonConfig:
