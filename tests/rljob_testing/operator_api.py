@@ -80,11 +80,11 @@ class ClusterApi:
         # A list of metadata without objects has null in their place.
         return len(page["items"] or ()) + int(page["metadata"].get("remainingItemCount", 0))
 
-    def metadata(self, kind: Kind, namespace: str, *, selector: str = "") -> Iterator[Object]:
-        """Yield the metadata of all objects of a kind, page by page. Raises RefusedError."""
-        token = ""
+    def metadata(self, kind: Kind, namespace: str, *, selector: str = "", fields: str = "") -> Iterator[Object]:
+        """Yield the metadata of all objects of a kind, page by page. fields: a field selector. Raises RefusedError."""
+        chosen, token = {"limit": _PAGE, "labelSelector": selector, "fieldSelector": fields}, ""
         while True:
-            query = urllib.parse.urlencode({"limit": _PAGE, "labelSelector": selector, "continue": token})
+            query = urllib.parse.urlencode({**chosen, "continue": token})
             page = json.loads(self.send("GET", f"{kind.path(namespace)}?{query}", accept=_METADATA_ONLY))
             for item in page["items"] or ():
                 yield item["metadata"]

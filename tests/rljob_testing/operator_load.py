@@ -1,7 +1,7 @@
 """Many jobs at once on a cluster with stand-in kubelets: made, counted, edited, failed, deleted. Figures in seconds.
 
-No coordinator runs in the pods. One stand-in answers for all jobs of a namespace whose connections are not encrypted;
-coordinators of encrypted jobs do not answer, as in a start that waits for images.
+No coordinator runs in the pods. One stand-in answers for all jobs whose connections are not encrypted; coordinators of
+encrypted jobs do not answer, as in a start that waits for images.
 """
 
 import concurrent.futures
@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -25,8 +25,8 @@ from rljob_testing.operator_api import ClusterApi, Object
 NAMESPACES = Kind("Namespace", "", "v1", "namespaces")
 # What a job can have, itself included, in the order in which it is made; accounts and ConfigMaps are also others'.
 OURS = (kinds.RLJOB, SECRET, *kinds.QUIET, *kinds.WORKLOADS)
-# Small questions, and a list of every pod.
-_POLL_S, _LOOK_S = 0.25, 2.0
+# Waiting must not be what keeps a small machine busy: a question is asked again after so many times what it took.
+_POLL_S, _POLL_OF_ASKING = 0.25, 5.0
 _DAY_S = 86_400
 
 
@@ -96,49 +96,72 @@ class Created:
     pods_s: float
 
 
+def spread(name: str, count: int) -> tuple[str, ...]:
+    """Return the names of as many namespaces: many jobs belong to many teams."""
+    return (name,) if count == 1 else tuple(f"{name}-{number}" for number in range(count))
+
+
 class Load:
-    """Jobs of one namespace. `check` fails while waiting when the operator has died."""
+    """Jobs of some namespaces, dealt out in turn. `check` fails while waiting when the operator has died."""
 
-    def __init__(self, api: ClusterApi, namespace: str, *, check: Callable[[], object]) -> None:
-        """Make the namespace."""
-        self.api, self.namespace, self._check = api, namespace, check
-        api.create(NAMESPACES, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    def __init__(self, api: ClusterApi, namespaces: Sequence[str], *, check: Callable[[], object]) -> None:
+        """Make the namespaces."""
+        self.api, self.namespaces, self._check = api, tuple(namespaces), check
+        for name in self.namespaces:
+            api.create(NAMESPACES, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # A namespace gets its account and its root certificate a moment later.
-        self.until(lambda: all(self.count(kind) for kind in ("ServiceAccount", "ConfigMap")), within_s=60.0)
+        given = ("ServiceAccount", "ConfigMap")
+        self.until(lambda: all(self.count(kind) == len(self.namespaces) for kind in given), within_s=60.0)
 
-    def until(self, holds: Callable[[], bool], *, within_s: float, every_s: float = _POLL_S) -> None:
-        """Wait until something holds, asked again after `every_s`."""
+    def home(self, number: int) -> str:
+        """Return the namespace of `job-<number>`."""
+        return self.namespaces[number % len(self.namespaces)]
+
+    def until(self, holds: Callable[[], bool], *, within_s: float) -> None:
+        """Wait until something holds; what takes long to find out is asked less often."""
         end = time.monotonic() + within_s
-        while not holds():
+        while True:
+            asked = time.monotonic()
+            if holds():
+                return
             self._check()
             assert time.monotonic() < end, f"did not happen within {within_s:.0f} s: {self.census()}"
-            time.sleep(every_s)
+            time.sleep(max(_POLL_S, _POLL_OF_ASKING * (time.monotonic() - asked)))
 
     def count(self, kind: str) -> int:
         """Return how many objects of a kind there are, others' included."""
-        return self.api.count(kinds.BY_NAME[kind], self.namespace)
+        return self._count(kinds.BY_NAME[kind])
+
+    def _count(self, kind: Kind) -> int:
+        return sum(self.api.count(kind, namespace) for namespace in self.namespaces)
 
     def census(self) -> dict[str, int]:
         """Return how many objects there are by kind, those of every namespace left out."""
-        found = {kind.kind: self.api.count(kind, self.namespace) for kind in (*OURS, kinds.POD)}
-        return {kind: count - (kind in ("ServiceAccount", "ConfigMap")) for kind, count in found.items()}
+        found = {kind.kind: self._count(kind) for kind in (*OURS, kinds.POD)}
+        given = len(self.namespaces)
+        return {kind: count - given * (kind in ("ServiceAccount", "ConfigMap")) for kind, count in found.items()}
 
     def create(self, shape: Shape, first: int, after: int) -> None:
         """Make jobs `job-<first>` to below `after`."""
         for number in range(first, after):
-            self.api.create(kinds.RLJOB, self.namespace, shape.job(f"job-{number}"))
+            self.api.create(kinds.RLJOB, self.home(number), shape.job(f"job-{number}"))
+
+    def metadata(self, kind: Kind, *, selector: str = "", fields: str = "") -> Iterator[Object]:
+        """Yield the metadata of all objects of a kind."""
+        for namespace in self.namespaces:
+            yield from self.api.metadata(kind, namespace, selector=selector, fields=fields)
 
     def burst(self, shape: Shape, num_jobs: int, *, within_s: float) -> Created:
         """Make jobs all at once and wait until they have all they want, pods included."""
         self.create(shape, 0, num_jobs)
         self.until(lambda: self.count("Job") == num_jobs, within_s=within_s)
         self.until(lambda: self.count("Pod") == num_jobs * shape.pods, within_s=within_s)
-        self.until(lambda: len(self._ready_at()) == num_jobs * shape.pods, within_s=within_s, every_s=_LOOK_S)
-        first = min(_made(one) for one in self.api.metadata(kinds.RLJOB, self.namespace))
+        self.until(lambda: self._num_running_pods() == num_jobs * shape.pods, within_s=within_s)
+        first = min(_made(one) for one in self.metadata(kinds.RLJOB))
         made = [
             _made(one)
             for kind in OURS[1:]
-            for one in self.api.metadata(kind, self.namespace, selector=kinds.MANAGED)
+            for one in self.metadata(kind, selector=kinds.MANAGED)
             # It protects a job that runs, so it comes after the pods.
             if not (kind.kind == "PodDisruptionBudget" and one["name"].endswith("-trainer"))
         ]
@@ -152,23 +175,26 @@ class Load:
     def pods(self, role: names.Role | None = None) -> list[Object]:
         """Return the pods of all jobs, of one role if it is given."""
         selector = kinds.MANAGED if role is None else f"{kinds.MANAGED},rljob.dev/role={role}"
-        return self.api.list(kinds.POD, self.namespace, selector=selector)
+        return [pod for namespace in self.namespaces for pod in self.api.list(kinds.POD, namespace, selector=selector)]
+
+    def _num_running_pods(self) -> int:
+        return sum(1 for _ in self.metadata(kinds.POD, fields="status.phase=Running"))
 
     def _ready_at(self) -> list[float]:
         conditions = (one for pod in self.pods() for one in pod["status"].get("conditions") or ())
         return [_seconds(one["lastTransitionTime"]) for one in conditions if (one["type"], one["status"]) == _IS_READY]
 
-    def edit(self, name: str, spec: Object) -> None:
-        """Merge into the spec of a job."""
-        self.api.merge(kinds.RLJOB, self.namespace, name, {"spec": spec})
+    def edit(self, number: int, spec: Object) -> None:
+        """Merge into the spec of `job-<number>`."""
+        self.api.merge(kinds.RLJOB, self.home(number), f"job-{number}", {"spec": spec})
 
-    def replicas_follow(self, name: str, replicas: int, *, within_s: float) -> float:
-        """Set a job's rollouts and return the seconds until its Deployment wants as many."""
-        deployment, began = kinds.BY_NAME["Deployment"], time.monotonic()
-        self.edit(name, {"rollout": {"replicas": replicas}})
-        while self.api.get(deployment, self.namespace, f"{name}-rollout")["spec"]["replicas"] != replicas:
+    def replicas_follow(self, number: int, replicas: int, *, within_s: float) -> float:
+        """Set the rollouts of `job-<number>` and return the seconds until its Deployment wants as many."""
+        deployment, name, began = kinds.BY_NAME["Deployment"], f"job-{number}-rollout", time.monotonic()
+        self.edit(number, {"rollout": {"replicas": replicas}})
+        while self.api.get(deployment, self.home(number), name)["spec"]["replicas"] != replicas:
             self._check()
-            assert time.monotonic() - began < within_s, f"the rollouts of {name} did not follow"
+            assert time.monotonic() - began < within_s, f"{name} did not follow"
             time.sleep(0.01)
         return time.monotonic() - began
 
@@ -185,18 +211,20 @@ class Load:
             ]  # fmt: skip
             unready = [{"type": "Ready", "status": "False"}]
             status = {"phase": phase, "conditions": unready, "containerStatuses": boxes}
-            self.api.merge(kinds.POD, self.namespace, pod["metadata"]["name"], {"status": status}, subresource="status")
+            found = pod["metadata"]
+            self.api.merge(kinds.POD, found["namespace"], found["name"], {"status": status}, subresource="status")
         return time.time()
 
     def made_at(self, kind: str, suffix: str) -> list[float]:
         """Return when the objects of a kind whose names end so were made, unix seconds."""
-        found = self.api.metadata(kinds.BY_NAME[kind], self.namespace, selector=kinds.MANAGED)
+        found = self.metadata(kinds.BY_NAME[kind], selector=kinds.MANAGED)
         return [_made(one) for one in found if one["name"].endswith(suffix)]
 
     def delete(self, *, within_s: float) -> float:
         """Delete all jobs at once; return the seconds until nothing of them is left."""
         began = time.monotonic()
-        self.api.delete_all(kinds.RLJOB, self.namespace)
+        for namespace in self.namespaces:
+            self.api.delete_all(kinds.RLJOB, namespace)
         self.until(lambda: not any(self.census().values()), within_s=within_s)
         return time.monotonic() - began
 

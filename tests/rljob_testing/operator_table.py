@@ -12,7 +12,7 @@ from rljob_operator import kinds
 from rljob_operator.policies import exits
 from rljob_testing.operator_api import ClusterApi
 from rljob_testing.operator_audit import AuditLog, Request, transitions
-from rljob_testing.operator_load import Load, Shape, StandIn
+from rljob_testing.operator_load import Load, Shape, StandIn, spread
 from rljob_testing.operator_process import OperatorProcess
 from rljob_testing.operator_series import Series, share_within, total
 
@@ -22,19 +22,18 @@ _TO_CHILD = "rljob_operator_spec_to_child_seconds"
 _SETTLED_S = 5.0
 _MOST_WINDOWS = 3
 _IDLE_S = 5.0
-# An exposition has dozens of lines for every job: reading it costs both sides.
-_SCRAPE_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much of everything. Numbers of jobs but for rollouts, nodes (of each job), edits and seconds.
+    """How much of everything. Numbers of jobs but for namespaces, rollouts, nodes (of each job), edits and seconds.
 
     within_s: how long one wait may take before the story is given up.
     """
 
     jobs: int
     encrypted: int
+    namespaces: int
     rollouts: int
     nodes: int
     edits: int
@@ -63,11 +62,11 @@ class Table:
         """Keep the parts. ending: answers for the jobs that are to finish."""
         self._api, self._operator, self._audit, self._ending, self._size = api, operator, audit, ending, size
         self.figures: dict[str, float] = {}
-        self._running = self._load(RUNNING)
+        self._running = self._load(*spread(RUNNING, size.namespaces))
         self._finished = self._load(ENDING)
 
-    def _load(self, namespace: str) -> Load:
-        return Load(self._api, namespace, check=self._operator.check)
+    def _load(self, *namespaces: str) -> Load:
+        return Load(self._api, namespaces, check=self._operator.check)
 
     def tell(self) -> dict[str, float]:
         """Return all figures; each chapter prints its own, since the whole may take an hour."""
@@ -112,9 +111,11 @@ class Table:
         self._ending.says(names.Phase.FINISHED, step=4)
         load.end_pods(load.pods(names.Role.TRAINER), 0)
 
-    def _in_state(self, namespace: str, *states: str) -> int:
-        found = self._operator.series()
-        return int(sum(total(found, "rljob_state", rljob_namespace=namespace, state=state) for state in states))
+    def _in_state(self, load: Load, *states: str) -> int:
+        told = ((dict(has), value) for (name, has), value in self._operator.series().items() if name == "rljob_state")
+        return int(
+            sum(value for has, value in told if has["rljob_namespace"] in load.namespaces and has["state"] in states)
+        )
 
     def _burst(self) -> None:
         size, mark = self._size, self._audit.mark()
@@ -127,14 +128,12 @@ class Table:
         self.figures["start_writes_per_job"] = len(self._audit.writes(mark)) / size.jobs
 
     def _until_state(self, load: Load, num_jobs: int, *states: str) -> None:
-        load.until(
-            lambda: self._in_state(load.namespace, *states) == num_jobs, within_s=self._size.within_s, every_s=_SCRAPE_S
-        )
+        load.until(lambda: self._in_state(load, *states) == num_jobs, within_s=self._size.within_s)
 
     def _edits(self) -> None:
         before, wanted = self._operator.series(), self._size.rollouts + 1
         took = sorted(
-            self._running.replicas_follow(f"job-{number}", wanted, within_s=self._size.within_s)
+            self._running.replicas_follow(number, wanted, within_s=self._size.within_s)
             for number in range(self._size.edits)
         )
         after = self._operator.series()
@@ -149,7 +148,7 @@ class Table:
         size, load = self._size, self._finished
         suspended = size.suspended
         for number in range(size.jobs - suspended, size.jobs):
-            self._running.edit(f"job-{number}", {"suspend": True})
+            self._running.edit(number, {"suspend": True})
         load.create(size.shape(minimal=True), 0, size.finished)
         self._finish(load, size.finished)
         self._until_state(load, size.finished, "Succeeded")
@@ -194,7 +193,6 @@ class Table:
         self._running.until(
             lambda: total(self._operator.series(), "rljob_operator_reconcile_seconds_count") >= num_jobs,
             within_s=self._size.within_s,
-            every_s=_SCRAPE_S,
         )
         time.sleep(_SETTLED_S)
         self.figures["cold_start_writes"] = len(self._audit.writes(mark))
@@ -217,7 +215,7 @@ class Table:
         load.create(size.shape(minimal=True), size.jobs, size.jobs + size.interrupted)
         load.until(lambda: load.count("Job") > before, within_s=size.within_s)
         self._operator.kill()
-        has_all = {one["name"].rsplit("-trainer-", 1)[0] for one in self._api.metadata(kinds.BY_NAME["Job"], RUNNING)}
+        has_all = {one["name"].rsplit("-trainer-", 1)[0] for one in load.metadata(kinds.BY_NAME["Job"])}
         left = {f"job-{number}" for number in range(size.jobs, size.jobs + size.interrupted)} - has_all
         assert left, "the starts were over before the operator was killed: interrupt more of them"
         mark = self._audit.mark()
@@ -226,10 +224,10 @@ class Table:
         load.until(lambda: load.count("Job") == before + size.interrupted, within_s=size.within_s)
         written = self._audit.writes(mark)
         self.figures["interrupted_starts"] = len(left)
-        self.figures["taken_up_s"] = max(_first(written, name) for name in left) - self._operator.started_at
+        self.figures["taken_up_s"] = max(_first(written, load, name) for name in left) - self._operator.started_at
 
     def _encrypted_burst(self) -> None:
-        size, load = self._size, self._load(ENCRYPTED)
+        size, load = self._size, self._load(*spread(ENCRYPTED, self._size.namespaces))
         made = load.burst(size.shape(minimal=False), size.encrypted, within_s=size.within_s)
         self.figures["encrypted_children_per_job"] = made.children / size.encrypted
         self.figures["encrypted_children_s"] = made.children_s
@@ -254,6 +252,7 @@ def _changes(found: Series) -> float:
     return total(found, name, resource="rljobs") - reads
 
 
-def _first(written: list[Request], job: str) -> float:
+def _first(written: list[Request], load: Load, job: str) -> float:
     """Return when something of a job was written first."""
-    return min(one.at for one in written if one.namespace == RUNNING and f"{one.name}-".startswith(f"{job}-"))
+    of_load = (one for one in written if one.namespace in load.namespaces)
+    return min(one.at for one in of_load if f"{one.name}-".startswith(f"{job}-"))

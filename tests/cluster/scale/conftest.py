@@ -16,7 +16,7 @@ from rljob_testing.cluster import binaries
 from rljob_testing.cluster.light import LightCluster, Network
 from rljob_testing.operator_api import ClusterApi
 from rljob_testing.operator_audit import AuditLog
-from rljob_testing.operator_load import standing_in
+from rljob_testing.operator_load import spread, standing_in
 from rljob_testing.operator_process import OperatorProcess
 from rljob_testing.operator_stage import IMAGES
 from rljob_testing.operator_table import ENCRYPTED, ENDING, RUNNING, Size, Table
@@ -80,12 +80,13 @@ def figures(
         standing_in() as (ending, ends),
         operator_nodes.played(cluster),
     ):
-        coordinators = {RUNNING: running, ENDING: ends, ENCRYPTED: running}
+        size = Size(**LIMITS["sizes"][CHOSEN])
+        of_many = {each: running for name in (RUNNING, ENCRYPTED) for each in spread(name, size.namespaces)}
+        coordinators = {**of_many, ENDING: ends}
         operator = OperatorProcess(folder, kubeconfig=kubeconfig, coordinators=coordinators, settings=settings)
         try:
             operator.start()
             operator.ready()
-            size = Size(**LIMITS["sizes"][CHOSEN])
             found = Table(api=api, operator=operator, audit=audit, ending=ending, size=size).tell()
         finally:
             operator.end()
