@@ -20,7 +20,7 @@ import pydantic
 from rljob_api import cluster_placement, crd, errors, names
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
-from rljob_operator import events, kinds
+from rljob_operator import events, kinds, restart
 from rljob_operator.cache import Cache, key_of, split_key
 from rljob_operator.certifying import Certifier
 from rljob_operator.cluster import ApiError, Client
@@ -210,13 +210,21 @@ class Operator:
             except ApiError as error:
                 logger.warning("could not list the cluster: %s", error)
                 await asyncio.sleep(_TRY_AGAIN_S)
-        for key in self.cache.keys:
+        for key in restart.order(self.cache):
             self._dispatcher.enqueue(key)
         logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
         self._spawn("reconcile", self._dispatcher.run())
         self._spawn("poll", self._poll())
         self._spawn("compare", self._compare())
         self._spawn("ping", self._ping())
+
+    async def streams(self) -> bool:
+        """Return whether watches may begin with all that is there; without an answer they begin with lists."""
+        try:
+            return await self._client.streams(kinds.RLJOB, next(iter(self._settings.watch_namespaces), None))
+        except ApiError as error:
+            logger.warning("could not find out whether lists can be streamed: %s", error)
+            return False
 
     async def _require_definition(self) -> None:
         """Wait until the RLJob that is served has every field that a status may have."""

@@ -61,36 +61,24 @@ class Cache:
 
     def put(self, kind: Kind, raw: Raw) -> str | None:
         """Keep an object if it is newer than what is known; return its job's key if that changed anything."""
-        key = job_key(kind, raw)
-        if key is None or raw["metadata"]["uid"] in self._gone:
+        key, metadata = job_key(kind, raw), raw["metadata"]
+        if key is None or metadata["uid"] in self._gone:
+            return None
+        known = self._known_as(kind, key, metadata["name"])
+        # Before anything is made of it: after a start each object is told of twice.
+        if known is not None and known[0] == metadata["uid"] and known[1] >= trimming.version_of(raw):
             return None
         if kind is RLJOB:
-            return key if self._put_job(key, trimming.keep_job(raw)) else None
-        if kind is POD:
+            self._jobs[key] = trimming.keep_job(raw)
+        elif kind is POD:
             pod = trimming.keep_pod(raw)
-            return key if pod is not None and self._put_pod(key, pod) else None
-        return key if self._put_child(key, trimming.keep_child(raw)) else None
-
-    def _put_job(self, key: str, new: KeptJob) -> bool:
-        old = self._jobs.get(key)
-        if old is not None and old.uid == new.uid and old.version >= new.version:
-            return False
-        self._jobs[key] = new
-        return True
-
-    def _put_child(self, key: str, new: KeptChild) -> bool:
-        old = self._children.setdefault(key, {}).get(new.ref)
-        if old is not None and old.uid == new.uid and old.version >= new.version:
-            return False
-        self._children[key][new.ref] = new
-        return True
-
-    def _put_pod(self, key: str, new: KeptPod) -> bool:
-        old = self._pods.setdefault(key, {}).get(new.pod.name)
-        if old is not None and old.pod.uid == new.pod.uid and old.version >= new.version:
-            return False
-        self._pods[key][new.pod.name] = new
-        return True
+            if pod is None:
+                return None
+            self._pods.setdefault(key, {})[pod.pod.name] = pod
+        else:
+            child = trimming.keep_child(raw)
+            self._children.setdefault(key, {})[child.ref] = child
+        return key
 
     def remove(self, kind: Kind, raw: Raw) -> str | None:
         """Forget an object that was deleted; return its job's key if it was known."""
@@ -103,7 +91,8 @@ class Cache:
         self._gone[uid] = None
         while len(self._gone) > _MOST_GONE:
             self._gone.popitem(last=False)
-        if self._uid_of(kind, key, name) != uid:
+        known = self._known_as(kind, key, name)
+        if known is None or known[0] != uid:
             return None
         if kind is RLJOB:
             del self._jobs[key]
@@ -113,15 +102,16 @@ class Cache:
             del self._children[key][Ref(kind.kind, name)]
         return key
 
-    def _uid_of(self, kind: Kind, key: str, name: str) -> str | None:
+    def _known_as(self, kind: Kind, key: str, name: str) -> tuple[str, int] | None:
+        """Return uid and version of what is kept under a name."""
         if kind is RLJOB:
             job = self._jobs.get(key)
-            return None if job is None else job.uid
+            return None if job is None else (job.uid, job.version)
         if kind is POD:
             kept = self._pods.get(key, {}).get(name)
-            return None if kept is None else kept.pod.uid
+            return None if kept is None else (kept.pod.uid, kept.version)
         child = self._children.get(key, {}).get(Ref(kind.kind, name))
-        return None if child is None else child.uid
+        return None if child is None else (child.uid, child.version)
 
     def job(self, key: str) -> KeptJob | None:
         """Return a job; None if it is not there."""

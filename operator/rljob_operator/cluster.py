@@ -8,7 +8,7 @@ import asyncio
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -32,6 +32,9 @@ _MOST_RETRY_AFTER_S = 10.0
 _READ_AGAIN_S = 0.1
 # No answer, a list that expired, too many requests, the server's own failures.
 _PASSING = frozenset({0, 410, 429, 500, 502, 503, 504})
+# A field or a selector that the server does not know, or does not allow.
+_NO_STREAMS = frozenset({400, 403, 422})
+_ALL_SENT = b"k8s.io/initial-events-end"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 # Called with verb, resource and HTTP status of each answer; 0 for none.
@@ -140,11 +143,10 @@ class Client:
         schemas: list[Object] = list(((found.get("components") or {}).get("schemas") or {}).values())
         return next((one for one in schemas if meant in (one.get("x-kubernetes-group-version-kind") or ())), None)
 
-    async def list(
+    async def pages(
         self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
-    ) -> list[Object]:
-        """Return all objects of a namespace, or of the cluster, page by page. Raises ApiError."""
-        found: list[Object] = []
+    ) -> AsyncIterator[Sequence[Object]]:
+        """Yield all objects of a namespace, or of the cluster, as many at once as an answer brings. Raises ApiError."""
         params: Object = {"limit": PAGE, "label_selector": selector or None}
         if metadata_only:
             params["header_params"] = {"Accept": _METADATA_ONLY}
@@ -152,11 +154,35 @@ class Client:
             page = await self._send("list", kind, kind.path(namespace), **params)
             # Items of a list leave out what the list says.
             said = {"apiVersion": kind.api_version, "kind": kind.kind}
-            found.extend({**item, **said} for item in page.get("items") or ())
+            yield [{**item, **said} for item in page.get("items") or ()]
             token = (page.get("metadata") or {}).get("continue")
             if not token:
-                return found
+                return
             params["_continue"] = token
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
+    ) -> list[Object]:
+        """Return all objects of a namespace, or of the cluster, where they are few. Raises ApiError."""
+        pages = self.pages(kind, namespace, selector=selector, metadata_only=metadata_only)
+        return [found async for page in pages for found in page]
+
+    async def streams(self, kind: Kind, namespace: str | None) -> bool:
+        """Return whether a watch may begin with all that is there (Kubernetes: streaming lists), by trying one.
+
+        It is of an object that nothing can be called, so only the mark after the last one comes. Raises ApiError.
+        """
+        query = [("watch", "true"), ("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
+        query += [("allowWatchBookmarks", "true"), ("timeoutSeconds", "1"), ("fieldSelector", "metadata.name=-")]
+        try:
+            told = await self._read("watch", kind, kind.path(namespace), {"query_params": query})
+        except _AskedToWaitError:
+            return False
+        except ApiError as error:
+            if error.status in _NO_STREAMS:
+                return False
+            raise
+        return _ALL_SENT in told
 
     async def apply(self, kind: Kind, namespace: str, body: Mapping[str, object]) -> Object:
         """Create or change an object by the whole of what we mean to own. Raises ApiError."""
@@ -219,12 +245,16 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, verb: str, kind: Kind, path: str, params: Object) -> Object:
-        method = "get" if verb == "list" else verb
+        found: Object = json.loads(await self._read(verb, kind, path, params))
+        return found
+
+    async def _read(self, verb: str, kind: Kind, path: str, params: Object) -> bytes:
+        method = "get" if verb in ("list", "watch") else verb
         status = 0
         try:
             answer = await self._dynamic.request(method, path, serialize=False, _request_timeout=_TIMEOUT_S, **params)
             status = answer.status
-            found: Object = json.loads(await answer.read())
+            found: bytes = await answer.read()
         except DynamicApiError as error:
             status = int(error.status or 0)
             raise _translated(error, verb, kind) from error

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import kopf
 
 from rljob_operator import kinds
-from rljob_operator.cluster import Access
+from rljob_operator.cluster import PAGE, Access
 from rljob_operator.kinds import Kind
 
 PREFIX = "operator.rljob.dev"
@@ -30,6 +30,9 @@ class Work(Protocol):
     async def start(self) -> None:
         """Begin; no watch is opened before it returns."""
 
+    async def streams(self) -> bool:
+        """Return whether watches may begin with all that is there, instead of lists. It must not raise."""
+
     async def finish(self) -> None:
         """Begin nothing any more, and end what runs."""
 
@@ -38,8 +41,9 @@ def registry(work: Work, *, login: Callable[..., kopf.ConnectionInfo | None]) ->
     """Return the handlers: log in, start before the first watch, one per watched kind, finish at the end."""
     made = kopf.OperatorRegistry()
 
-    async def started(**_: Any) -> None:
+    async def started(settings: kopf.OperatorSettings, **_: Any) -> None:
         await work.start()
+        settings.watching.initial_streaming = await work.streams()
 
     async def ended(**_: Any) -> None:
         # Here, and not after Kopf: it cancels every task that began after it.
@@ -94,15 +98,19 @@ def seen(kind: Kind, work: Work) -> Callable[..., Awaitable[None]]:
     return handler
 
 
-def settings(*, namespaced: bool, initial_streaming: bool = False) -> kopf.OperatorSettings:
-    """Return Kopf's settings, every one that matters said explicitly (operator reference 2)."""
+def settings(*, namespaced: bool) -> kopf.OperatorSettings:
+    """Return Kopf's settings, every one that matters said explicitly (operator reference 2).
+
+    Whether watches begin with a streamed list is known only once the API server was asked.
+    """
     made = kopf.OperatorSettings()
     made.networking.request_timeout = 30
     made.networking.connect_timeout = 5
     made.watching.server_timeout = 300
     made.watching.client_timeout = 330
     made.watching.inactivity_timeout = 70
-    made.watching.initial_streaming = initial_streaming
+    # Kopf keeps what it listed until it was handed on: all pods of a large cluster at once are half a gigabyte.
+    made.watching.chunk_size = PAGE
     for kind in kinds.WATCHED:
         selector = kinds.selector_of(kind)
         if selector:

@@ -3,14 +3,16 @@
 A watch that broke reports nothing of what vanished meanwhile, so whatever a list does not show is forgotten (1.9).
 """
 
+import asyncio
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from rljob_api import names
 from rljob_operator import kinds, trimming
 from rljob_operator.cache import Cache, Known, job_key, split_key
-from rljob_operator.cluster import Client, Object
+from rljob_operator.cluster import ApiError, Client, Object
 from rljob_operator.kinds import Kind
 from rljob_operator.model import TRAINER_JOB
 from rljob_operator.resources import inputs
@@ -32,11 +34,23 @@ class Lister:
     lag: WatchLag = dataclasses.field(default_factory=WatchLag)
 
     async def fill(self) -> None:
-        """List every kind once. Raises ApiError."""
-        for kind in (kinds.RLJOB, kinds.POD, *self.children):
-            for namespace in self.namespaces:
-                for raw in await self.client.list(kind, namespace, selector=kinds.selector_of(kind)):
-                    self.cache.put(kind, raw)
+        """List every kind once, all at the same time: the server makes one answer while another is read.
+
+        Raises ApiError.
+        """
+        every = (kinds.RLJOB, kinds.POD, *self.children)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for kind, namespace in itertools.product(every, self.namespaces):
+                    group.create_task(self._fill(kind, namespace))
+        except* ApiError as errors:
+            # The first that failed; the others were cancelled with it.
+            raise errors.exceptions[0] from errors
+
+    async def _fill(self, kind: Kind, namespace: str | None) -> None:
+        async for page in self.client.pages(kind, namespace, selector=kinds.selector_of(kind)):
+            for raw in page:
+                self.cache.put(kind, raw)
 
     async def compare(self) -> set[str]:
         """List the metadata of every kind and return the keys of jobs of which something was out of date.
@@ -54,9 +68,11 @@ class Lister:
         before = {(key, name): (uid, version) for key, name, uid, version in self.cache.known(kind)}
         changed, listed = set[str](), set[str]()
         for namespace in self.namespaces:
-            for raw in await self.client.list(kind, namespace, selector=kinds.selector_of(kind), metadata_only=True):
-                listed.add(raw["metadata"]["uid"])
-                changed |= await self._look_at(kind, raw, before)
+            pages = self.client.pages(kind, namespace, selector=kinds.selector_of(kind), metadata_only=True)
+            async for page in pages:
+                for raw in page:
+                    listed.add(raw["metadata"]["uid"])
+                    changed |= await self._look_at(kind, raw, before)
         for (key, name), (uid, _) in before.items():
             if uid not in listed and self.cache.forget(kind, key, name, uid):
                 self.lag.told(uid)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rljob_api.job_status import JobStatus
+from rljob_operator import conditions
 from rljob_operator.model import Annotate, Apply, Delete, Observed, Plan, Scale, StatusWrite, Wanted, earliest
 from rljob_operator.plan import plan
 from rljob_operator.policies import pacing
@@ -83,16 +84,19 @@ class Reconciler:
         return None
 
     async def _act(self, seen: Observed, planned: Plan) -> float | None:
-        withheld_s = None
+        withheld_s, moved = None, False
         for action in planned.actions:
             if isinstance(action, StatusWrite):
                 withheld_s = await self._write(seen, action.status)
+                # Some children exist only while a condition holds, and this pass saw what held before.
+                known, said = (conditions.statuses(each.conditions) for each in (seen.status, action.status))
+                moved |= withheld_s is None and known != said
             else:
                 await self._do(seen, action)
+                moved = True
         again_s = None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
         # The watch tells nothing of a change that is known from the answer to our own write.
-        only_status = all(isinstance(action, StatusWrite) for action in planned.actions)
-        return earliest(again_s, withheld_s, None if only_status else _SETTLED_S)
+        return earliest(again_s, withheld_s, _SETTLED_S if moved else None)
 
     async def _write(self, seen: Observed, status: JobStatus) -> float | None:
         """Write a status, or return the seconds that it has to wait."""

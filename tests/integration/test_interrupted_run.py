@@ -11,7 +11,7 @@ from rljob_testing.runs import Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-SYNCHRONOUS = {"maxSteps": 6, "async": {"maxOffPolicySteps": 0}}
+SYNCHRONOUS = {"maxSteps": 4, "async": {"maxOffPolicySteps": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: TinyTask) -> Ite
 
 
 def test_synchronous_run_consumes_only_tokens_of_the_current_version(undisturbed: Runs) -> None:
-    assert [line["staleness"] for line in undisturbed.steps()] == [{"0": 4}] * 6
+    assert [line["staleness"] for line in undisturbed.steps()] == [{"0": 4}] * 4
     assert all(line["mixed_version_trajectories"] == 0 for line in undisturbed.steps())
     # Groups without spread are not computed, so a step may have no token to compare; over the run there are some.
     assert any(line["stats"]["mismatch/tokens"] > 0 for line in undisturbed.steps())

@@ -29,12 +29,18 @@ SERVED = (*kinds.BY_NAME.values(), SECRET, _NAMESPACE, _CRD)
 Fault = Callable[[web.Request], int | None]
 
 
+# What a watch says that begins with all there is: at the end of it, and on a server whose etcd is too old for it.
+_LISTED = {"type": "BOOKMARK", "object": {"metadata": {"annotations": {"k8s.io/initial-events-end": "true"}}}}
+_NO_STREAM = {"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": 500}}
+
+
 class FakeApi:
     """Objects by plural, namespace and name."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.writes: list[str] = []
+        self.streams_lists = False
         # Faults come to those who ask at `door`; what tests ask at the other one is always served.
         self.fault: Fault = lambda request: None
         self.door = 0
@@ -104,6 +110,8 @@ class FakeApi:
     async def _list(self, request: web.Request) -> web.StreamResponse:
         plural, namespace = request.match_info["plural"], request.match_info.get("namespace")
         selector = _selector(request.query.get("labelSelector", ""))
+        if "sendInitialEvents" in request.query:
+            return web.Response(body=json.dumps(_LISTED if self.streams_lists else _NO_STREAM).encode() + b"\n")
         if request.query.get("watch"):
             return await self._watch(request, plural, namespace, selector)
         if refused := self._refusal(request):

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from rljob_api import crd
@@ -58,11 +58,18 @@ class FakeClient:
         self._record("get", kind, name)
         return copy.deepcopy(self.objects.get((kind.kind, name)))
 
+    async def pages(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
+    ) -> AsyncIterator[list[Object]]:
+        self._record("list", kind, "")
+        for (each, _), found in sorted(self.objects.items()):
+            if each == kind.kind:
+                yield [copy.deepcopy(found)]
+
     async def list(
         self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
     ) -> list[Object]:
-        self._record("list", kind, "")
-        return [copy.deepcopy(found) for (each, _), found in sorted(self.objects.items()) if each == kind.kind]
+        return [found async for page in self.pages(kind, namespace) for found in page]
 
     async def apply(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
         self._record("apply", kind, body["metadata"]["name"])

@@ -114,7 +114,7 @@ async def until(holds: Callable[[], object], *, within_s: float = 30.0) -> None:
 
 def writes(requests: list[Request]) -> list[Request]:
     """Return the requests that change something."""
-    return [one for one in requests if one[0] not in ("get", "list")]
+    return [one for one in requests if one[0] not in ("get", "list", "watch")]
 
 
 class Stage:

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from rljob_api.conditions import ConditionType as Type
+from rljob_operator import kinds
 from rljob_testing import fake_api, operator_stage, operator_stories
 from rljob_testing.operator_scene import Scene
 from rljob_testing.operator_stage import Request, Stage, writes
@@ -90,3 +91,9 @@ async def test_start_of_an_operator_writes_nothing(scene: Scene, stage: Stage) -
             await stage.turn()
     assert sent
     assert writes(sent) == []
+
+
+async def test_lists_are_streamed_by_a_server_that_says_when_all_was_sent_and_by_no_other(scene: Scene) -> None:
+    for streams in (True, False):
+        scene.api.streams_lists = streams
+        assert await scene.client.streams(kinds.RLJOB, None) is streams

@@ -21,12 +21,16 @@ class Recorded:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.stopped = asyncio.Event()
+        self.can_stream = False
 
     def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
         self.events.append(f"{kind.kind} {raw['name']}{' deleted' if deleted else ''}")
 
     async def start(self) -> None:
         self.events.append("start")
+
+    async def streams(self) -> bool:
+        return self.can_stream
 
     async def finish(self) -> None:
         self.events.append("finish")
@@ -53,6 +57,17 @@ def test_there_is_a_handler_for_each_watched_kind_and_none_that_changes_objects(
     assert len(made._activities.get_all_handlers()) == 3, "log in, start, finish"
     for other in (made._changing, made._spawning, made._indexing, made._webhooks):
         assert not list(other.get_all_handlers())
+
+
+@pytest.mark.parametrize("can_stream", [True, False])
+async def test_lists_are_streamed_where_the_server_can_and_come_in_pages_where_it_cannot(can_stream: bool) -> None:
+    work, settings = Recorded(), handlers.settings(namespaced=False)
+    work.can_stream = can_stream
+    made = handlers.registry(work, login=login)
+    (start,) = (one for one in made._activities.get_all_handlers() if one.id == "start")
+    await cast("Awaitable[None]", start.fn(settings=settings))
+    assert settings.watching.initial_streaming is can_stream
+    assert settings.watching.chunk_size == cluster.PAGE
 
 
 async def test_a_process_whose_user_has_no_name_serves_under_its_host_s(monkeypatch: pytest.MonkeyPatch) -> None:
