@@ -127,6 +127,8 @@ def _run(seen: Observed, wanted: Wanted, rejected: conditions.Course, *, now: fl
     if refusing is not None:
         message = f"{refusing.name} refuses its configuration, exit code {refusing.last_exit_code}"
         return _fail(seen, status, attempts.CONFIGURATION_ERROR, message, now=now)
+    if seen.report is not None and seen.report.run.phase is names.Phase.FAILED:
+        return _fail(seen, status, attempts.CONFIGURATION_ERROR, seen.report.run.failure, now=now)
     step = trainer_steps.next_step(seen, status, now=now)
     if step.complete or step.failed:
         return _write(seen, _ended(step, now=now), _course(step), Plan(again_at=now, irrevocable=True), now=now)

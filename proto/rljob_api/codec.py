@@ -973,6 +973,7 @@ def status_to(status: types.RunStatus) -> status_pb2.StatusReply:
         first_step_at=status.first_step_at,
         evaluating=status.evaluating,
         dump_failures=status.dump_failures,
+        failure=status.failure,
     )
 
 
@@ -1031,4 +1032,5 @@ def status_from(message: status_pb2.StatusReply) -> types.RunStatus:
         first_step_at=message.first_step_at,
         evaluating=message.evaluating,
         dump_failures=message.dump_failures,
+        failure=message.failure,
     )

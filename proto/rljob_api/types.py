@@ -548,7 +548,7 @@ class EvaluationResult:
 class RunStatus:
     """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1.
 
-    dump_failures: of the rollouts that are registered, since each of them started.
+    dump_failures: of the rollouts that are registered, since each of them started. failure: why the phase is FAILED.
     """
 
     job: str
@@ -581,3 +581,4 @@ class RunStatus:
     first_step_at: float = 0.0
     evaluating: str = ""
     dump_failures: int = 0
+    failure: str = ""

@@ -223,7 +223,7 @@ class FakeCluster:
             spec = self.job.spec.model_copy(update=changes)
             self._change(self.job.model_copy(update={"spec": spec, "metadata": metadata}))
 
-    def says(self, phase: names.Phase, *, step: int, checkpoint_step: int = 0) -> None:
+    def says(self, phase: names.Phase, *, step: int, checkpoint_step: int = 0, failure: str = "") -> None:
         """Let the coordinator report."""
         now = self.clock.now()
         run = types.RunStatus(
@@ -233,5 +233,6 @@ class FakeCluster:
             checkpoint_step=checkpoint_step,
             checkpoint_at=now if checkpoint_step else 0.0,
             last_progress_at=now,
+            failure=failure,
         )
         self.report = Report(run=run, read_at=now)

@@ -138,6 +138,21 @@ def test_run_fails_for_the_reason_of_its_last_attempt(exit_code: int, budget: di
     assert run.cluster.jobs_made == ["job-trainer-1"]
 
 
+def test_run_that_the_coordinator_declares_failed_fails_with_its_sentence_and_frees_the_pods_that_cost_most() -> None:
+    run = running()
+    why = "record 7 of source 'sums' cannot be used: it has no 'answer'"
+    run.cluster.says(names.Phase.FAILED, step=1, failure=why)
+    run.settle()
+    assert condition(run, "Failed") == ("True", "ConfigurationError")
+    job = run.cluster.job
+    assert job is not None
+    assert job.status is not None
+    assert [one.message for one in job.status.conditions if one.type == "Failed"] == [why]
+    run.wait(DRAIN_S + 1)
+    assert run.alive(R) == []
+    assert run.cluster.jobs_made == ["job-trainer-1"]
+
+
 def test_suspend_stops_the_ledger_last_and_frees_every_pod() -> None:
     run = running()
     run.cluster.edit(suspend=True)

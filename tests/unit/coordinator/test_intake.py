@@ -77,6 +77,22 @@ def test_a_prompt_whose_record_is_left_out_ends_at_once(reason: names.DropReason
     assert (found.outcome, found.drop, found.requeue, found.detail) == (Outcome.INVALID, reason, Requeue.NO, "why")
 
 
+@pytest.mark.parametrize("reason", ["DataError", "RecordError"])
+@pytest.mark.parametrize("kind", [TRAIN, EVALUATION])
+def test_a_record_that_nobody_can_use_ends_the_run_and_its_prompt_stays(reason: str, kind: names.GroupKind) -> None:
+    failed = [
+        types.MemberFailure(sample_index=index, role="verifier", reason=reason, detail="no gold", infra=False)
+        for index in range(4)
+    ]
+    found = judge(makers.make_group(rewards=(), failures=failed), facts(kind=kind, data=9))
+    assert (found.ends_run, found.drop, found.requeue, found.detail) == (True, None, Requeue.NEXT_ATTEMPT, "no gold")
+
+
+def test_no_other_failure_ends_the_run() -> None:
+    for infra in (True, False):
+        assert not judge(makers.make_group(rewards=(1, 0, 0), failures=[failure(3, infra=infra)]), facts()).ends_run
+
+
 def test_the_age_check_looks_at_the_steps_of_versions_not_at_their_ids() -> None:
     # Version 7 was published after a rewind and is of step 1.
     group = makers.make_group(rewards=(1, 0, 0, 1), versions=7)

@@ -443,11 +443,13 @@ def _sample(run: Coordinator, name: str, /, **labels: str) -> float | None:
 
 
 async def hand_in_as_too_long(run: Coordinator, token: str) -> None:
+    await hand_in_as_failed(run, token, names.DropReason.TOO_LONG, "70 tokens")
+
+
+async def hand_in_as_failed(run: Coordinator, token: str, reason: str, detail: str) -> None:
     (lease,) = (await run.work.lease(token=token, capacity=1, serving_version=0, wait_s=0)).leases
     failures = [
-        types.MemberFailure(
-            sample_index=index, role="rollout", reason=names.DropReason.TOO_LONG, detail="70 tokens", infra=False
-        )
+        types.MemberFailure(sample_index=index, role="rollout", reason=reason, detail=detail, infra=False)
         for index in range(lease.group_size)
     ]
     group = makers.make_group(
@@ -473,3 +475,17 @@ async def test_a_prompt_that_is_too_long_is_dropped_and_counted_whatever_becomes
     await hand_in_as_too_long(run, rollout)
     await run.housekeeper.tick()
     assert (await run.core.ledger.run(lambda ledger: ledger.counters()))["dropped:too_long"] == 1
+
+
+async def test_a_record_that_cannot_be_used_ends_the_run_by_name_until_it_is_started_again(start: Start) -> None:
+    run = start()
+    rollout = await run.register(names.Role.ROLLOUT)
+    await hand_in_as_failed(run, rollout, "RecordError", "the record has no 'answer'")
+    status = await run.housekeeper.current()
+    assert status.phase is names.Phase.FAILED
+    source = run.config.data.train[0].name
+    assert f"of source '{source}' cannot be used: the record has no 'answer'" in status.failure
+    assert "onInvalidRecord: drop" in status.failure
+    again = start()
+    status = await again.housekeeper.current()
+    assert (status.phase, status.failure) == (names.Phase.RUNNING, ""), "its record may have been mended"

@@ -162,8 +162,10 @@ def test_culprit_of_a_stall_is_replaced_once_per_timeout_and_nobody_else(tmp_pat
 
 
 def test_run_that_the_coordinator_declares_failed_ends_with_its_reason(tmp_path: pathlib.Path) -> None:
-    _, outcome = play(tmp_path, lambda world, at: world.reach(1, names.Phase.FAILED, reason="DataExhausted"))
-    assert outcome.because == "DataExhausted"
+    why = "record 7 of source 'sums' cannot be used: it has no 'answer'"
+    _, outcome = play(tmp_path, lambda world, at: world.reach(1, names.Phase.FAILED, failure=why))
+    assert (outcome.ending, outcome.reason) == (runner.Ending.FAILED, "ConfigurationError")
+    assert outcome.because == why
 
 
 def test_trainer_that_finished_waits_for_the_last_evaluation(tmp_path: pathlib.Path) -> None:

@@ -211,6 +211,14 @@ def test_a_record_without_any_prompt_names_record_and_keys(model: pathlib.Path) 
         tokens.prompt_ids(types.PromptRecord(prompt_id="p", source="s", columns={}))
 
 
+def test_a_record_that_the_models_chat_template_refuses_names_record_and_reason(model: pathlib.Path) -> None:
+    tokens = tokenizer.PromptTokenizer(model, template="chat")
+    tokens._tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    for columns in ({"prompt": "hi"}, {"messages": [{"role": "user", "content": "hi"}]}):
+        with pytest.raises(errors.DataError, match="record p of s: the chat template: TemplateError"):
+            tokens.prompt_ids(types.PromptRecord(prompt_id="p", source="s", columns=columns))
+
+
 def test_a_suite_has_prompts_of_its_own_template_and_the_model_is_loaded_once(model: pathlib.Path) -> None:
     training = tokenizer.PromptTokenizer(model, template="no")
     suite = training.with_template("chat", code="", field="spec.evaluation.suites: template of 's'")

@@ -7,8 +7,11 @@ import enum
 import itertools
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names, roles, types
+from rljob_api import errors, names, roles, types
 from rljob_workers.coordinator import filters, limits, staleness
+
+# A record that nobody can use, where such are not to be dropped: no attempt would end otherwise (graders 2.2).
+_UNUSABLE = frozenset({errors.DataError.__name__, errors.RecordError.__name__})
 
 
 class Requeue(enum.Enum):
@@ -23,7 +26,7 @@ class Requeue(enum.Enum):
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """The answer, and what follows from it. `drop` is set where the group ends; `infra` and `data` are charged
-    attempts.
+    attempts; `ends_run` where the run cannot go on as its manifest is.
     """
 
     outcome: names.TrajectoryOutcome
@@ -32,6 +35,7 @@ class Judgement:
     requeue: Requeue = Requeue.NO
     infra: int = 0
     data: int = 0
+    ends_run: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,15 @@ def judge(
     if left_out is not None:
         drop = names.DropReason(left_out.reason)
         return Judgement(outcome=names.TrajectoryOutcome.INVALID, detail=left_out.detail, drop=drop)
+    unusable = next((failure for failure in group.failures if failure.reason in _UNUSABLE), None)
+    if unusable is not None:
+        # The prompt stays: once its record is mended, or such are dropped, the run goes on with it.
+        return Judgement(
+            outcome=names.TrajectoryOutcome.INVALID,
+            detail=unusable.detail,
+            requeue=Requeue.NEXT_ATTEMPT,
+            ends_run=True,
+        )
     good, infra = len(members_of(group.trajectories)), any(failure.infra for failure in group.failures)
     evaluation = facts.kind is names.GroupKind.EVALUATION
     needed = facts.group_size if evaluation else min(facts.group_size, staleness.smallest_group(bounds))

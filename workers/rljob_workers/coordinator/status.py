@@ -49,6 +49,8 @@ def phase(config: roles.CoordinatorConfig, known: facts.Facts) -> names.Phase:
     """Return the run's phase."""
     if is_finished(config, known.completion):
         return names.Phase.FINISHED
+    if known.failed:
+        return names.Phase.FAILED
     committed = known.counts.committed
     if known.stop_step is not None:
         saved = known.checkpoint is not None and known.checkpoint["step"] >= committed
@@ -106,6 +108,7 @@ def status(view: View) -> types.RunStatus:
         first_step_at=known.first_step_at,
         evaluating=_evaluating(known),
         dump_failures=sum(pod.load.dump_failures for pod in view.pods),
+        failure=known.failed,
     )
 
 

@@ -158,7 +158,7 @@ class Runner:
         elif self._trainer_done and reached.finished:
             self._end(Ending.FINISHED, "finished: ending the processes")
         elif known is not None and known.phase is names.Phase.FAILED:
-            self._fail("CoordinatorFailed", known.reason or "the coordinator ended the run")
+            self._fail("ConfigurationError", known.failure or "the coordinator ended the run")
         elif late := deadlines.exceeded(self._elapsed(known), self._limits):
             self._fail(late.reason, late.because)
         elif known is not None and self._limits.on_stall == "Restart":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from rljob_api import errors, types
 from rljob_workers.rollout import templates
 from rljob_workers.rollout.episodes import feedback as feedbacks
+from rljob_workers.runtime import withheld
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,7 +65,7 @@ class PromptTokenizer:
         """Return the ids of a record: its own input_ids, else what the user's template makes of it, else its prompt,
         else its messages by the chat template.
 
-        Raises DataError that names the missing key.
+        Raises DataError that names the missing key, or says that the model's chat template refuses the record.
         """
         columns = record.columns
         if isinstance(given := columns.get("input_ids"), Sequence) and not isinstance(given, str):
@@ -72,12 +73,17 @@ class PromptTokenizer:
         if self._render is not None:
             made = templates.rendered(self._render, record, field=self._field)
             return self._encode(made) if isinstance(made, str) else made
-        if isinstance(prompt := columns.get("prompt"), str):
-            return self._encode_prompt(prompt)
+        prompt = columns.get("prompt")
         # The loader's messages are checked and their content is text; a caller's own record may lack `prompt`.
-        if isinstance(messages := prompt or columns.get("messages"), Sequence):
-            return self.chat_ids(messages)
+        messages = prompt or columns.get("messages")
         where = f"record {record.prompt_id} of {record.source}"
+        try:
+            if isinstance(prompt, str):
+                return self._encode_prompt(prompt)
+            if isinstance(messages, Sequence):
+                return self.chat_ids(messages)
+        except Exception as error:  # boundary: a chat template is a program that came with the model
+            raise errors.DataError(f"{where}: the chat template: {withheld.told(error)}") from error
         raise errors.DataError(f"{where} has no 'prompt', 'messages' or 'input_ids'")
 
     def feedback_ids(self, text: str) -> tuple[int, ...]:

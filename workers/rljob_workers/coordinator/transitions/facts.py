@@ -50,6 +50,7 @@ class Facts:
     filtered_this_step: int
     leases_by_session: dict[str, int]
     degraded: str
+    failed: str
     first_step_at: float
 
 
@@ -78,6 +79,7 @@ class Views(evaluations.Evaluations):
                 filtered_this_step=self._filtered(counts),
                 leases_by_session=self._leases(),
                 degraded=self.meta("degraded") or "",
+                failed=self.why_ended,
                 first_step_at=self._first_step_at(),
             )
 

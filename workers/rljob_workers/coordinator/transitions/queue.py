@@ -38,10 +38,15 @@ class Queue(sessions.Sessions):
         """Know nothing yet of which prompts cannot be used: the records may be others since the last start."""
         super().__init__(database, bounds)
         self._unusable: set[curriculum.Prompt] = set()
+        self.why_ended = ""
 
     def num_unusable(self) -> int:
         """Return how many training prompts were found unusable since this process started."""
         return len(self._unusable)
+
+    def end_run(self, why: str) -> None:
+        """Say that the run cannot go on, in a sentence; the first one stands. A new start tries again."""
+        self.why_ended = self.why_ended or why
 
     def counts(self) -> Counts:
         """Return the counters. A recorded step is B accepted groups however many it had: capacity never leaks."""

@@ -71,6 +71,8 @@ class Submissions(leases.Leases):
             self.count(f"failures:{'infra' if failure.infra else 'data'}:{failure.role}:{failure.reason}")
         self.count("retries:infra", judgement.infra)
         self.count("retries:data", judgement.data)
+        if judgement.ends_run:
+            self.end_run(_why(row, judgement.detail))
         if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.FILTERED):
             self._score(row, group)
         if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.RECORDED):
@@ -126,3 +128,8 @@ class Submissions(leases.Leases):
             if row is not None:
                 found[group_id] = bytes(row["data"])
         return found
+
+
+def _why(row: base.Row, detail: str) -> str:
+    where = f"record {row['prompt_index']} of source {row['source']!r} cannot be used"
+    return f"{where}: {detail}; mend it, or set onInvalidRecord: drop for the source"
