@@ -7,6 +7,7 @@ from rljob_api.job_status import (
     CheckpointStatus,
     EvaluationStatus,
     JobStatus,
+    PaceStatus,
     RewardStatus,
     ScalingHistoryStatus,
     ScalingStatus,
@@ -46,6 +47,9 @@ def with_report(status: JobStatus, report: Report | None, *, started_at: float |
     # A diverged run may report what no decimal string can say; it must be looked after all the same.
     if run.reward_mean is not None and math.isfinite(run.reward_mean) and run.step:
         changes["reward"] = RewardStatus(mean=decimal(run.reward_mean), step=run.step)
+    # Tokens per second change all the time; a status that followed them would be written all the time.
+    if run.step and (status.pace is None or status.pace.step != run.step):
+        changes["pace"] = _pace(run)
     return status.model_copy(update=changes)
 
 
@@ -84,6 +88,21 @@ def _steps_before(status: JobStatus) -> int:
     """Return the finished steps when the last attempt ended."""
     known = status.trainer.attempts if status.trainer else ()
     return max((one.step or 0 for one in known if one.end is not None), default=0)
+
+
+def _pace(run: types.RunStatus) -> PaceStatus | None:
+    """Return what is told once per step; None where a number is none."""
+    told = {
+        "stepSeconds": run.step_s,
+        "tokensPerSecond": run.tokens_per_s,
+        "trainerWaitShare": run.trainer_wait_share,
+        "rolloutWaitShare": run.rollout_wait_share,
+        "rewardDelta": run.reward_delta,
+    }
+    known = {name: value for name, value in told.items() if value is not None}
+    if not all(map(math.isfinite, known.values())):
+        return None
+    return PaceStatus.model_validate({"step": run.step, **{name: decimal(value) for name, value in known.items()}})
 
 
 def _version(run: types.RunStatus) -> VersionStatus:

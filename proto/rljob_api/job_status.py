@@ -136,6 +136,17 @@ class RewardStatus(Observed):
     step: Step = Field(description="Step.")
 
 
+class PaceStatus(Observed):
+    """How fast the run goes and who waits for whom, written once per step."""
+
+    step: Step = Field(description="Step after which this was told.")
+    step_seconds: Decimal = Field(description="Median seconds of the last steps; 0 before there are two.")
+    tokens_per_second: Decimal = Field(description="Sampled tokens per second, all rollouts together.")
+    trainer_wait_share: Decimal = Field(description="Share of the trainer's time spent waiting.")
+    rollout_wait_share: Decimal = Field(description="Share of the rollouts' slots spent waiting.")
+    reward_delta: Decimal | None = Field(default=None, description="Reward less the mean of the five steps before.")
+
+
 class EvaluationStatus(Observed):
     """Last score of a suite."""
 
@@ -201,6 +212,7 @@ class JobStatus(Observed):
     )
     trajectories: TrajectoriesStatus | None = Field(default=None, description="Trajectories by outcome.")
     reward: RewardStatus | None = Field(default=None, description="Reward of the last step.")
+    pace: PaceStatus | None = Field(default=None, description="Speed and waiting as of the last step.")
     evaluation: tuple[EvaluationStatus, ...] = Field(
         default=(), max_length=32, json_schema_extra=SUITE_KEYS, description="Last scores."
     )

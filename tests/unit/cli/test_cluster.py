@@ -87,6 +87,25 @@ def test_status_reads_the_rljob_alone_and_shows_roles_and_progress(rljob: Rljob,
     assert call.startswith(f"--namespace=research --context=prod get {RESOURCE} sums")
 
 
+PACE = {
+    "step": 41, "stepSeconds": "27.2", "tokensPerSecond": "412", "trainerWaitShare": "0.08", "rolloutWaitShare": "0.31",
+    "rewardDelta": "0.03",
+}  # fmt: skip
+
+
+def test_progress_line_of_a_cluster_is_that_of_a_run_on_one_machine(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers(f"get {RESOURCE} sums", job({**STATUS, "pace": PACE}))
+    assert rljob("status", "sums", "--cluster").stdout.splitlines()[-1] == (
+        "step 41/200  reward 0.62 (+0.03)  rollout 3/4  lag 1  trainer waits 8 %  rollouts wait 31 %  412 tok/s"
+        "  ETA 1h12m"
+    )
+
+
+def test_change_of_the_reward_is_left_out_where_it_is_of_another_step(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers(f"get {RESOURCE} sums", job({**STATUS, "pace": {**PACE, "step": 40}}))
+    assert "reward 0.62  rollout" in rljob("status", "sums", "--cluster").stdout
+
+
 def test_called_as_kubectls_plug_in_a_command_is_about_the_cluster(rljob: Rljob, kubectl: FakeKubectl) -> None:
     kubectl.answers(f"get {RESOURCE}", {"items": [job(STATUS)]})
     result = rljob("status", "-o", "json", prog_name="kubectl rljob")

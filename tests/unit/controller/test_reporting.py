@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,28 @@ def test_status_shows_what_the_coordinator_reports() -> None:
     assert shown["lastCheckpoint"] == {"step": 5, "uri": "/state/5", "time": "1970-01-01T00:01:40Z"}
     assert shown["evaluation"] == [{"suite": "held-out", "accuracy": "0.5", "step": 6}], "the last score of a suite"
     assert shown["configGeneration"] == 3
+
+
+PACE = {"step_s": 4.25, "tokens_per_s": 412.0, "trainer_wait_share": 0.08, "rollout_wait_share": 0.314}
+
+
+def test_pace_is_told_once_per_step_so_that_a_run_between_two_steps_causes_no_write() -> None:
+    first = told(dataclasses.replace(RUN, **PACE, reward_delta=-0.03))
+    assert first.pace is not None
+    assert first.pace.model_dump(by_alias=True) == {
+        "step": 7, "stepSeconds": "4.25", "tokensPerSecond": "412", "trainerWaitShare": "0.08",
+        "rolloutWaitShare": "0.314", "rewardDelta": "-0.03",
+    }  # fmt: skip
+    faster = dataclasses.replace(RUN, **{**PACE, "tokens_per_s": 500.0})
+    assert told(faster, first) == told(dataclasses.replace(RUN, **PACE), first)
+    later = told(dataclasses.replace(faster, step=8), first)
+    assert later.pace is not None
+    assert (later.pace.step, later.pace.tokens_per_second) == (8, "500")
+
+
+def test_pace_is_left_out_before_the_first_step_and_where_a_number_is_none() -> None:
+    assert told(dataclasses.replace(RUN, step=0)).pace is None
+    assert told(dataclasses.replace(RUN, reward_delta=math.nan)).pace is None
 
 
 def test_without_a_report_the_status_stays_as_it_is() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import names, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
+from rljob_api.job_status import PaceStatus
 from rljob_workers.cli import cluster, kubectl, watch, why_text
 from rljob_workers.cli import why as local_why
 from rljob_workers.local import log_lines, progress, terminal
@@ -58,11 +59,15 @@ def lines(job: cluster.Job, now: float) -> Iterator[str]:
     yield terminal.line(headline(job))
     parts = [f"step {known.step or 0}/{job.max_steps}"]
     if known.reward is not None:
-        parts.append(f"reward {float(known.reward.mean):.2f}")
+        of_same_step = known.pace is not None and known.pace.step == known.reward.step
+        delta = known.pace.reward_delta if known.pace is not None and of_same_step else None
+        parts.append(progress.reward(float(known.reward.mean), None if delta is None else float(delta)))
     if known.rollout is not None and known.rollout.ready:
         parts.append(f"rollout {known.rollout.ready}")
     if known.version is not None and known.version.lag is not None:
         parts.append(f"lag {known.version.lag}")
+    if known.pace is not None:
+        parts += _pace(known.pace, known.step or 0, job.max_steps)
     parts += [f"{one.suite} {float(one.accuracy):.1%} at step {one.step}" for one in known.evaluation]
     if known.last_checkpoint is not None:
         parts.append(_checkpoint(known.last_checkpoint.step, known.last_checkpoint.time, now))
@@ -116,6 +121,17 @@ def _diagnosis(job: cluster.Job) -> waiting.Diagnosis | None:
 def _down(pod: cluster.Pod) -> why_text.Down:
     restarts = f", restarted {pod.restarts} times" if pod.restarts else ""
     return why_text.Down(name=pod.name, sentence=f"{pod.name}: {pod.trouble}{restarts}")
+
+
+def _pace(told: PaceStatus, step: int, max_steps: int) -> list[str]:
+    return progress.pace(
+        step=step,
+        max_steps=max_steps,
+        trainer_wait_share=float(told.trainer_wait_share),
+        rollout_wait_share=float(told.rollout_wait_share),
+        tokens_per_s=float(told.tokens_per_second),
+        step_s=float(told.step_seconds),
+    )
 
 
 def _checkpoint(step: int, written: str | None, now: float) -> str:

@@ -12,27 +12,46 @@ def progress_line(status: types.RunStatus, *, rollouts_wanted: int) -> str:
     """Return `step 41/200  reward 0.62 (+0.03)  rollout 3/4  lag 1  ...`; unknown parts are left out."""
     parts = [
         f"step {status.step}/{status.max_steps}",
-        _reward(status),
+        reward(status.reward_mean, status.reward_delta),
         f"rollout {ready_rollouts(status)}/{rollouts_wanted}",
         f"lag {status.version_lag_steps}",
     ]
-    if status.step > 0:
-        parts += [
-            f"trainer waits {status.trainer_wait_share:.0%}".replace("%", " %"),
-            f"rollouts wait {status.rollout_wait_share:.0%}".replace("%", " %"),
-        ]
-    if status.tokens_per_s > 0:
-        parts.append(f"{status.tokens_per_s:,.0f} tok/s")
-    if status.step >= _ETA_FROM_STEP and status.step_s > 0 and status.step < status.max_steps:
-        parts.append(f"ETA {duration((status.max_steps - status.step) * status.step_s)}")
+    parts += pace(
+        step=status.step,
+        max_steps=status.max_steps,
+        trainer_wait_share=status.trainer_wait_share,
+        rollout_wait_share=status.rollout_wait_share,
+        tokens_per_s=status.tokens_per_s,
+        step_s=status.step_s,
+    )
     return "  ".join(part for part in parts if part)
 
 
-def _reward(status: types.RunStatus) -> str:
-    if status.reward_mean is None:
+def pace(
+    *,
+    step: int,
+    max_steps: int,
+    trainer_wait_share: float,
+    rollout_wait_share: float,
+    tokens_per_s: float,
+    step_s: float,
+) -> list[str]:
+    """Return who waits (shares, 0..1), the speed, and the time to the last step, as far as it is known."""
+    parts = []
+    if step > 0:
+        parts += [f"trainer waits {trainer_wait_share * 100:.0f} %", f"rollouts wait {rollout_wait_share * 100:.0f} %"]
+    if tokens_per_s > 0:
+        parts.append(f"{tokens_per_s:,.0f} tok/s")
+    if step >= _ETA_FROM_STEP and step_s > 0 and step < max_steps:
+        parts.append(f"ETA {duration((max_steps - step) * step_s)}")
+    return parts
+
+
+def reward(mean: float | None, delta: float | None) -> str:
+    """Return `reward 0.62 (+0.03)`; empty without a mean."""
+    if mean is None:
         return ""
-    delta = "" if status.reward_delta is None else f" ({status.reward_delta:+.2f})"
-    return f"reward {status.reward_mean:.2f}{delta}"
+    return f"reward {mean:.2f}" + ("" if delta is None else f" ({delta:+.2f})")
 
 
 def ready_rollouts(status: types.RunStatus) -> int:
