@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -58,7 +59,7 @@ def job(status: Mapping[str, object], name: str = "sums") -> dict[str, object]:
     }
 
 
-def pod(name: str, role: str, *, waiting: str = "", restarts: int = 0) -> dict[str, object]:
+def pod(name: str, role: str, *, waiting: str = "", restarts: int = 0) -> dict[str, Any]:
     state = {"waiting": {"reason": waiting}} if waiting else {"running": {}}
     return {
         "metadata": {"name": name, "labels": {"rljob.dev/role": role}},
@@ -130,10 +131,14 @@ def test_why_names_the_culprit_pods_in_trouble_and_the_last_events(rljob: Rljob,
         for minute in (3, 1, 2)
     ]
     kubectl.answers("get events", {"items": events})
+    last = '{"level": "error", "msg": "no room for scratch files"}'
+    kubectl.answers("logs sums-verifier-0", f"Traceback\x1b\n\n{last}\n")
     assert rljob("why", "sums", "-n", "research", "--events", "2").stdout.splitlines() == [
         "sums: Stalled, step 41 of 200",
         "not running",
         "  sums-verifier-0: CrashLoopBackOff, restarted 7 times",
+        r"    | Traceback\x1b",
+        "    | error: no room for scratch files",
         "held up by sums-verifier-0: VerifierSaturated",
         "  trainer-0 waits for batch 42 for 9 s",
         "  r-1 waits for verifier",
@@ -143,6 +148,23 @@ def test_why_names_the_culprit_pods_in_trouble_and_the_last_events(rljob: Rljob,
         r"  2026-01-01 00:03:00.000 event        warning: VerifierSaturated: event 3\x1b",
     ]
     assert any("--selector=rljob.dev/job=sums" in call for call in kubectl.calls())
+    (asked,) = (call for call in kubectl.calls() if " logs " in call)
+    assert asked.endswith("logs sums-verifier-0 --container=rljob --tail=4 --previous"), "how the last one ended"
+
+
+def test_why_asks_for_no_log_of_a_pod_that_never_ran_and_does_without_one_that_is_gone(
+    rljob: Rljob, kubectl: FakeKubectl
+) -> None:
+    kubectl.answers(f"get {RESOURCE} sums", job(STATUS))
+    unready = pod("sums-r-0", "rollout")
+    unready["status"]["conditions"] = []
+    pods = [pod("sums-r-1", "rollout", waiting="ImagePullBackOff"), unready]
+    kubectl.answers("get pods", {"items": pods})
+    kubectl.answers("get events", {"items": []})
+    told = rljob("why", "sums", "--cluster").stdout.splitlines()
+    assert "  sums-r-1: ImagePullBackOff" in told
+    assert [call for call in kubectl.calls() if "logs" in call] == ["logs sums-r-0 --container=rljob --tail=4"]
+    assert not [line for line in told if line.startswith("    |")]
 
 
 def test_why_of_a_failed_job_tells_the_condition_and_blames_no_pod_that_is_gone(

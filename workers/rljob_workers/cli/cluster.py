@@ -39,13 +39,18 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """One pod of a job. trouble: why it is not ready, empty if it is or has ended well; restarts: of its container."""
+    """One pod of a job. trouble: why it is not ready, empty if it is or has ended well; restarts: of its container.
+
+    ran: a container of it ran, so there is a log; ran_before: the one that tells is that before the last restart.
+    """
 
     name: str
     role: str
     ready: bool
     restarts: int
     trouble: str
+    ran: bool
+    ran_before: bool
 
 
 def find(client: kubectl.Kubectl, job: str) -> Job:
@@ -104,11 +109,15 @@ def pod_of(body: kubectl.Object) -> Pod:
     status, metadata = body.get("status") or {}, body["metadata"]
     containers = status.get("containerStatuses") or ()
     ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ())
+    restarts = sum(int(one.get("restartCount", 0)) for one in containers)
+    waits = any("waiting" in (one.get("state") or {}) for one in containers)
     return Pod(
         name=str(metadata["name"]),
         role=str((metadata.get("labels") or {}).get(ROLE_LABEL, "")),
         ready=ready,
-        restarts=sum(int(one.get("restartCount", 0)) for one in containers),
+        restarts=restarts,
+        ran=bool(containers) and (restarts > 0 or not waits),
+        ran_before=restarts > 0 and waits,
         trouble="" if ready or status.get("phase") == "Succeeded" else _trouble(status, containers),
     )
 

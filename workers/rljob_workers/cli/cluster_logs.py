@@ -1,17 +1,19 @@
 """`rljob logs` of a job in a cluster: the pods that there are, merged by time, or as they write."""
 
 import collections
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 
 from rljob_api import errors, names
 from rljob_workers.cli import cluster, kubectl, log_text
 from rljob_workers.cli import logs as local_logs
-from rljob_workers.local import log_lines
+from rljob_workers.local import child, log_lines
 
 # Each pod's log is a connection that is open at the same time as the others.
 MAX_PODS = 64
 _CONTAINER = "rljob"
+_MOST_ENDS = 4
 # What `kubectl logs --prefix --timestamps` puts before a line.
 _PREFIX = re.compile(r"(?:\[pod/(?P<pod>[^/\]]+)/[^\]]*\] )?(?P<time>\S+) ?(?P<text>.*)", re.DOTALL)
 
@@ -36,6 +38,27 @@ def logs(client: kubectl.Kubectl, job: str, options: local_logs.Options) -> int:
         shown = collections.deque(shown, maxlen=options.tail)
     local_logs.show(shown, as_json=options.as_json)
     return int(names.ExitCode.OK)
+
+
+def last_lines(client: kubectl.Kubectl, pods: Iterable[cluster.Pod], count: int) -> dict[str, list[str]]:
+    """Return the last lines of each pod that ran, readable; of a container that waits to run again, how it ended.
+
+    The logs of more than a few pods nobody reads: the first ones are asked.
+    """
+    return {
+        pod.name: _last(client, pod, count) for pod in itertools.islice((pod for pod in pods if pod.ran), _MOST_ENDS)
+    }
+
+
+def _last(client: kubectl.Kubectl, pod: cluster.Pod, count: int) -> list[str]:
+    words = ["logs", pod.name, f"--container={_CONTAINER}", f"--tail={count}"]
+    words += ["--previous"] if pod.ran_before else []
+    try:
+        found = [text for text in client.lines(words, max_bytes=log_lines.MAX_LINE_BYTES) if text.strip()]
+    except errors.ClusterError:
+        # It went meanwhile, or its log did: what the cluster says of the pod is still told.
+        return []
+    return [child.readable(text) for text in found[-count:]]
 
 
 def line_of(text: str, *, source: str, job: str, before: float = 0.0) -> log_lines.Line:

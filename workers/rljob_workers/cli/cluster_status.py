@@ -3,12 +3,12 @@
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rljob_api import names, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
 from rljob_api.job_status import PaceStatus
-from rljob_workers.cli import cluster, kubectl, watch, why_text
+from rljob_workers.cli import cluster, cluster_logs, kubectl, watch, why_text
 from rljob_workers.cli import why as local_why
 from rljob_workers.local import log_lines, progress, terminal
 
@@ -35,7 +35,8 @@ def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) ->
     """Print why the job is where it is. Raises ManifestError, ClusterError."""
     found, now = cluster.find(client, job), time.time()
     pods, events = cluster.pods(client, found.name), cluster.events(client, found.name, num_events)
-    local_why.show(account(found, pods, events), as_json=as_json, now=now)
+    ends = cluster_logs.last_lines(client, (pod for pod in pods if pod.trouble), local_why.NUM_LAST_LINES)
+    local_why.show(account(found, pods, events, ends), as_json=as_json, now=now)
     return int(names.ExitCode.OK)
 
 
@@ -93,14 +94,22 @@ def headline(job: cluster.Job) -> str:
     return f"{word} ({job.status.reason})" if job.status.reason else word
 
 
-def account(job: cluster.Job, pods: Sequence[cluster.Pod], events: Sequence[log_lines.Line]) -> why_text.Account:
-    """Return the account of a job: the operator's diagnosis with its chain, pods that are in trouble, events."""
+def account(
+    job: cluster.Job,
+    pods: Sequence[cluster.Pod],
+    events: Sequence[log_lines.Line],
+    ends: Mapping[str, Sequence[str]],
+) -> why_text.Account:
+    """Return the account of a job: the operator's diagnosis with its chain, pods that are in trouble, events.
+
+    ends: by pod, the last lines of its log.
+    """
     ended = any(map(job.holds, (ConditionType.COMPLETE, ConditionType.FAILED, ConditionType.SUSPENDED)))
     return why_text.Account(
         job=job.name,
         headline=f"{headline(job)}, step {job.status.step or 0} of {job.max_steps}",
         running=not ended,
-        down=[] if ended else [_down(pod) for pod in pods if pod.trouble],
+        down=[] if ended else [_down(pod, ends.get(pod.name, ())) for pod in pods if pod.trouble],
         diagnosis=None if ended else _diagnosis(job),
         events=events,
     )
@@ -118,9 +127,9 @@ def _diagnosis(job: cluster.Job) -> waiting.Diagnosis | None:
     )
 
 
-def _down(pod: cluster.Pod) -> why_text.Down:
+def _down(pod: cluster.Pod, last_lines: Sequence[str]) -> why_text.Down:
     restarts = f", restarted {pod.restarts} times" if pod.restarts else ""
-    return why_text.Down(name=pod.name, sentence=f"{pod.name}: {pod.trouble}{restarts}")
+    return why_text.Down(name=pod.name, sentence=f"{pod.name}: {pod.trouble}{restarts}", last_lines=last_lines)
 
 
 def _pace(told: PaceStatus, step: int, max_steps: int) -> list[str]:

@@ -13,7 +13,7 @@ from rljob_workers.local import child, journal, log_files, log_lines, progress, 
 NUM_EVENTS = 8
 # A chain of waiters is normal for this long: a batch, a pause for weights. After it somebody is named.
 _NAMED_S = 30.0
-_NUM_LAST_LINES = 4
+NUM_LAST_LINES = 4
 _OURS = "rljob"
 
 
@@ -104,7 +104,7 @@ def _down(entry: journal.Entry, directory: rundir.RunDir) -> why_text.Down:
     return why_text.Down(
         name=entry.name,
         sentence=f"{entry.name} ended with code {entry.code}" + (f": {entry.detail}" if entry.detail else ""),
-        last_lines=child.last_lines(directory.logs / f"{entry.name}.jsonl", _NUM_LAST_LINES),
+        last_lines=child.last_lines(directory.logs / f"{entry.name}.jsonl", NUM_LAST_LINES),
     )
 
 
