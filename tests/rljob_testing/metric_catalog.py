@@ -51,7 +51,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_operator_reconcile_errors_total": {"class": ANY},
     "rljob_operator_spec_to_child_seconds": {"kind": ANY},
     "rljob_operator_api_requests_total": {
-        "verb": ("get", "list", "patch", "post", "delete"),
+        "verb": ("get", "list", "watch", "patch", "post", "delete"),
         "resource": ANY,
         "code": ANY,
     },

@@ -343,3 +343,38 @@ async def test_no_interaction_is_rejected(write: Write) -> None:
 async def test_interactions_that_cannot_be_rows_fail_the_attempt(write: Write, kind: str, said: str) -> None:
     with pytest.raises(errors.EpisodeError, match=said):
         await ask(make(write(INTERACTIONS), "Flow", {"kind": kind}), (65, EOS))
+
+
+JUDGED = """
+    class Judged:
+        def __init__(self, config, *, grader):
+            self.grader = grader
+
+        async def reset(self, *, seed=None, options=None):
+            self.prompt = options["prompt"]
+            return self.prompt, {}
+
+        async def step(self, action):
+            verdict = await self.grader.grade(prompt=self.prompt, completion=action, truncated=False)
+            return "", verdict.reward, True, False, {"verdict": verdict}
+
+        async def aclose(self):
+            pass
+"""
+
+
+async def test_an_environment_that_takes_a_grader_is_judged_by_the_rewards_of_the_job(write: Write) -> None:
+    row = await run(make(write(JUDGED), "Judged"), (65, EOS))
+    assert (row.reward, row.verdict.reward, row.verdict.reason) == (1.0, 1.0, "ok")
+
+
+async def test_an_attempt_that_nobody_could_judge_is_no_reward(write: Write) -> None:
+    collector = make(write(JUDGED), "Judged")
+    with pytest.raises(errors.RLJobError):
+        await collector.arun_episode(
+            llm_client=episodes.FakeModel((65, EOS)),
+            gconfig=types.Sampling(max_tokens=8),
+            task=TASK,
+            grader=episodes.FakeGrader(None),
+            seed=1,
+        )

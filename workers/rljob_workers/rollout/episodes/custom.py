@@ -1,5 +1,6 @@
 """From a user's class to a collector: `workflow.type: module:Class`, in any form of `forms.py`."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -15,9 +16,11 @@ AGENT = "agent"
 AGENT_FIELD = f"spec.workflow.config.{AGENT}"
 PROXY = "proxy"
 PROXY_FIELD = f"spec.workflow.config.{PROXY}"
-Make = Callable[[object], object]
+GRADER = "grader"
+Make = Callable[..., object]
 AnyAgent = protocols.Agent[object, object]
 AnyEnvironment = protocols.Environment[object, object]
+MakeEnvironment = Callable[[protocols.Grader], AnyEnvironment]
 
 
 def check(reference: str, *, file: str, config: Mapping[str, object]) -> None:
@@ -39,7 +42,8 @@ def make_collector(
     """Return the collector of a user's class. Raises ManifestError with field, or file and line, and remedy.
 
     A collector runs as it is; an agent acts in the environment of math_code_single_step; an environment is acted in by
-    `config.agent`, else by the built-in text agent. Classes are made with their config alone.
+    `config.agent`, else by the built-in text agent. Classes are made with their config alone; an environment whose
+    `__init__` takes `grader` by name also gets the way to the verifiers.
     """
     made, form = _class(reference, file=file, field=TYPE_FIELD)
     if form is forms.Form.COLLECTOR:
@@ -59,13 +63,20 @@ def make_collector(
     if form is forms.Form.AGENT:
         _refuse_agent(config)
         return _loop(lambda: made(options), lambda grader: _math(grader), max_model_len)
-    adapt: Callable[[object], AnyEnvironment] = _as_is if form is forms.Form.ENVIRONMENT else gym_env.adapted
+    environment = _environment(made, options, form)
     if AGENT in config:
         agent = _agent_class(config[AGENT], file=file)
-        return _loop(lambda: agent({}), lambda _: adapt(made(options)), max_model_len)
-    return _loop(
-        lambda: text_agent.TextAgent(tokens=tokens, template=template), lambda _: adapt(made(options)), max_model_len
-    )
+        return _loop(lambda: agent({}), environment, max_model_len)
+    return _loop(lambda: text_agent.TextAgent(tokens=tokens, template=template), environment, max_model_len)
+
+
+def _environment(made: Make, options: object, form: forms.Form) -> MakeEnvironment:
+    """Return what makes one environment per episode; a synchronous one cannot wait for a verifier, so it gets none."""
+    if form is forms.Form.GYM:
+        return lambda _: gym_env.adapted(made(options))
+    if GRADER in inspect.signature(made).parameters:
+        return lambda grader: cast("AnyEnvironment", made(options, **{GRADER: grader}))
+    return lambda _: cast("AnyEnvironment", made(options))
 
 
 def _behind_proxy(
@@ -88,7 +99,7 @@ def _behind_proxy(
 
 def _loop(
     make_agent: Callable[[], object],
-    make_environment: Callable[[protocols.Grader], AnyEnvironment],
+    make_environment: MakeEnvironment,
     max_model_len: int,
 ) -> protocols.RolloutCollector:
     return agent_loop.AgentCollector(
@@ -97,10 +108,6 @@ def _loop(
         make_environment=make_environment,
         max_model_len=max_model_len,
     )
-
-
-def _as_is(made: object) -> AnyEnvironment:
-    return cast("AnyEnvironment", made)
 
 
 def _math(grader: protocols.Grader) -> AnyEnvironment:
