@@ -25,7 +25,7 @@ from rljob_operator.policies.replacements import Cause, replacements
 
 _DECLARED = {metric.name: metric for metric in metric_names.METRICS}
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
-_LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "network"})
+_LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network"})
 SHOWN = (
     Type.ACCEPTED, Type.QUOTA_RESERVED, Type.SUSPENDED, Type.STATE_DURABLE, Type.ISOLATION_VERIFIED, Type.RUNNING,
     Type.DEGRADED, Type.AUTOSCALING_ACTIVE, Type.STALLED, Type.COMPLETE, Type.FAILED,

@@ -20,7 +20,7 @@ from rljob_workers.runtime import metrics as worker_metrics
 
 JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
 FAILED = "lost"
-_LAYERS = ("runtime_class", "user_namespace", "landlock", "seccomp", "network")
+_LAYERS = ("runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network")
 _BEGAN, _STEPPED, _ENDED = "2030-01-01T00:00:00Z", "2030-01-01T00:10:00Z", "2030-01-01T01:00:00Z"
 
 

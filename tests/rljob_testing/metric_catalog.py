@@ -36,7 +36,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_stalled": {"reason": STALL_REASONS, "role": _ROLES},
     "rljob_role_pods": {"role": _ROLES, "state": ("desired", "ready", "pending", "failed")},
     "rljob_isolation_layer": {
-        "layer": ("runtime_class", "user_namespace", "landlock", "seccomp", "network"),
+        "layer": ("runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network"),
         "required": ("true", "false"),
     },
     "rljob_certificate_expiry_timestamp_seconds": {"role": _ROLES},

@@ -108,7 +108,8 @@ def test_a_job_without_isolation_says_nothing_about_it() -> None:
 
 
 def test_a_metric_says_of_each_layer_whether_it_is_required_and_holds_everywhere() -> None:
-    text = _text("landlock", "seccomp", "no_token", failing=("network",), required=("landlock", "no_token"))
+    failing, required = ("network", "confined"), ("landlock", "confined", "no_token")
+    text = _text("landlock", "seccomp", "no_token", failing=failing, required=required)
     pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, preflight=text)
     counted = metrics.Metrics()
     counted.saw("team/run", Observed(job=_job(), pods=(pod,)), certificate_ends={})
@@ -117,4 +118,5 @@ def test_a_metric_says_of_each_layer_whether_it_is_required_and_holds_everywhere
         ("landlock", True, "1.0"),
         ("seccomp", False, "1.0"),
         ("network", False, "0.0"),
+        ("confined", True, "0.0"),
     }
