@@ -32,6 +32,19 @@ def test_one_look_is_printed_and_nothing_waited_for() -> None:
     assert shown(Terminal(), "a", "b", again=False) == ("a\n", [])
 
 
+def test_elsewhere_a_line_tells_each_thing_that_is_new_and_the_whole_is_left_to_terminals() -> None:
+    left = [(1, "step 1"), (1, "step 1, faster"), (2, "step 2"), (3, "ended")]
+
+    def look() -> watch.Look:
+        key, line = left.pop(0)
+        return watch.Look(text=f"roles\n{line}", goes_on=bool(left), line=line, key=key)
+
+    stream, waits = io.StringIO(), list[float]()
+    watch.show(look, again=True, stream=stream, wait=waits.append)
+    assert stream.getvalue() == "step 1\nstep 2\nended\n"
+    assert waits == [2.0] * 3
+
+
 def test_elsewhere_looks_are_printed_below_each_other_until_the_end() -> None:
     assert shown(io.StringIO(), "a", "b", "c", again=True) == ("a\nb\nc\n", [2.0, 2.0])
 

@@ -23,9 +23,16 @@ def status(client: kubectl.Kubectl, job: str, *, as_json: bool, again: bool) -> 
 
     def look() -> watch.Look:
         found = cluster.find(client, job)
-        values = json.dumps(as_values(found), indent=None if again else 1)
-        ended = found.holds(ConditionType.COMPLETE) or found.holds(ConditionType.FAILED)
-        return watch.Look(text=values if as_json else "\n".join(lines(found, time.time())), goes_on=not ended)
+        goes_on = not (found.holds(ConditionType.COMPLETE) or found.holds(ConditionType.FAILED))
+        if as_json:
+            return watch.Look(text=json.dumps(as_values(found), indent=None if again else 1), goes_on=goes_on)
+        now, known = time.time(), found.status
+        return watch.Look(
+            text="\n".join(lines(found, now)),
+            goes_on=goes_on,
+            line=f"{terminal.line(headline(found))}  {progress_line(found, now)}",
+            key=(known.step, known.summary, known.reason),
+        )
 
     watch.show(look, again=again, redraw=not as_json)
     return int(names.ExitCode.OK)
@@ -58,6 +65,15 @@ def lines(job: cluster.Job, now: float) -> Iterator[str]:
         restarts = f"  {role.restarts} restarts" if role.restarts else ""
         yield terminal.line(f"{role.name:<{_ROLES_WIDTH}} {role.ready}/{role.desired} ready{restarts}")
     yield terminal.line(headline(job))
+    yield progress_line(job, now)
+    stalled = job.condition(ConditionType.STALLED)
+    if stalled is not None and stalled.status == "True":
+        yield terminal.line(f"stalled ({stalled.reason}): {stalled.message}")
+
+
+def progress_line(job: cluster.Job, now: float) -> str:
+    """Return the line of progress, as a run on one machine has it; unknown parts are left out."""
+    known = job.status
     parts = [f"step {known.step or 0}/{job.max_steps}"]
     if known.reward is not None:
         of_same_step = known.pace is not None and known.pace.step == known.reward.step
@@ -72,10 +88,7 @@ def lines(job: cluster.Job, now: float) -> Iterator[str]:
     parts += [f"{one.suite} {float(one.accuracy):.1%} at step {one.step}" for one in known.evaluation]
     if known.last_checkpoint is not None:
         parts.append(_checkpoint(known.last_checkpoint.step, known.last_checkpoint.time, now))
-    yield terminal.line("  ".join(parts))
-    stalled = job.condition(ConditionType.STALLED)
-    if stalled is not None and stalled.status == "True":
-        yield terminal.line(f"stalled ({stalled.reason}): {stalled.message}")
+    return terminal.line("  ".join(parts))
 
 
 def headline(job: cluster.Job) -> str:

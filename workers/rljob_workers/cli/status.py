@@ -19,8 +19,12 @@ def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, again: bool
 
     def look() -> watch.Look:
         known = running.ask(directory)
-        text = _as_json(directory, known, indent=None if again else 1) if as_json else _as_text(directory, known)
-        return watch.Look(text=text, goes_on=running.is_running(directory))
+        goes_on = running.is_running(directory)
+        if as_json:
+            return watch.Look(text=_as_json(directory, known, indent=None if again else 1), goes_on=goes_on)
+        return watch.Look(
+            text=_as_text(directory, known), goes_on=goes_on, line=_as_line(directory, known), key=_key(known, goes_on)
+        )
 
     watch.show(look, again=again, redraw=not as_json)
     return int(names.ExitCode.OK)
@@ -50,6 +54,20 @@ def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
         lines.append(waiting.chain_of(known).message(time.time()))
         lines.append(_dumps_line(known.dump_failures))
     return "\n".join(line for line in lines if line)
+
+
+def _as_line(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
+    states = running.states(directory)
+    if known is None:
+        running_now = any(state.running for state in states.values())
+        return progress.phase_line(None, states) if running_now else last_state(directory)
+    wanted = sum(state.role is names.Role.ROLLOUT for state in states.values())
+    return progress.progress_line(known, rollouts_wanted=wanted)
+
+
+def _key(known: types.RunStatus | None, goes_on: bool) -> tuple[object, ...]:
+    """Return what is news: a step, another phase, the end."""
+    return (goes_on,) if known is None else (goes_on, known.step, known.phase, known.reason)
 
 
 def _dumps_line(num_failed: int) -> str:

@@ -1,4 +1,7 @@
-"""Shows something once, or again and again: redrawn in place on a terminal, printed below each other elsewhere."""
+"""Shows something once, or again and again: redrawn in place on a terminal, elsewhere a line for what is new.
+
+A log that is followed for days would otherwise hold the same block every two seconds.
+"""
 
 import dataclasses
 import sys
@@ -7,14 +10,21 @@ from collections.abc import Callable
 from typing import TextIO
 
 PERIOD_S = 2.0
+# Unlike any key.
+_NOTHING = object()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What is seen at one moment. goes_on: it may be another thing later."""
+    """What is seen at one moment. goes_on: it may be another thing later.
+
+    line: the same in one line; told where lines are, as often as `key` is another one. JSON has none: all of it is new.
+    """
 
     text: str
     goes_on: bool
+    line: str = ""
+    key: object = None
 
 
 def show(
@@ -30,9 +40,14 @@ def show(
     if again and redraw and output.isatty():
         _redraw(look, output, wait)
         return
+    last: object = _NOTHING
     while True:
         seen = look()
-        print(seen.text, file=output, flush=True)
+        if not again or not seen.line:
+            print(seen.text, file=output, flush=True)
+        elif seen.key != last:
+            print(seen.line, file=output, flush=True)
+        last = seen.key
         if not again or not seen.goes_on:
             return
         wait(PERIOD_S)
