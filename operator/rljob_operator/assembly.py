@@ -7,7 +7,6 @@ A loop that dies ends the process: Kubernetes starts it anew, and a start is saf
 """
 
 import asyncio
-import dataclasses
 import logging
 import random
 import socket
@@ -29,13 +28,14 @@ from rljob_operator.kinds import Kind
 from rljob_operator.listing import Lister
 from rljob_operator.live import LiveCluster, OutOfDateError
 from rljob_operator.metrics import Metrics
-from rljob_operator.model import Observed, Plan, Wanted
+from rljob_operator.model import Apply, Observed, Plan, Wanted
 from rljob_operator.policies import served_schema
 from rljob_operator.progress import Channels, Poller, Target
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.serving import Served, discover
 from rljob_operator.settings import Settings
 from rljob_operator.settled import Settled
+from rljob_operator.spec_changes import SpecChanges
 from rljob_operator.trimming import KeptJob
 from rljob_operator.wanting import wanted
 from rljob_operator.workqueue import WorkQueue
@@ -69,15 +69,6 @@ def coordinator_address(namespace: str, name: str) -> str:
     return f"{name}-{names.Role.COORDINATOR}.{namespace}.svc:{cluster_placement.CONTROL_PORT}"
 
 
-@dataclasses.dataclass(slots=True)
-class _Change:
-    """A spec that was seen to change, and the kinds of children that were applied since."""
-
-    generation: int
-    seen_at: float
-    kinds: set[str]
-
-
 class Operator:
     """All parts of one operator. `address_of` gives a coordinator's address by namespace and name of the job."""
 
@@ -92,7 +83,7 @@ class Operator:
         """Wire; nothing runs before `start`."""
         clock, rng = SystemClock(), random.Random()
         self.metrics = metrics or Metrics()
-        self._teller, self._changes = events.Teller(), dict[str, _Change]()
+        self._teller, self._changes = events.Teller(), SpecChanges()
         self._settings, self._client, self._address_of, self._clock = settings, client, address_of, clock
         self.cache = Cache()
         self._lister = Lister(client=client, cache=self.cache, namespaces=settings.watch_namespaces or (None,))
@@ -148,7 +139,7 @@ class Operator:
         self.metrics.reconciled("ok", self._clock.monotonic() - began)
         if self.cache.job(key) is None:
             self.metrics.forget(key)
-            self._changes.pop(key, None)
+            self._changes.forget(key)
         return again_s
 
     async def _status_written(self, seen: Observed, status: JobStatus) -> None:
@@ -165,15 +156,16 @@ class Operator:
                 logger.warning("could not post an Event: %s", error)
 
     def _applied(self, key: str, kind: str) -> None:
-        change = self._changes.get(key)
-        if change is not None and kind not in change.kinds:
-            change.kinds.add(kind)
-            self.metrics.applied(kind, self._clock.monotonic() - change.seen_at)
+        seconds = self._changes.applied(key, kind, now=self._clock.monotonic())
+        if seconds is not None:
+            self.metrics.applied(kind, seconds)
 
     def _planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
         key = key_of(seen.job.metadata.namespace, seen.job.metadata.name)
         self.metrics.saw(key, seen, certificate_ends=self._certifier.ends(seen.job.metadata.uid))
         self._settled.planned(seen, planned, wanted)
+        applies = any(isinstance(action, Apply) for action in planned.actions)
+        self._changes.planned(key, seen.job.metadata.generation, applies=applies)
 
     def _wanted(self, seen: Observed) -> Wanted:
         return wanted(seen, self._settings.jobs, self._served.groups)
@@ -186,18 +178,14 @@ class Operator:
         self._lister.lag.told(raw["metadata"]["uid"])
         key = self.cache.remove(kind, raw) if deleted else self.cache.put(kind, raw)
         if key is not None:
-            self._note_change(kind, key, raw)
+            if kind is kinds.RLJOB:
+                generation = int(raw["metadata"].get("generation", 0))
+                self._changes.saw(key, generation, now=self._clock.monotonic())
             self._dispatcher.enqueue(key)
         if deleted and kind is kinds.RLJOB:
             self._live.forget(raw["metadata"]["uid"])
             self._settled.forget(raw["metadata"]["uid"])
             self._reconciler.forget(raw["metadata"]["uid"])
-
-    def _note_change(self, kind: Kind, key: str, raw: Mapping[str, Any]) -> None:
-        generation = int(raw["metadata"].get("generation", 0))
-        known = self._changes.get(key)
-        if kind is kinds.RLJOB and (known is None or known.generation != generation):
-            self._changes[key] = _Change(generation, self._clock.monotonic(), set())
 
     async def start(self) -> None:
         """List everything, then begin to reconcile; waits for an API server that does not answer."""
