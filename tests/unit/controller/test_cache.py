@@ -2,13 +2,14 @@ import asyncio
 import time
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import names
 from rljob_operator import kinds
 from rljob_operator.cache import Cache
-from rljob_operator.cluster import Client
+from rljob_operator.cluster import ApiError, Client
 from rljob_operator.listing import Lister
 from rljob_operator.model import Ref
 from rljob_testing.fake_client import FakeClient
@@ -134,6 +135,18 @@ def test_fill_keeps_everything_that_is_listed() -> None:
     listed.client.hold(pod())
     asyncio.run(listed.lister.fill())
     assert len(listed.cache) == 2
+
+
+@pytest.mark.parametrize("refused", [["Pod"], ["Pod", "Service", "RLJob"]], ids=len)
+def test_fill_of_which_lists_are_refused_is_an_error_of_the_api_that_may_be_tried_again(refused: list[str]) -> None:
+    listed = Listed()
+    listed.client.hold(workload("run-rollout"))
+    listed.client.fail = {f"list {kind}": 503 for kind in refused}
+    with pytest.raises(ApiError):
+        asyncio.run(listed.lister.fill())
+    listed.client.fail = {}
+    asyncio.run(listed.lister.fill())
+    assert len(listed.cache) == 1
 
 
 def test_change_that_no_watch_tells_ages_until_one_does() -> None:
