@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rljob_api import names, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
@@ -42,8 +42,10 @@ def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) ->
     """Print why the job is where it is. Raises ManifestError, ClusterError."""
     found, now = cluster.find(client, job), time.time()
     pods, events = cluster.pods(client, found.name), cluster.events(client, found.name, num_events)
-    ends = cluster_logs.last_lines(client, (pod for pod in pods if pod.trouble), local_why.NUM_LAST_LINES)
-    local_why.show(account(found, pods, events, ends), as_json=as_json, now=now)
+    troubled = [] if _is_over(found) else [pod for pod in pods if pod.trouble]
+    ends = cluster_logs.last_lines(client, troubled, local_why.NUM_LAST_LINES)
+    down = [_down(pod, ends.get(pod.name, ())) for pod in troubled]
+    local_why.show(account(found, down, events), as_json=as_json, now=now)
     return int(names.ExitCode.OK)
 
 
@@ -107,25 +109,22 @@ def headline(job: cluster.Job) -> str:
     return f"{word} ({job.status.reason})" if job.status.reason else word
 
 
-def account(
-    job: cluster.Job,
-    pods: Sequence[cluster.Pod],
-    events: Sequence[log_lines.Line],
-    ends: Mapping[str, Sequence[str]],
-) -> why_text.Account:
-    """Return the account of a job: the operator's diagnosis with its chain, pods that are in trouble, events.
-
-    ends: by pod, the last lines of its log.
-    """
-    ended = any(map(job.holds, (ConditionType.COMPLETE, ConditionType.FAILED, ConditionType.SUSPENDED)))
+def account(job: cluster.Job, down: Sequence[why_text.Down], events: Sequence[log_lines.Line]) -> why_text.Account:
+    """Return the account of a job: the operator's diagnosis with its chain, pods that are in trouble, events."""
+    ended = _is_over(job)
     return why_text.Account(
         job=job.name,
         headline=f"{headline(job)}, step {job.status.step or 0} of {job.max_steps}",
         running=not ended,
-        down=[] if ended else [_down(pod, ends.get(pod.name, ())) for pod in pods if pod.trouble],
+        down=down,
         diagnosis=None if ended else _diagnosis(job),
         events=events,
     )
+
+
+def _is_over(job: cluster.Job) -> bool:
+    """Return whether no pod of the job should run: what is left of them is nobody's trouble."""
+    return any(map(job.holds, (ConditionType.COMPLETE, ConditionType.FAILED, ConditionType.SUSPENDED)))
 
 
 def _diagnosis(job: cluster.Job) -> waiting.Diagnosis | None:

@@ -4,10 +4,11 @@ import dataclasses
 import json
 import pathlib
 import time
+from collections.abc import Mapping
 
 from rljob_api import names, types, waiting
 from rljob_workers.cli import locate, watch
-from rljob_workers.local import history, journal, process_tree, progress, rundir, running
+from rljob_workers.local import history, journal, process_tree, progress, rundir, running, supervise
 
 
 def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, again: bool) -> int:
@@ -22,9 +23,11 @@ def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, again: bool
         goes_on = running.is_running(directory)
         if as_json:
             return watch.Look(text=_as_json(directory, known, indent=None if again else 1), goes_on=goes_on)
-        return watch.Look(
-            text=_as_text(directory, known), goes_on=goes_on, line=_as_line(directory, known), key=_key(known, goes_on)
-        )
+        states, key = running.states(directory), _key(known, goes_on)
+        if known is None and not any(state.running for state in states.values()):
+            last = last_state(directory)
+            return watch.Look(text=last, line=last, key=key, goes_on=goes_on)
+        return watch.Look(text=_as_text(known, states), line=_as_line(known, states), key=key, goes_on=goes_on)
 
     watch.show(look, again=again, redraw=not as_json)
     return int(names.ExitCode.OK)
@@ -42,25 +45,19 @@ def _as_json(directory: rundir.RunDir, known: types.RunStatus | None, *, indent:
     return json.dumps(body, indent=indent)
 
 
-def _as_text(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
-    states = running.states(directory)
-    if known is None and not any(state.running for state in states.values()):
-        return last_state(directory)
-    wanted = sum(state.role is names.Role.ROLLOUT for state in states.values())
+def _as_text(known: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:
     lines = [progress.role_line(name, state, known) for name, state in states.items()]
     lines.append(progress.phase_line(known, states))
     if known is not None:
-        lines.append(progress.progress_line(known, rollouts_wanted=wanted))
+        lines.append(_as_line(known, states))
         lines.append(waiting.chain_of(known).message(time.time()))
         lines.append(_dumps_line(known.dump_failures))
     return "\n".join(line for line in lines if line)
 
 
-def _as_line(directory: rundir.RunDir, known: types.RunStatus | None) -> str:
-    states = running.states(directory)
+def _as_line(known: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:
     if known is None:
-        running_now = any(state.running for state in states.values())
-        return progress.phase_line(None, states) if running_now else last_state(directory)
+        return progress.phase_line(None, states)
     wanted = sum(state.role is names.Role.ROLLOUT for state in states.values())
     return progress.progress_line(known, rollouts_wanted=wanted)
 

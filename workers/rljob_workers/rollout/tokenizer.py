@@ -74,17 +74,17 @@ class PromptTokenizer:
             made = templates.rendered(self._render, record, field=self._field)
             return self._encode(made) if isinstance(made, str) else made
         prompt = columns.get("prompt")
+        if isinstance(prompt, str) and self._template != templates.CHAT:
+            return self._encode(templates.render(self._template, prompt))
         # The loader's messages are checked and their content is text; a caller's own record may lack `prompt`.
-        messages = prompt or columns.get("messages")
+        asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or columns.get("messages")
         where = f"record {record.prompt_id} of {record.source}"
+        if not isinstance(asked, Sequence):
+            raise errors.DataError(f"{where} has no 'prompt', 'messages' or 'input_ids'")
         try:
-            if isinstance(prompt, str):
-                return self._encode_prompt(prompt)
-            if isinstance(messages, Sequence):
-                return self.chat_ids(messages)
+            return self.chat_ids(asked)
         except Exception as error:  # boundary: a chat template is a program that came with the model
             raise errors.DataError(f"{where}: the chat template: {withheld.told(error)}") from error
-        raise errors.DataError(f"{where} has no 'prompt', 'messages' or 'input_ids'")
 
     def feedback_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids between a closed answer and the next one. Raises ManifestError if turns are not appended.
@@ -133,11 +133,6 @@ class PromptTokenizer:
         """Return the text with special tokens."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return str(text)
-
-    def _encode_prompt(self, prompt: str) -> tuple[int, ...]:
-        if self._template == templates.CHAT:
-            return self.chat_ids([{"role": "user", "content": prompt}])
-        return self._encode(templates.render(self._template, prompt))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         # Special tokens in the text become ids; BOS comes only if the tokenizer adds it by itself.
