@@ -209,7 +209,7 @@ class Operator:
     async def streams(self) -> bool:
         """Return whether watches may begin with all that is there; without an answer they begin with lists."""
         try:
-            return await self._client.streams(kinds.RLJOB, next(iter(self._settings.watch_namespaces), None))
+            return await self._client.streams(kinds.RLJOB, self._lister.namespaces[0])
         except ApiError as error:
             logger.warning("could not find out whether lists can be streamed: %s", error)
             return False
@@ -226,8 +226,7 @@ class Operator:
         self.metrics.definition_matches(True)
 
     async def _look_for_apis(self) -> None:
-        namespace = next(iter(self._settings.watch_namespaces), None)
-        self._served = await discover(self._client, self._settings.integrations, namespace=namespace)
+        self._served = await discover(self._client, self._settings.integrations, namespace=self._lister.namespaces[0])
         self._lister.children = (*kinds.CHILDREN, *self._served.optional)
 
     def _spawn(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
