@@ -7,7 +7,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -48,11 +48,25 @@ class Promtool:
 class Server:
     """One Prometheus with its data in a folder; the process ends with `close`."""
 
-    def __init__(self, program: pathlib.Path, folder: pathlib.Path, config: Mapping[str, Any]) -> None:
-        """Write the configuration, start the process and return at once."""
+    def __init__(
+        self,
+        program: pathlib.Path,
+        folder: pathlib.Path,
+        config: Mapping[str, Any],
+        *,
+        enter: Sequence[str] = (),
+        listen: str = "",
+        reach: str = "",
+    ) -> None:
+        """Write the configuration, start the process and return at once.
+
+        enter: the prefix of a command in a network namespace, where it is to `listen`; from here it is at `reach`.
+        """
         (folder / "prometheus.yml").write_text(yaml.safe_dump(dict(config)))
         self._log = folder / "log"
+        self._listen, self._reach = listen, reach
         self._command = [
+            *enter,
             str(program),
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
@@ -66,8 +80,8 @@ class Server:
             held.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{held.getsockname()[1]}"
         with self._log.open("wb") as log:
-            command = [*self._command, f"--web.listen-address={address}"]
-            return address, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = [*self._command, f"--web.listen-address={self._listen or address}"]
+            return self._reach or address, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def get(self, path: str, **parameters: str) -> Any:
         """Return `data` of an answer of the HTTP API, None before it answers. Raises PromtoolError if it ended."""
@@ -95,6 +109,11 @@ class Server:
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the samples of an expression now. Raises PromtoolError with its fault."""
         found = self.get("query", query=expression)
+        return [] if found is None else list(found["result"])
+
+    def query_range(self, expression: str, *, start: float, end: float, step_s: float) -> list[dict[str, Any]]:
+        """Return the samples of an expression between two times, unix seconds. Raises PromtoolError with its fault."""
+        found = self.get("query_range", query=expression, start=str(start), end=str(end), step=str(step_s))
         return [] if found is None else list(found["result"])
 
     def close(self) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_testing.cluster import images, preconditions, recovery, whole_job
+from rljob_testing.cluster import images, learning_run, preconditions, recovery, whole_job
 from rljob_testing.cluster.full import FullCluster
+from rljob_testing.cluster.learning_run import LearningRun
 
 # The first test may build the images; a job loads its engines for one to two minutes at each of its starts.
 TIMEOUT_S = 2400
@@ -65,6 +66,15 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullCluster]:
         cluster.down()
         # Checkpoints are gigabytes, and folders of earlier sessions are kept for a while.
         shutil.rmtree(cluster.run_dir / VOLUME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def learned(
+    all_asked: None, operator: FullCluster, volume_folder: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LearningRun]:
+    """The addition example, run to its end."""
+    with learning_run.learned(operator, volume_folder, tmp_path_factory.mktemp("learned")) as run:
+        yield run
 
 
 @pytest.fixture(scope="session")

@@ -154,20 +154,19 @@ class FullCluster:
         return Network(enter=self.home.enter, address=self.home.address, flags=flags)
 
     def _start_relay(self) -> None:
-        listener = socket.create_server((LOOPBACK, self.plane.port))
-        script = str(pathlib.Path(__file__).with_name("relay.py"))
-        descriptor = listener.fileno()
-        command = [
-            *self.home.enter,
-            sys.executable,
-            "-I",
-            script,
-            str(descriptor),
-            self.home.address,
-            str(self.plane.port),
-        ]
-        processes.start(self.run_dir, "relay", command, pass_fds=(descriptor,))
+        self.relay("relay", self.plane.port, at=self.plane.port)
+
+    def relay(self, name: str, port: int, *, at: int = 0) -> int:
+        """Let a loopback port lead to a port of the first node, until the cluster goes; return it. at: 0 is any."""
+        listener = socket.create_server((LOOPBACK, at))
+        script, descriptor = str(pathlib.Path(__file__).with_name("relay.py")), listener.fileno()
+        to = (str(descriptor), self.home.address, str(port))
+        processes.start(
+            self.run_dir, name, [*self.home.enter, sys.executable, "-I", script, *to], pass_fds=(descriptor,)
+        )
+        found = int(listener.getsockname()[1])
         listener.close()
+        return found
 
     def _start_scheduler(self) -> None:
         flags = {"kubeconfig": str(self.run_dir / "scheduler.kubeconfig"), "leader-elect": "false"}

@@ -173,7 +173,7 @@ def addition(name: str, changes: Mapping[str, object]) -> Object:
     document["metadata"] = {"name": name}
     spec = document["spec"]
     assert isinstance(spec, dict)
-    data = {
+    mounted = {
         "volumes": [{"name": "data", "configMap": {"name": DATA}}],
         "volumeMounts": [{"name": "data", "mountPath": "/data/data"}],
     }
@@ -181,7 +181,7 @@ def addition(name: str, changes: Mapping[str, object]) -> Object:
     one_thread = [{"name": "OMP_NUM_THREADS", "value": "1"}]
     own: dict[str, object] = {
         "storage": {"claimName": name},
-        "coordinator.pod": data,
+        "coordinator.pod": mounted,
         "rollout.pod.env": one_thread,
         "trainer.pod.env": one_thread,
     }
@@ -190,9 +190,14 @@ def addition(name: str, changes: Mapping[str, object]) -> Object:
     return document
 
 
+def data() -> Object:
+    """Return the example's data as it is mounted."""
+    files: Object = {path.name: path.read_text() for path in sorted((EXAMPLES / "data").glob("addition-*.jsonl"))}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": DATA}, "data": files}
+
+
 def surroundings(name: str, folder: pathlib.Path) -> list[Object]:
     """Return what a job of this name needs in its namespace: the data, and a claim bound to a folder of the nodes."""
-    files = {path.name: path.read_text() for path in sorted((EXAMPLES / "data").glob("addition-*.jsonl"))}
     size: Object = {"storage": "4Gi"}
     volume: Object = {
         "capacity": size,
@@ -208,7 +213,7 @@ def surroundings(name: str, folder: pathlib.Path) -> list[Object]:
         "resources": {"requests": size},
     }
     return [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": DATA}, "data": dict(files)},
+        data(),
         {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": volume},
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": claim},
     ]

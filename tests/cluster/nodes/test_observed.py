@@ -1,0 +1,37 @@
+"""A real Prometheus scraped a whole job and its operator: types, labels, budgets, and what every panel got to see.
+
+The page and the picture of the run are written to build/observed; docs/ has those of one such run.
+"""
+
+import pathlib
+
+from rljob_testing import observed
+from rljob_testing.cluster.learning_run import NAME, LearningRun
+
+OUT = pathlib.Path(__file__).parents[3] / "build" / "observed"
+# Observability reference 8.4: series of a process; rollouts have the engine's besides.
+BUDGET = {"coordinator": 400, "trainer": 300, "verifier": 120, "rljob-operator": 60 + 90}
+ENGINE = 600
+
+
+def test_every_metric_has_the_type_and_labels_that_are_declared(learned: LearningRun) -> None:
+    assert observed.wrong_types(observed.metrics(learned.prometheus, learned.span, learned.kinds)) == []
+
+
+def test_series_of_every_process_are_within_their_budget(learned: LearningRun) -> None:
+    by_pod = observed.series_by_pod(learned.prometheus, learned.span)
+    for pod, count in by_pod.items():
+        role = pod.removeprefix(f"{NAME}-").split("-")[0] if pod.startswith(NAME) else "rljob-operator"
+        assert count <= BUDGET.get(role, 150 + ENGINE), by_pod
+
+
+def test_every_panel_of_every_dashboard_had_data(learned: LearningRun) -> None:
+    asked = observed.questions(NAME, "default")
+    seen = observed.metrics(learned.prometheus, learned.span, learned.kinds)
+    silent = observed.without_data(learned.prometheus, asked, learned.span)
+    OUT.mkdir(parents=True, exist_ok=True)
+    by_pod = observed.series_by_pod(learned.prometheus, learned.span)
+    (OUT / "observed.md").write_text(observed.page(seen, silent, len(asked), by_pod))
+    of_run = [one for one in asked if one.board == "run"]
+    (OUT / "observed.svg").write_text(observed.picture(learned.prometheus, of_run, learned.span))
+    assert [f"{one.board}: {one.panel}: {one.query}" for one in silent] == []
