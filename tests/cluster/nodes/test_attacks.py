@@ -62,7 +62,7 @@ def job(name: str, kind: str, seconds: float) -> Object:
             "rollout.pod.commandPrefix": HANGS,
             "trainer.pod.commandPrefix": HANGS,
             "verifier.rewards": [{"name": "passes", "type": kind}],
-            "verifier.timeoutSeconds": str(seconds),
+            "verifier.timeoutSeconds": int(seconds),
             "evaluation": {},
         },
     )
