@@ -30,6 +30,8 @@ GRADED_S = 300.0
 NUM_ORDINARY = 100
 # A hundred programs take seconds; two cores have other pods to serve.
 SLOWER = 3.0
+# Two pods and the operator on a node of two processors.
+RESOURCES = {"cpu": "900m", "memory": "1Gi"}
 HANGS = ["sh", "-c", "exec sleep 3600"]
 CODE, AREAL = "code", "areal-code"
 # One job for each reward type and CPU limit that attacks ask for.
@@ -63,6 +65,7 @@ def job(name: str, kind: str, seconds: float) -> Object:
             "trainer.pod.commandPrefix": HANGS,
             "verifier.rewards": [{"name": "passes", "type": kind}],
             "verifier.timeoutSeconds": int(seconds),
+            "verifier.pod.resources": {what: RESOURCES for what in ("requests", "limits")},
             "evaluation": {},
         },
     )
