@@ -3,6 +3,7 @@
 import pytest
 
 from rljob_api import names, roles
+from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.trainer import learner, metering
 
@@ -28,26 +29,26 @@ def value(registry: metrics_module.Metrics, name: str, **labels: str) -> float |
 
 def test_losses_of_policy_and_critic_stand_side_by_side(registry: metrics_module.Metrics) -> None:
     stats = {**TOKENS, Stat.LOSS: -0.5, Stat.VALUE_LOSS: 0.125}
-    metering.Meter(registry).step(1, learned(stats), stats)
+    metering.Meter(registry, FakeClock()).step(1, learned(stats), stats)
     assert value(registry, "rljob_loss", component="policy") == -0.5
     assert value(registry, "rljob_loss", component="critic") == 0.125
 
 
 def test_a_statistic_that_a_step_lacks_leaves_its_series_alone(registry: metrics_module.Metrics) -> None:
-    metering.Meter(registry).step(1, learned(TOKENS), TOKENS)
+    metering.Meter(registry, FakeClock()).step(1, learned(TOKENS), TOKENS)
     assert value(registry, "rljob_loss", component="policy") is None
     assert value(registry, "rljob_kl_reference") is None
 
 
 def test_masked_tokens_are_told_apart_by_reason(registry: metrics_module.Metrics) -> None:
     masked = {"correction": 0.2, "reject": 0.1, "m2po": 0.0, "truncated": 0.05}
-    metering.Meter(registry).step(1, learned(TOKENS, masked), TOKENS)
+    metering.Meter(registry, FakeClock()).step(1, learned(TOKENS, masked), TOKENS)
     assert {reason: value(registry, "rljob_masked_token_ratio", reason=reason) for reason in masked} == masked
 
 
 def test_distances_and_counts_reach_their_series(registry: metrics_module.Metrics) -> None:
     stats = {**TOKENS, Stat.REF_KL: 0.03, Stat.MISMATCH_KL: 0.001, Stat.CLIP_HIGH: 0.25, Stat.GRAD_NORM: 1.5}
-    metering.Meter(registry).step(1, learned(stats), stats)
+    metering.Meter(registry, FakeClock()).step(1, learned(stats), stats)
     assert value(registry, "rljob_kl_reference") == 0.03
     assert value(registry, "rljob_mismatch_kl") == 0.001
     assert value(registry, "rljob_clip_fraction", bound="high") == 0.25
@@ -58,7 +59,7 @@ def test_distances_and_counts_reach_their_series(registry: metrics_module.Metric
 
 
 def test_values_that_are_not_finite_are_shown_from_zero(registry: metrics_module.Metrics) -> None:
-    metering.Meter(registry)
+    metering.Meter(registry, FakeClock())
     for what in ("log_ratio", "grad_norm"):
         assert value(registry, "rljob_nonfinite_total", what=what) == 0
 
@@ -67,20 +68,20 @@ def test_the_log_says_of_a_statistic_that_a_step_lacks_that_there_is_none(
     registry: metrics_module.Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO"):
-        metering.Meter(registry).step(3, learned(TOKENS), {**TOKENS, Stat.LOSS: -0.5})
+        metering.Meter(registry, FakeClock()).step(3, learned(TOKENS), {**TOKENS, Stat.LOSS: -0.5})
     assert "finished step 3: loss -0.5, grad norm none, entropy none, engine gap none" in caplog.text
     assert "nan" not in caplog.text
 
 
 def test_a_failed_checkpoint_is_an_increase_from_zero(registry: metrics_module.Metrics) -> None:
-    meter = metering.Meter(registry)
+    meter = metering.Meter(registry, FakeClock())
     assert value(registry, "rljob_checkpoint_failures_total") == 0
     meter.checkpoint_failed()
     assert value(registry, "rljob_checkpoint_failures_total") == 1
 
 
 def test_utilisation_and_memory_reach_their_series_and_are_absent_on_a_cpu(registry: metrics_module.Metrics) -> None:
-    meter = metering.Meter(registry)
+    meter = metering.Meter(registry, FakeClock())
     meter.step(1, learned(TOKENS), TOKENS)
     assert value(registry, "rljob_mfu_ratio") is None
     assert value(registry, "rljob_gpu_memory_bytes", kind="allocated") is None
@@ -89,3 +90,41 @@ def test_utilisation_and_memory_reach_their_series_and_are_absent_on_a_cpu(regis
     assert value(registry, "rljob_mfu_ratio") == 0.25
     assert value(registry, "rljob_gpu_memory_bytes", kind="allocated") == 5e9
     assert value(registry, "rljob_gpu_memory_bytes", kind="reserved") == 6e9
+
+
+def seconds(registry: metrics_module.Metrics, reason: str) -> str:
+    """Return what a page read now shows of a wait."""
+    name = f'rljob_trainer_wait_seconds_total{{reason="{reason}",rljob="job",rljob_namespace="default"}}'
+    shown = [line for line in registry.exposition().decode().splitlines() if line.startswith(name)]
+    return shown[0].rpartition(" ")[2] if shown else ""
+
+
+def test_a_wait_that_has_not_ended_is_seen_to_grow_from_page_to_page(registry: metrics_module.Metrics) -> None:
+    clock = FakeClock()
+    meter = metering.Meter(registry, clock)
+    with meter.waiting("batch"):
+        clock.tick(30.0)
+        assert seconds(registry, "batch") == "30.0"
+        clock.tick(12.0)
+        assert seconds(registry, "batch") == "42.0"
+        clock.tick(1.0)
+    clock.tick(100.0)
+    assert seconds(registry, "batch") == "43.0", "work is no wait"
+    with meter.waiting("publish"):
+        clock.tick(5.0)
+    assert (seconds(registry, "batch"), seconds(registry, "publish")) == ("43.0", "5.0")
+
+
+def test_a_wait_that_ends_in_an_error_is_counted_and_over(registry: metrics_module.Metrics) -> None:
+    clock = FakeClock()
+    meter = metering.Meter(registry, clock)
+
+    def fail_later() -> None:
+        with meter.waiting("batch"):
+            clock.tick(7.0)
+            raise OSError("the coordinator is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        fail_later()
+    clock.tick(7.0)
+    assert seconds(registry, "batch") == "7.0"

@@ -1,13 +1,14 @@
 """The order of a step's events, at the end, on a stop, and after a restart."""
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pytest
 
 from rljob_api import errors, names, types
 from rljob_testing.clock import FakeClock
 from rljob_testing.trainer_makers import make_header
-from rljob_workers.trainer import learner, publish, train
+from rljob_workers.trainer import learner, train
 
 Stat = names.StepStat
 Answer = tuple[types.BatchHeader, list[types.MicroBatch]]
@@ -21,6 +22,7 @@ class Script:
         self.clock = FakeClock()
         self.stats: dict[int, Mapping[str, float]] = {}
         self.waits: dict[str, float] = {}
+        self._in_flight = False
         self._last, self._stop_at, self._full_at = last, stop_at, full_at
 
     def fetch(self, step: int) -> Answer:
@@ -45,12 +47,15 @@ class Script:
         self.clock.tick(5.0)
         return learner.Learned(stats={Stat.LOSS: 0.5}, nonfinite_values=0.0, nonfinite_norms=0, masked={})
 
-    def publish(self, step: int) -> publish.Blocked:
+    def publish(self, step: int) -> None:
         self.events.append(f"publish {step}")
-        return publish.Blocked(wait_s=3.0, export_s=1.0)
+        self.clock.tick(1.0)
+        self._in_flight = True
 
     def flush(self) -> None:
         self.events.append("flush")
+        self.clock.tick(3.0 if self._in_flight else 0.0)
+        self._in_flight = False
 
     def save(self, step: int) -> None:
         self.events.append(f"save {step}")
@@ -70,8 +75,11 @@ class Script:
     def step(self, step: int, learned: learner.Learned, stats: Mapping[Stat, float]) -> None:
         self.events.append(f"meter {step}")
 
-    def waited(self, reason: str, seconds: float) -> None:
-        self.waits[reason] = self.waits.get(reason, 0.0) + seconds
+    @contextlib.contextmanager
+    def waiting(self, reason: str) -> Iterator[None]:
+        began = self.clock.monotonic()
+        yield
+        self.waits[reason] = self.waits.get(reason, 0.0) + self.clock.monotonic() - began
 
     def checkpointed(self, seconds: float, now: float) -> None:
         self.events.append("metered checkpoint")
@@ -99,11 +107,12 @@ def run(
 def test_a_step_is_committed_before_its_version_exists_and_saved_after_it() -> None:
     script = Script(last=1)
     assert run(script, checkpoint_every=1) is names.ExitCode.OK
-    assert script.events[:8] == [
+    assert script.events[:9] == [
         "fetch 1",
         "learn 1",
         "commit 1",
         "meter 1",
+        "flush",
         "publish 1",
         "save 1",
         "committed c1 after 7",
@@ -114,7 +123,7 @@ def test_a_step_is_committed_before_its_version_exists_and_saved_after_it() -> N
 def test_the_end_is_published_exported_and_committed_last() -> None:
     script = Script(last=1)
     assert run(script) is names.ExitCode.OK
-    assert script.events[4:] == [
+    assert script.events[5:] == [
         "publish 1",
         "flush",
         "export",
@@ -161,28 +170,36 @@ def test_a_restart_goes_on_after_the_loaded_step() -> None:
 
 
 def test_waiting_and_what_happens_behind_a_step_are_reported_with_the_next_one() -> None:
-    script = Script(last=2)
+    script = Script(last=3)
     run(script, checkpoint_every=1)
+    behind = {"policy/loss": 0.5, "wait_s": 2.0, "checkpoint_s": 7.0}
     assert script.stats[1] == {"policy/loss": 0.5, "wait_s": 2.0}
-    assert script.stats[2] == {"policy/loss": 0.5, "wait_s": 2.0, "publish_s": 4.0, "checkpoint_s": 7.0}
-    assert script.waits == {"batch": 4.0, "publish": 6.0}
+    assert script.stats[2] == {**behind, "publish_s": 1.0}, "nothing was in flight"
+    assert script.stats[3] == {**behind, "publish_s": 4.0}
+
+
+def test_waits_for_batches_and_for_the_publish_before_are_counted_while_they_last() -> None:
+    script = Script(last=3)
+    run(script)
+    # Three batches and the answer that there is no other; two publishes had one before them in flight.
+    assert script.waits == {"batch": 8.0, "publish": 6.0}
 
 
 def test_other_ranks_do_the_same_work_and_tell_the_coordinator_nothing() -> None:
     script = Script(last=1)
     run(script, checkpoint_every=1, reports=False)
-    assert script.events == ["fetch 1", "learn 1", "publish 1", "save 1", "prune", "flush", "export", "prune"]
+    assert script.events == ["fetch 1", "learn 1", "flush", "publish 1", "save 1", "prune", "flush", "export", "prune"]
 
 
 def test_the_first_failure_ends_the_loop() -> None:
     class Broken(Script):
-        def publish(self, step: int) -> publish.Blocked:
+        def publish(self, step: int) -> None:
             raise OSError("store is gone")
 
     script = Broken(last=3)
     with pytest.raises(OSError, match="store is gone"):
         run(script)
-    assert script.events == ["fetch 1", "learn 1", "commit 1", "meter 1"]
+    assert script.events == ["fetch 1", "learn 1", "commit 1", "meter 1", "flush"]
 
 
 def test_training_goes_on_after_a_checkpoint_that_could_not_be_written_and_the_next_one_is_tried() -> None:

@@ -3,6 +3,7 @@
 Every job-level series carries `rljob_namespace` and `rljob`. A gauge is absent until its first value.
 """
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import prometheus_client
@@ -65,6 +66,7 @@ class Metrics:
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
+        self._before: list[Callable[[], None]] = []
         for metric in names.METRICS:
             if metric.role is role or (role is names.Role.TRAINER and metric.name == "rljob_tokens_total"):
                 self._declare(metric, identity)
@@ -98,6 +100,12 @@ class Metrics:
         """Return the histogram of that name. Raises KeyError if this role declares none."""
         return self._histograms[name]
 
+    def before_exposition(self, settle: Callable[[], None]) -> None:
+        """Call `settle` before every look, on the thread that looks: what goes on is counted while it lasts."""
+        self._before.append(settle)
+
     def exposition(self) -> bytes:
         """Return the text format of all series."""
+        for settle in self._before:
+            settle()
         return prometheus_client.generate_latest(self.registry)

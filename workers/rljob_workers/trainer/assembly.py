@@ -200,7 +200,7 @@ def _run(
         publisher.publish(loaded.step)
     else:
         publisher.compare_with_image()
-    loop = _loop(config, loaded, client, publisher, stop, metering.Meter(registry) if first else None)
+    loop = _loop(config, loaded, client, publisher, stop, metering.Meter(registry, clock) if first else None)
     try:
         return int(loop.run())
     finally:

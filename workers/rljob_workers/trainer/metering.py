@@ -2,10 +2,12 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 from rljob_api import names
+from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.trainer import learner
+from rljob_workers.trainer import learner, waits
 
 logger = logging.getLogger(__name__)
 Stat = names.StepStat
@@ -34,9 +36,11 @@ _PHASES = {
 class Meter:
     """Exports steps; only rank 0 has one."""
 
-    def __init__(self, metrics: metrics_module.Metrics) -> None:
-        """Keep the registry."""
+    def __init__(self, metrics: metrics_module.Metrics, clock: clocks.Clock) -> None:
+        """Keep the registry, which counts a wait that goes on whenever it is read."""
         self._metrics = metrics
+        self._waits = waits.Waits(metrics.counter("rljob_trainer_wait_seconds_total"), clock)
+        metrics.before_exposition(self._waits.settle)
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for what in ("log_ratio", "grad_norm"):
             metrics.counter("rljob_nonfinite_total").inc(0.0, what=what)
@@ -72,9 +76,9 @@ class Meter:
             extra={"event": "step", "step": step},
         )
 
-    def waited(self, reason: str, seconds: float) -> None:
-        """Count seconds that the loop could not work."""
-        self._metrics.counter("rljob_trainer_wait_seconds_total").inc(seconds, reason=reason)
+    def waiting(self, reason: str) -> AbstractContextManager[None]:
+        """Count the seconds of a block in which the loop cannot work, while they pass."""
+        return self._waits.waiting(reason)
 
     def checkpointed(self, seconds: float, now: float) -> None:
         """Count a checkpoint."""

@@ -24,14 +24,6 @@ logger = logging.getLogger(__name__)
 _INTEGERS = {"bfloat16": numpy.uint16, "float16": numpy.uint16, "float32": numpy.uint32}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Blocked:
-    """Seconds that a publish held the step loop: waiting for the one before, and exporting."""
-
-    wait_s: float
-    export_s: float
-
-
 class VersionPublisher:
     """Makes versions of the exporter's image. `transport` None: this rank only takes part in exporting."""
 
@@ -61,17 +53,13 @@ class VersionPublisher:
         if self._transport is not None:
             self._previous = bytearray(self._exporter.image)
 
-    def publish(self, step: int) -> Blocked:
+    def publish(self, step: int) -> None:
         """Export the state after `step` and register it in the background. Raises what the publish before raised."""
-        started = self._clock.monotonic()
         self.flush()
-        waited = self._clock.monotonic()
         self._exporter.export()
-        exported = self._clock.monotonic()
         if self._transport is not None:
             transport = self._transport
             self._flight = self._pool.submit(lambda: self._register(transport, step))
-        return Blocked(wait_s=waited - started, export_s=exported - waited)
 
     def flush(self) -> None:
         """Wait for the publish in flight. Raises what it raised."""

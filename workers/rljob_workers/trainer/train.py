@@ -10,6 +10,7 @@ order is what a crash relies on: a version of step k exists only after k is comm
 its version was handed over. A checkpoint that cannot be written is tried again n steps later, twice at most.
 """
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Protocol
 
 from rljob_api import errors, names, types
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.trainer import learner, publish
+from rljob_workers.trainer import learner
 
 logger = logging.getLogger(__name__)
 Stat = names.StepStat
@@ -49,7 +50,7 @@ class Learner(Protocol):
 class Publisher(Protocol):
     """What makes weight versions."""
 
-    def publish(self, step: int) -> publish.Blocked:
+    def publish(self, step: int) -> None:
         """Export and hand over the state after `step`."""
 
     def flush(self) -> None:
@@ -78,8 +79,8 @@ class Meter(Protocol):
     def step(self, step: int, learned: learner.Learned, stats: Mapping[Stat, float]) -> None:
         """A step is finished."""
 
-    def waited(self, reason: str, seconds: float) -> None:
-        """The loop could not work."""
+    def waiting(self, reason: str) -> contextlib.AbstractContextManager[None]:
+        """The loop cannot work while the block runs."""
 
     def checkpointed(self, seconds: float, now: float) -> None:
         """A checkpoint is durable."""
@@ -130,7 +131,8 @@ class StepLoop:
         """Return OK when the run is finished, STOPPED_ON_REQUEST when it can go on later."""
         while True:
             asked = self._clock.monotonic()
-            header, micro_batches = self._feed.fetch(self._completed + 1)
+            with self._waiting("batch"):
+                header, micro_batches = self._feed.fetch(self._completed + 1)
             waited_s = self._clock.monotonic() - asked
             if header.kind is names.BatchKind.STOP:
                 return self._stop()
@@ -159,15 +161,18 @@ class StepLoop:
             started_at=started_at,
             finished_at=self._clock.now(),
         )
-        self._meter.waited("batch", waited_s)
         self._meter.step(self._completed, learned, stats)
 
     def _publish(self) -> None:
-        blocked = self._publisher.publish(self._completed)
+        started = self._clock.monotonic()
+        with self._waiting("publish"):
+            self._publisher.flush()
+        self._publisher.publish(self._completed)
         self._published = self._completed
-        self._behind[Stat.PUBLISH_S] = blocked.wait_s + blocked.export_s
-        if self._meter is not None:
-            self._meter.waited("publish", blocked.wait_s)
+        self._behind[Stat.PUBLISH_S] = self._clock.monotonic() - started
+
+    def _waiting(self, reason: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._meter is None else self._meter.waiting(reason)
 
     def _try_to_save(self) -> None:
         """Save, but let training go on where that fails for now: the checkpoint before is still there."""
