@@ -2,7 +2,7 @@
 
 import math
 
-from rljob_api import types
+from rljob_api import names, types
 from rljob_api.job_status import (
     CheckpointStatus,
     EvaluationStatus,
@@ -118,7 +118,12 @@ def _version(run: types.RunStatus) -> VersionStatus:
 def _trajectories(run: types.RunStatus) -> TrajectoriesStatus:
     counts = run.trajectories
     shown = {"accepted": "accepted", "stale": "stale", "infraFailed": "infra_failure", "filtered": "filtered"}
-    return TrajectoriesStatus.model_validate({key: counts.get(name, 0) for key, name in shown.items()})
+    return TrajectoriesStatus.model_validate(
+        {key: counts.get(name, 0) for key, name in shown.items()}
+        | {"tooLong": run.left_out.get(names.DropReason.TOO_LONG, 0)}
+        | {"invalidRecord": run.left_out.get(names.DropReason.INVALID_RECORD, 0)}
+        | {"dumpFailures": run.dump_failures}
+    )
 
 
 def _evaluations(run: types.RunStatus) -> tuple[EvaluationStatus, ...]:

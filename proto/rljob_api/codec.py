@@ -974,6 +974,7 @@ def status_to(status: types.RunStatus) -> status_pb2.StatusReply:
         evaluating=status.evaluating,
         dump_failures=status.dump_failures,
         failure=status.failure,
+        left_out=dict(status.left_out),
     )
 
 
@@ -1033,4 +1034,5 @@ def status_from(message: status_pb2.StatusReply) -> types.RunStatus:
         evaluating=message.evaluating,
         dump_failures=message.dump_failures,
         failure=message.failure,
+        left_out=dict(message.left_out),
     )

@@ -127,6 +127,11 @@ class TrajectoriesStatus(Observed):
     stale: Count = Field(default=0, description="Dropped for age.")
     infra_failed: Count = Field(default=0, description="Lost to the infrastructure.")
     filtered: Count = Field(default=0, description="Rejected by the group filter.")
+    too_long: Count = Field(
+        default=0, description="Groups left out, because the prompt is longer than maxPromptTokens."
+    )
+    invalid_record: Count = Field(default=0, description="Groups left out, because their record cannot be graded.")
+    dump_failures: Count = Field(default=0, description="Trajectory dumps that could not be written.")
 
 
 class RewardStatus(Observed):

@@ -549,6 +549,7 @@ class RunStatus:
     """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1.
 
     dump_failures: of the rollouts that are registered, since each of them started. failure: why the phase is FAILED.
+    left_out: groups dropped since the start for a reason of names.LEFT_OUT, by reason.
     """
 
     job: str
@@ -582,3 +583,4 @@ class RunStatus:
     evaluating: str = ""
     dump_failures: int = 0
     failure: str = ""
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -147,6 +147,7 @@ def test_status_comes_back_from_its_message_as_it_was() -> None:
         waiting=(types.Waiting(role="trainer", pod="trainer-0", what="batch 5", on_role="rollout", since=1.0),),
         evaluations=(types.EvaluationResult(suite="s", step=0, version=0, accuracy=0.25, n=4, score=0.25),),
         dump_failures=2,
+        left_out={"too_long": 3},
         failure="record 7 cannot be used",
     )
     assert codec.status_from(codec.status_to(status)) == status

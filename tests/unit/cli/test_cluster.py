@@ -88,6 +88,14 @@ def test_status_reads_the_rljob_alone_and_shows_roles_and_progress(rljob: Rljob,
     assert call.startswith(f"--namespace=research --context=prod get {RESOURCE} sums")
 
 
+def test_status_tells_what_the_job_goes_on_without(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    lost = {"accepted": 9, "tooLong": 2, "dumpFailures": 1}
+    kubectl.answers(f"get {RESOURCE} sums", job(STATUS | {"trajectories": lost}))
+    dropped, unwritten = rljob("status", "sums", "--cluster").stdout.splitlines()[-2:]
+    assert dropped.startswith("2 groups left out, because the prompt is longer")
+    assert unwritten.startswith("1 trajectory dump could not be written")
+
+
 PACE = {
     "step": 41, "stepSeconds": "27.2", "tokensPerSecond": "412", "trainerWaitShare": "0.08", "rolloutWaitShare": "0.31",
     "rewardDelta": "0.03",

@@ -19,6 +19,8 @@ RUN = types.RunStatus(
     oldest_serving_version=6,
     version_lag_steps=2,
     trajectories={"accepted": 40, "stale": 3, "infra_failure": 2, "filtered": 1},
+    left_out={"too_long": 5, "invalid_record": 6},
+    dump_failures=4,
     reward_mean=0.1250000001,
     checkpoint_step=5,
     checkpoint_uri="/state/5",
@@ -40,7 +42,10 @@ def test_status_shows_what_the_coordinator_reports() -> None:
     shown = told().model_dump(by_alias=True, exclude_none=True, mode="json")
     assert shown["step"] == 7
     assert shown["version"] == {"published": 9, "live": 8, "oldestServing": 6, "lag": 2}
-    assert shown["trajectories"] == {"accepted": 40, "stale": 3, "infraFailed": 2, "filtered": 1}
+    assert shown["trajectories"] == {
+        "accepted": 40, "stale": 3, "infraFailed": 2, "filtered": 1, "tooLong": 5, "invalidRecord": 6,
+        "dumpFailures": 4,
+    }  # fmt: skip
     assert shown["reward"] == {"mean": "0.125", "step": 7}
     assert shown["lastCheckpoint"] == {"step": 5, "uri": "/state/5", "time": "1970-01-01T00:01:40Z"}
     assert shown["evaluation"] == [{"suite": "held-out", "accuracy": "0.5", "step": 6}], "the last score of a suite"

@@ -103,6 +103,19 @@ def test_a_ledger_that_does_not_answer_is_named_with_the_last_status_known() -> 
     assert status.stuck(last) == dataclasses.replace(last, reason="LedgerStuck")
 
 
+def test_groups_that_are_left_out_are_told_by_reason(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+    bench = make_bench(num_prompts=3)
+    rollout = bench.rollout()
+    (lease,) = bench.lease(rollout)
+    failures = [
+        types.MemberFailure(sample_index=index, role="rollout", reason=names.DropReason.TOO_LONG, infra=False)
+        for index in range(2)
+    ]
+    bench.submit(rollout, lease, rewards=(), failures=failures)
+    told = status.status(view(config, bench.ledger.snapshot())).left_out
+    assert told == {"too_long": 1, "invalid_record": 0}
+
+
 def test_dumps_that_failed_are_counted_over_all_rollouts(make_bench: Make, config: roles.CoordinatorConfig) -> None:
     some = [
         pods.Pod(token=f"t{n}", role=names.Role.ROLLOUT, pod=f"rollout-{n}", load=types.RolloutLoad(dump_failures=n))

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import names, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
-from rljob_api.job_status import PaceStatus
-from rljob_workers.cli import cluster, cluster_logs, kubectl, watch, why_text
+from rljob_api.job_status import PaceStatus, TrajectoriesStatus
+from rljob_workers.cli import cluster, cluster_logs, kubectl, losses, watch, why_text
 from rljob_workers.cli import why as local_why
 from rljob_workers.local import log_lines, progress, terminal
 
@@ -68,9 +68,19 @@ def lines(job: cluster.Job, now: float) -> Iterator[str]:
         yield terminal.line(f"{role.name:<{_ROLES_WIDTH}} {role.ready}/{role.desired} ready{restarts}")
     yield terminal.line(headline(job))
     yield progress_line(job, now)
+    yield from map(terminal.line, _losses(known.trajectories))
     stalled = job.condition(ConditionType.STALLED)
     if stalled is not None and stalled.status == "True":
         yield terminal.line(f"stalled ({stalled.reason}): {stalled.message}")
+
+
+def _losses(counts: TrajectoriesStatus | None) -> Iterator[str]:
+    if counts is not None:
+        left_out: dict[str, int] = {
+            names.DropReason.TOO_LONG: counts.too_long,
+            names.DropReason.INVALID_RECORD: counts.invalid_record,
+        }
+        yield from losses.sentences(left_out=left_out, dump_failures=counts.dump_failures)
 
 
 def progress_line(job: cluster.Job, now: float) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from rljob_api import names, types, waiting
-from rljob_workers.cli import locate, watch
+from rljob_workers.cli import locate, losses, watch
 from rljob_workers.local import history, journal, process_tree, progress, rundir, running, supervise
 
 
@@ -51,7 +51,7 @@ def _as_text(known: types.RunStatus | None, states: Mapping[str, supervise.State
     if known is not None:
         lines.append(_as_line(known, states))
         lines.append(waiting.chain_of(known).message(time.time()))
-        lines.append(_dumps_line(known.dump_failures))
+        lines += losses.sentences(left_out=known.left_out, dump_failures=known.dump_failures)
     return "\n".join(line for line in lines if line)
 
 
@@ -65,14 +65,6 @@ def _as_line(known: types.RunStatus | None, states: Mapping[str, supervise.State
 def _key(known: types.RunStatus | None, goes_on: bool) -> tuple[object, ...]:
     """Return what is news: a step, another phase, the end."""
     return (goes_on,) if known is None else (goes_on, known.step, known.phase, known.reason)
-
-
-def _dumps_line(num_failed: int) -> str:
-    """Return a sentence on trajectory dumps that could not be written; empty if all were."""
-    if not num_failed:
-        return ""
-    dumps = "1 trajectory dump" if num_failed == 1 else f"{num_failed} trajectory dumps"
-    return f"{dumps} could not be written; the logs of the rollouts say why"
 
 
 def last_state(directory: rundir.RunDir) -> str:

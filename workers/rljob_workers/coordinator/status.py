@@ -109,6 +109,7 @@ def status(view: View) -> types.RunStatus:
         evaluating=_evaluating(known),
         dump_failures=sum(pod.load.dump_failures for pod in view.pods),
         failure=known.failed,
+        left_out={str(reason): known.counters.get(f"dropped:{reason}", 0) for reason in names.LEFT_OUT},
     )
 
 
