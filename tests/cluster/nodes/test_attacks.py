@@ -30,6 +30,7 @@ GRADED_S = 300.0
 NUM_ORDINARY = 100
 # A hundred programs take seconds; two cores have other pods to serve.
 SLOWER = 3.0
+MOST_LOOKS = 4
 # Two pods and the operator on a node of two processors.
 RESOURCES = {"cpu": "900m", "memory": "1Gi"}
 HANGS = ["sh", "-c", "exec sleep 3600"]
@@ -133,7 +134,11 @@ async def test_attack_on_a_pod_has_its_outcome_and_ordinary_programs_are_graded_
         verdict = await attack_runs.judged(graded, f"{attack.id} {attack.what}", attack.program, attack.tests)
     assert verdict.outcome in attack.outcomes
     assert verdict.reward == attack.reward
-    assert await ordinary_s(pod.address) <= SLOWER * pod.usual_s
+    # Others' load passes; what an attack left in the pod stays.
+    took = [await ordinary_s(pod.address)]
+    while min(took) > SLOWER * pod.usual_s and len(took) < MOST_LOOKS:
+        took.append(await ordinary_s(pod.address))
+    assert min(took) <= SLOWER * pod.usual_s, took
 
 
 def test_pods_reached_the_level_that_was_asked_for_and_none_was_started_again(
