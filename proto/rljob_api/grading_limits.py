@@ -2,12 +2,16 @@
 
 CPU seconds are those of one clock: of an (answer, gold) pair for areal-math, of a test case where a program runs, of
 the answer elsewhere. Wall time is capped so that a worker which gets no CPU is noticed; for programs it is a limit.
+All are seconds of the reference machine, which a verifier multiplies by what it measures of its own (isolation
+reference 9), but for the wall time of an answer with a program.
 """
 
 from rljob_api.spec.verifier import PROGRAM_REWARDS, RewardSpec
 
 WALL_FACTOR = 3
 PROGRAM_WALL_S = 200.0
+# Seconds of a verifier's machine per reference second, at least and at most.
+LEAST_FACTOR, MOST_FACTOR = 0.5, 4.0
 
 _OURS_S = 10.0
 _PROGRAM_CASE_S = 6.0
@@ -25,6 +29,12 @@ def cpu_s(reward: RewardSpec, timeout_seconds: int | None) -> float:
 def wall_s(reward: RewardSpec, timeout_seconds: int | None) -> float:
     """Return the wall seconds of one clock; of the whole answer where a program runs."""
     return PROGRAM_WALL_S if reward.type in PROGRAM_REWARDS else WALL_FACTOR * cpu_s(reward, timeout_seconds)
+
+
+def most_wall_s(reward: RewardSpec, timeout_seconds: int | None) -> float:
+    """Return the wall seconds of one clock on the slowest machine."""
+    slowest = 1.0 if reward.type in PROGRAM_REWARDS else MOST_FACTOR
+    return slowest * wall_s(reward, timeout_seconds)
 
 
 def _by_type(reward: RewardSpec) -> float:

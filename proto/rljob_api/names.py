@@ -333,7 +333,7 @@ METRICS: tuple[Metric, ...] = (
     _c(_R, "rljob_trajectory_dump_failures_total", "Trajectory dumps that could not be written."),
     _h(_R, "rljob_drain_seconds", "Seconds of a drain by result.", "result", buckets=_DRAIN),
     _h(_V, "rljob_verify_seconds", "Seconds per grading.", "reward", buckets=_FAST),
-    _h(_V, "rljob_verify_cpu_seconds", "CPU seconds per grading.", "reward", buckets=_FAST[1:]),
+    _h(_V, "rljob_verify_cpu_seconds", "CPU seconds per grading.", "reward", buckets=_FAST[2:]),
     _c(_V, "rljob_verify_total", "Gradings that ended.", "reward", "type", "mode", "outcome", "reason"),
     _c(_V, "rljob_verifier_workers_ended_total", "Grading workers that ended, by why.", "reason"),
     _c(_V, "rljob_verifier_workers_started_total", "Grading workers that became ready."),
@@ -342,6 +342,11 @@ METRICS: tuple[Metric, ...] = (
     _g(_V, "rljob_verifier_waiting", "Items waiting for a slot."),
     _c(_V, "rljob_sandbox_survivors_total", "Processes left after a kill; must stay 0."),
     _c(_V, "rljob_verifier_canary_failures_total", "Programs of known outcome that came out otherwise.", "canary"),
+    _g(
+        _V,
+        "rljob_verifier_calibration_ratio",
+        "CPU time of a fixed program here over that on the reference machine; limits on CPU time are times this.",
+    ),
     _g(
         _V,
         "rljob_hack_ratio",

@@ -63,7 +63,9 @@ def _record_rules(source: DataSourceSpec) -> roles.RecordRules:
 
 
 def _longest_grading_s(spec: JobSpec) -> float:
-    return max(grading_limits.wall_s(reward, spec.verifier.timeout_seconds) for _, _, reward in suites.rewards(spec))
+    return max(
+        grading_limits.most_wall_s(reward, spec.verifier.timeout_seconds) for _, _, reward in suites.rewards(spec)
+    )
 
 
 def _groups_per_replica(spec: JobSpec, *, num_replicas: int) -> int:

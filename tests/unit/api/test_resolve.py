@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from rljob_api import effective, errors, resolve, roles
 from rljob_api.job import RLJob, load_manifest
+from rljob_api.resolution.rollout import VERIFY_QUEUE_S, VERIFY_TRIES
 from rljob_api.spec.base import num_bytes
 
 MakeJob = Callable[..., RLJob]
@@ -246,8 +247,16 @@ def test_verifier_limits_are_plain_numbers(make_job: MakeJob) -> None:
 
 def test_caller_waits_longer_than_the_verifier_may_take(make_job: MakeJob) -> None:
     result = resolved(make_job({"verifier.timeoutSeconds": 20}))
-    # A wall cap of three times the CPU limit, and one retry after a lost worker.
-    assert result.rollouts[0].verify_timeout_s > 2 * 3 * result.verifiers[0].rewards[0].cpu_limit_s
+    # A wall cap of three times the CPU limit, four times as much on the slowest machine, and one retry after a lost
+    # worker.
+    assert result.rollouts[0].verify_timeout_s > 2 * 4 * 3 * result.verifiers[0].rewards[0].cpu_limit_s
+
+
+def test_wall_limit_of_an_answer_with_a_program_is_the_same_on_any_machine(make_job: MakeJob) -> None:
+    job = make_job({"verifier.rewards": [{"name": "passes", "type": "code"}]})
+    (rollout, *_), (verifier, *_) = resolved(job).rollouts, resolved(job).verifiers
+    (reward,) = verifier.rewards
+    assert rollout.verify_timeout_s == VERIFY_TRIES * reward.wall_limit_s + VERIFY_QUEUE_S
 
 
 def test_a_top_k_of_1e8_means_all_tokens(make_job: MakeJob) -> None:

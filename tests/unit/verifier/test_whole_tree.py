@@ -27,7 +27,7 @@ while True:
 COLUMNS = {"query_id": "q", "input_output": json.dumps({"inputs": ["1"], "outputs": ["1"]})}
 REQUEST = {
     "reward": 0, "prompt": "", "completion": f"```python\n{CROWD}\n```", "columns": COLUMNS,
-    "prompt_ids": [], "completion_ids": [], "cpu_limit_s": 60.0,
+    "prompt_ids": [], "completion_ids": [], "cpu_limit_s": 60.0, "cpu_factor": 1.0,
 }  # fmt: skip
 # The worker, the program, and three grandchildren whose parents have ended; where it is confined, the interpreter that
 # it was forked from.

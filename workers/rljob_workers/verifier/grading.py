@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import errors, names, roles, types
 from rljob_api.spec.verifier import PROGRAM_REWARDS
@@ -47,10 +47,12 @@ class Grading:
         graders: Sequence[protocol.Grader],
         workers: pool.Pool,
         metrics: metrics_module.Metrics,
+        cpu_factor: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """`graders` stand in the order of `rewards`; rewards of an evaluation suite grade that suite alone,
-        and those of some tasks the records of these alone.
+        and those of some tasks the records of these alone. `cpu_factor`: as `calibration.py` has it at the moment.
         """
+        self._cpu_factor = cpu_factor
         self._rewards, self._graders, self._pool, self._metrics = rewards, graders, workers, metrics
         self._of_suite = {suite: rubric.chosen(rewards, suite) for suite in {"", *(r.suite for r in rewards)}}
         self._running: dict[_Key, asyncio.Task[types.Verdict]] = {}
@@ -117,8 +119,11 @@ class Grading:
         return known | {key: self._begin(key, item, quick, requests[key]) for key, (item, quick) in fresh.items()}
 
     def _requests(self, item: types.VerifyItem, quick: _Quick) -> list[pool.Request | None]:
+        cpu_factor = self._cpu_factor()
         return [
-            request_of(item, index, self._rewards[index], self._graders[index]) if grade is None else None
+            None
+            if grade is not None
+            else request_of(item, index, self._rewards[index], self._graders[index], cpu_factor=cpu_factor)
             for index, grade in zip(self._indexes(item), quick, strict=True)
         ]
 
@@ -203,12 +208,22 @@ def _key(item: types.VerifyItem) -> _Key:
     return item.sample_id, item.attempt, hashlib.blake2b(text.encode("ascii"), digest_size=16).digest()
 
 
-def request_of(item: types.VerifyItem, index: int, reward: roles.GraderConfig, grader: protocol.Grader) -> pool.Request:
-    """Return what asks a worker for one reward of an item. Raises WireError if it is too large."""
+def request_of(
+    item: types.VerifyItem,
+    index: int,
+    reward: roles.GraderConfig,
+    grader: protocol.Grader,
+    *,
+    cpu_factor: float = 1.0,
+) -> pool.Request:
+    """Return what asks a worker for one reward of an item. Raises WireError if it is too large.
+
+    cpu_factor: seconds of this machine per reference second, in which limits are; but the wall time of an answer with a
+    program is in those of any clock.
+    """
     num_clocks = grader.num_clocks(item.columns)
-    cpu_s, wall_s = reward.cpu_limit_s * num_clocks, reward.wall_limit_s * num_clocks
-    if reward.type in PROGRAM_REWARDS:
-        wall_s += PROGRAM_GRACE_S
+    cpu_s, wall_s = reward.cpu_limit_s * num_clocks * cpu_factor, reward.wall_limit_s * num_clocks
+    wall_s = wall_s + PROGRAM_GRACE_S if reward.type in PROGRAM_REWARDS else wall_s * cpu_factor
     payload = {
         "reward": index,
         "prompt": item.prompt,
@@ -217,9 +232,10 @@ def request_of(item: types.VerifyItem, index: int, reward: roles.GraderConfig, g
         "prompt_ids": item.prompt_ids,
         "completion_ids": item.completion_ids,
         "cpu_limit_s": cpu_s,
+        "cpu_factor": cpu_factor,
     }
     try:
         frame = frames.encode(payload, max_bytes=frames.MAX_REQUEST_BYTES)
     except errors.WireError as error:
         raise errors.WireError(f"sample {item.sample_id}: {error}") from error
-    return pool.Request(frame=frame, cpu_s=cpu_s, wall_s=wall_s)
+    return pool.Request(frame=frame, cpu_s=cpu_s, wall_s=wall_s, cpu_factor=cpu_factor)

@@ -137,19 +137,21 @@ def _ran_program(hello: Hello, request: Mapping[str, object]) -> bool:
 
 def _answer(graders: Sequence[protocol.Grader], request: Mapping[str, object]) -> protocol.Grade:
     index, prompt, completion, columns = (request[key] for key in ("reward", "prompt", "completion", "columns"))
-    prompt_ids, completion_ids = request["prompt_ids"], request["completion_ids"]
+    prompt_ids, completion_ids, cpu_factor = (request[key] for key in ("prompt_ids", "completion_ids", "cpu_factor"))
     assert isinstance(index, int)
     assert isinstance(prompt, str)
     assert isinstance(completion, str)
     assert isinstance(columns, dict)
     assert isinstance(prompt_ids, list)
     assert isinstance(completion_ids, list)
+    assert isinstance(cpu_factor, int | float)
     answer = protocol.Answer(
         prompt=prompt,
         completion=completion,
         columns=columns,
         prompt_ids=tuple(prompt_ids),
         completion_ids=tuple(completion_ids),
+        cpu_factor=cpu_factor,
     )
     started_s = time.process_time()
     grade = boundary.guarded(graders[index].grade, answer)

@@ -42,11 +42,20 @@ class Size:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One answer as a worker reads it, and its limits in seconds."""
+    """One answer as a worker reads it, and its limits in seconds of this machine.
+
+    cpu_factor: so many of them are a second of the reference machine.
+    """
 
     frame: bytes
     cpu_s: float
     wall_s: float
+    cpu_factor: float = 1.0
+
+    @property
+    def timed_out(self) -> protocol.Grade:
+        """Return its grade if it used up its limit, in reference seconds: the same on any machine."""
+        return timed_out(self.cpu_s / self.cpu_factor)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,7 +216,7 @@ class Pool:
                 await self._end(worker, "lost")
                 worker = None
                 if lost.signal == signal.SIGXCPU:
-                    return timed_out(job.request.cpu_s), None
+                    return job.request.timed_out, None
             else:
                 if retire:
                     await self._end(worker, "retired")
@@ -242,7 +251,7 @@ class Pool:
             cpu_s = worker.cpu_s() - cpu_started_s
             wall_s = self._clock.monotonic() - started_s
             if cpu_s >= request.cpu_s:
-                grade = timed_out(request.cpu_s)
+                grade = request.timed_out
             elif wall_s >= request.wall_s:
                 grade = infra(f"{wall_s:.1f} s passed, but the answer got only {cpu_s:.1f} s of CPU")
             else:
@@ -284,6 +293,6 @@ def infra(detail: str) -> protocol.Grade:
 
 
 def timed_out(limit_s: float) -> protocol.Grade:
-    """Return the grade of an answer that used up its CPU limit."""
+    """Return the grade of an answer that used up its CPU limit, in reference seconds."""
     grade = protocol.failed(names.VerdictReason.TIMEOUT, detail=f"over {limit_s:g} s of CPU")
     return dataclasses.replace(grade, outcome=names.VerifyOutcome.TIMEOUT_CPU)

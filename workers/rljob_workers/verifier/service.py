@@ -13,9 +13,9 @@ from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_workers.runtime import clock, health
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.transport import channel
-from rljob_workers.verifier import grading, grading_worker, pool, server
+from rljob_workers.verifier import calibration, grading, grading_worker, pool, server
 from rljob_workers.verifier.graders import catalog, protocol
-from rljob_workers.verifier.sandbox import confinement, launcher
+from rljob_workers.verifier.sandbox import confinement, cpu_timing, launcher
 
 logger = logging.getLogger(__name__)
 
@@ -58,19 +58,38 @@ def make_pool(
     return pool.Pool(size=size, launch=launch, metrics=metrics, clock=clock.SystemClock())
 
 
+async def measured() -> Sequence[float]:
+    """Return how long the fixed program took here, in CPU seconds [5]. Raises CannotRunError."""
+    return await asyncio.to_thread(cpu_timing.repetitions_s)
+
+
 class Service:
     """A whole verifier. `start`, then `run` until `stop`, then `close`."""
 
-    def __init__(self, config: roles.VerifierConfig, *, extra: Sequence[str] = ()) -> None:
-        """Build everything, start nothing. Raises ManifestError or SandboxError for what cannot be served."""
+    def __init__(
+        self,
+        config: roles.VerifierConfig,
+        *,
+        extra: Sequence[str] = (),
+        measure: calibration.Measure = measured,
+    ) -> None:
+        """Build everything, start nothing. Raises ManifestError or SandboxError for what cannot be served.
+
+        measure: how fast this machine is, as `calibration.py` asks for it.
+        """
         self._config, self._programs = config, programs_of(config)
         graders = make_graders(config, extra)
         # Where every grader decides in place there is nothing to isolate, and no worker is kept.
-        num_slots = config.max_concurrent if any(grader.needs_worker for grader in graders) else 0
+        self._num_slots = config.max_concurrent if any(grader.needs_worker for grader in graders) else 0
         self.metrics = metrics_module.Metrics(role=names.Role.VERIFIER, job=config.job)
-        self._pool = make_pool(config, num_slots=num_slots, metrics=self.metrics, extra=extra)
+        self._pool = make_pool(config, num_slots=self._num_slots, metrics=self.metrics, extra=extra)
+        self._calibration = calibration.Calibration(measure=measure, metrics=self.metrics, clock=clock.SystemClock())
         self.grading = grading.Grading(
-            rewards=config.rewards, graders=graders, workers=self._pool, metrics=self.metrics
+            rewards=config.rewards,
+            graders=graders,
+            workers=self._pool,
+            metrics=self.metrics,
+            cpu_factor=lambda: self._calibration.factor,
         )
         self._server: grpc.aio.Server | None = None
         self._stopping = asyncio.Event()
@@ -78,6 +97,9 @@ class Service:
 
     async def start(self) -> None:
         """Start workers, then serve. Raises SandboxError or UnavailableError; `close` is safe after that."""
+        if self._num_slots:
+            # Before the workers start, which would be neighbours.
+            await self._calibration.measure()
         await self._pool.start()
         self._server = channel.aio_server(self._config)
         verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(self.grading), self._server)
@@ -106,6 +128,8 @@ class Service:
     async def run(self) -> None:
         """Return after `stop`. Raises what ended a part that nothing is graded without."""
         waits = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(self._pool.watch())]
+        if self._num_slots:
+            waits.append(asyncio.create_task(self._calibration.keep()))
         done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()

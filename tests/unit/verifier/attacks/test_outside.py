@@ -130,7 +130,7 @@ async def test_a_32_flood_does_not_grow_its_runner(confined: confinement.Confine
     async def ask(program: str) -> dict[str, object]:
         request = {
             "reward": 0, "prompt": "", "completion": f"```python\n{program}\n```", "columns": COLUMNS,
-            "prompt_ids": [], "completion_ids": [], "cpu_limit_s": 60.0,
+            "prompt_ids": [], "completion_ids": [], "cpu_limit_s": 60.0, "cpu_factor": 1.0,
         }  # fmt: skip
         return await worker.exchange(frames.encode(request, max_bytes=frames.MAX_REQUEST_BYTES))
 

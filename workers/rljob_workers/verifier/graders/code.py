@@ -79,20 +79,22 @@ class CodeGrader(protocol.OneClock):
         source = code_blocks.program_of(answer.completion, compat=self._compat)
         assert source is not None, "quick passed"
         tests = self._tests_of(answer.columns)
-        ends_s = time.monotonic() + self._wall_s
+        ends_s, cpu_s = time.monotonic() + self._wall_s, self._cpu_s * answer.cpu_factor
         cases: list[code_verdict.Case] = []
         for index in range(len(tests.inputs)):
-            cases.append(self._case(source, tests, index, left_s=ends_s - time.monotonic()))
+            cases.append(self._case(source, tests, index, cpu_s=cpu_s, left_s=ends_s - time.monotonic()))
             if cases[-1] is not Case.PASSED:
                 break
         return code_verdict.grade_of(cases, num_cases=len(tests.inputs), num_visible=tests.num_visible)
 
-    def _case(self, source: str, tests: code_tests.Tests, index: int, *, left_s: float) -> code_verdict.Case:
+    def _case(
+        self, source: str, tests: code_tests.Tests, index: int, *, cpu_s: float, left_s: float
+    ) -> code_verdict.Case:
         if left_s <= 0:
             return Case.WALL_LIMIT
         limits = programs.Limits(
-            cpu_s=self._cpu_s,
-            wall_s=min(left_s, _WALL_FACTOR * self._cpu_s),
+            cpu_s=cpu_s,
+            wall_s=min(left_s, _WALL_FACTOR * cpu_s),
             memory_bytes=self._memory_bytes,
             output_bytes=max(self._output_bytes, 2 * len(tests.outputs[index].encode())),
             may_fork=self._may_fork,

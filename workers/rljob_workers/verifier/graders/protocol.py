@@ -19,13 +19,17 @@ OptionsT = TypeVar("OptionsT", bound=reward_options.Options)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is graded: the policy's text and the record's columns. Few graders read the ids, which may be empty."""
+    """What is graded: the policy's text and the record's columns. Few graders read the ids, which may be empty.
+
+    cpu_factor: seconds of this machine per reference second, for graders that keep limits of CPU time themselves.
+    """
 
     prompt: str
     completion: str
     columns: Mapping[str, object]
     prompt_ids: tuple[int, ...] = ()
     completion_ids: tuple[int, ...] = ()
+    cpu_factor: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
