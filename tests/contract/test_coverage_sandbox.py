@@ -22,8 +22,9 @@ def rows() -> dict[str, str]:
     return dict(found)
 
 
-def test_every_attack_and_requirement_of_the_reference_is_there() -> None:
+def test_every_attack_requirement_and_property_of_the_reference_is_there() -> None:
     wanted = {f"A-{number:02}" for number in range(1, NUM_ATTACKS + 1)} | {f"S-{number}" for number in range(1, 7)}
+    wanted |= {f"P{number}" for number in range(1, 10)}
     assert wanted <= set(rows())
 
 
