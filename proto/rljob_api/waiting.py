@@ -48,7 +48,7 @@ def diagnose(run: types.RunStatus, *, now: float) -> Diagnosis:
     found = chain_of(run)
     reason, role = _of_chain(run, found)
     last = found.links[-1] if found.links else None
-    pod = _culprit(run, role) if not found.is_cycle else (last.pod if last else "")
+    pod = last.pod if last is not None and reason == "WaitCycle" else _culprit(run, role)
     since = last.since if last is not None else run.last_progress_at
     return Diagnosis(reason=reason, role=role, pod=pod, since=since, message=found.message(now))
 
@@ -71,16 +71,20 @@ def chain_of(run: types.RunStatus) -> Chain:
 
 
 def chain(waiting: Sequence[types.Waiting], *, first_role: str = "trainer") -> Chain:
-    """Return who waits for whom, beginning with `first_role`; of a role's waiters the one that waits longest speaks."""
-    longest: dict[str, types.Waiting] = {}
-    for link in sorted(waiting, key=lambda link: (link.since, link.pod)):
-        longest.setdefault(link.role, link)
+    """Return who waits for whom, beginning with `first_role`; of a role's waiters the one that waits longest speaks.
+
+    One that waits for somebody who is in the chain already speaks only if nobody else of its role does: a rollout whose
+    groups are at the verifier explains why another gets no group before the trainer has made its step.
+    """
     links, role, seen = list[types.Waiting](), first_role, set[str]()
-    while role in longest and role not in seen:
+    while role not in seen:
         seen.add(role)
-        links.append(longest[role])
-        role = longest[role].on_role
-    return Chain(links=tuple(links), culprit=role, is_cycle=role in seen)
+        own = [link for link in waiting if link.role == role]
+        if not own:
+            return Chain(links=tuple(links), culprit=role, is_cycle=False)
+        links.append(min(own, key=lambda link: (link.on_role in seen, link.since, link.pod)))
+        role = links[-1].on_role
+    return Chain(links=tuple(links), culprit=role, is_cycle=True)
 
 
 def _of_chain(run: types.RunStatus, found: Chain) -> tuple[str, str]:
@@ -89,7 +93,7 @@ def _of_chain(run: types.RunStatus, found: Chain) -> tuple[str, str]:
         return "Unknown", _T
     last = found.links[-1]
     if found.is_cycle:
-        return "WaitCycle", last.role
+        return _of_cycle(run, last)
     if found.culprit == _V:
         return ("VerifierFailing" if _verifiers_fail(run) else "VerifierSaturated"), _V
     if found.culprit == _C:
@@ -100,6 +104,30 @@ def _of_chain(run: types.RunStatus, found: Chain) -> tuple[str, str]:
     if found.culprit == _T:
         return _of_trainer(run, last), _T
     return "Unknown", found.culprit or last.role
+
+
+def _of_cycle(run: types.RunStatus, last: types.Waiting) -> tuple[str, str]:
+    """Return reason and role of a circle of waiters, which is one only if nobody in it could go on.
+
+    Trainer and rollouts wait for each other as well while a version is published that a rollout does not take, and
+    while one rollout holds all groups that may be open: then the others have nothing to do, and that one is to blame.
+    """
+    if _behind(run):
+        return "WeightSyncStuck", _R
+    if _at_work(run):
+        return "TrainerWaitingForTrajectories", _R
+    return "WaitCycle", last.role
+
+
+def _behind(run: types.RunStatus) -> list[types.PodStatus]:
+    """Return the rollouts that do not serve the newest version."""
+    return [pod for pod in run.pods if pod.role == _R and pod.serving_version < run.published_version]
+
+
+def _at_work(run: types.RunStatus) -> list[types.PodStatus]:
+    """Return the rollouts that hold groups and wait for nobody: they generate, or are not heard of."""
+    waiters = {link.pod for link in run.waiting if link.role == _R}
+    return [pod for pod in run.pods if pod.role == _R and pod.leases and pod.pod not in waiters]
 
 
 def _of_trainer(run: types.RunStatus, last: types.Waiting) -> str:
@@ -120,7 +148,12 @@ def _applying(run: types.RunStatus) -> bool:
 
 
 def _culprit(run: types.RunStatus, role: str) -> str:
-    """Return the pod of a role that is behind the others: the oldest version, then the one not heard of longest."""
+    """Return the pod of a role that is behind the others: the oldest version, then the one not heard of longest.
+
+    Of rollouts those that hold groups and wait for nobody come first.
+    """
     own = [pod for pod in run.pods if pod.role == role]
+    if role == _R and not _behind(run):
+        own = _at_work(run) or own
     behind = min(own, key=lambda pod: (pod.serving_version, pod.last_seen, pod.pod), default=None)
     return "" if behind is None else behind.pod

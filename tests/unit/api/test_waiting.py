@@ -39,6 +39,13 @@ def test_longest_waiter_speaks_for_its_role() -> None:
     assert found.culprit == "verifier"
 
 
+def test_one_that_waits_for_the_chain_itself_does_not_speak_for_a_role_in_which_another_waits_outside() -> None:
+    found = waiting.chain(
+        [_wait("trainer", "rollout", 30), _wait("rollout", "trainer", 30, "a"), _wait("rollout", "verifier", 40, "b")]
+    )
+    assert (found.culprit, found.is_cycle, found.links[-1].pod) == ("verifier", False, "b")
+
+
 def test_roles_that_wait_for_each_other_are_a_cycle() -> None:
     found = waiting.chain([_wait("trainer", "rollout"), _wait("rollout", "trainer")])
     assert (found.is_cycle, len(found.links)) == (True, 2)
@@ -58,3 +65,34 @@ def test_any_reports_give_a_chain_that_names_each_role_once(links: list[types.Wa
     named = [link.role for link in found.links]
     assert len(named) == len(set(named))
     assert found.is_cycle == (found.culprit in named)
+
+
+NOW = 100.0
+CIRCLE = (_wait("trainer", "rollout", 10), _wait("rollout", "trainer", 20))
+
+
+def _rollout(pod: str, *, version: int = 7, leases: int = 0) -> types.PodStatus:
+    return types.PodStatus(role="rollout", pod=pod, serving_version=version, leases=leases, state="SERVING")
+
+
+def _found(*pods: types.PodStatus) -> waiting.Diagnosis:
+    run = types.RunStatus(
+        job="job", phase=names.Phase.RUNNING, published_version=7, waiting=CIRCLE, pods=pods, last_progress_at=10
+    )
+    return waiting.diagnose(run, now=NOW)
+
+
+def test_trainer_and_rollouts_that_wait_for_a_version_which_one_does_not_take_are_no_circle() -> None:
+    found = _found(_rollout("rollout-0"), _rollout("rollout-1", version=6))
+    assert (found.reason, found.role, found.pod) == ("WeightSyncStuck", "rollout", "rollout-1")
+
+
+def test_rollout_that_holds_the_groups_and_waits_for_nobody_is_named_and_not_the_one_without_any() -> None:
+    found = _found(_rollout("rollout-0"), _rollout("rollout-1", leases=3))
+    assert (found.reason, found.role, found.pod) == ("TrainerWaitingForTrajectories", "rollout", "rollout-1")
+
+
+def test_circle_remains_where_every_rollout_waits_and_serves_the_newest_version() -> None:
+    found = _found(_rollout("rollout-0", leases=3))
+    assert (found.reason, found.role, found.pod) == ("WaitCycle", "rollout", "rollout-0")
+    assert found.message.endswith("rollout-0 waits for what trainer does for 80 s")

@@ -57,6 +57,20 @@ def test_waiting_for_names_the_most_common_reason_since_generation_stopped() -> 
     assert slots.waiting() == (WaitReason.STALENESS, 7.0)
 
 
+def test_worker_waits_for_what_its_groups_wait_for_however_many_slots_are_empty() -> None:
+    slots, clock = accounts(num_slots=64)
+    slots.idle_because(WaitReason.STALENESS)
+    slot = slots.open_slot()
+    slot.works()
+    slot.waits(WaitReason.VERIFIER)
+    clock.tick(6.0)
+    assert slots.waiting() == (WaitReason.VERIFIER, 6.0)
+    assert slots.totals()[WaitReason.STALENESS] == pytest.approx(6.0 * 63 / 64), "the accounts count every slot"
+    slot.close()
+    clock.tick(2.0)
+    assert slots.waiting() == (WaitReason.STALENESS, 2.0)
+
+
 def test_a_closed_slot_is_not_counted_again() -> None:
     slots, clock = accounts(num_slots=1)
     slot = slots.open_slot()

@@ -70,15 +70,20 @@ class SlotWaits:
         return self._paused_s
 
     def waiting(self) -> tuple[WaitReason | None, float]:
-        """Return what the worker waits for while nothing generates, and for how many seconds."""
+        """Return what the worker waits for while nothing generates, and for how many seconds.
+
+        What its groups wait for comes first: empty slots get no lease because these groups are not done.
+        """
         return self._waiting_for, self._clock.monotonic() - self._since
 
-    def _counts(self) -> dict[WaitReason | None, int]:
+    def _counts(self, *, empty: bool = True) -> dict[WaitReason | None, int]:
+        """Return the slots by what they wait for (None: they generate), with those that are empty or without."""
         counts: dict[WaitReason | None, int] = {None: 0, **dict.fromkeys(WaitReason, 0)}
         for slot in self._slots:
             state = slot.state
             counts[WaitReason.WEIGHTS if state is None and self._paused else state] += 1
-        counts[self._idle] += max(0, self._num_slots - len(self._slots))
+        if empty:
+            counts[self._idle] += max(0, self._num_slots - len(self._slots))
         return counts
 
     def _settle(self) -> None:
@@ -91,7 +96,7 @@ class SlotWaits:
         self._paused_s += elapsed if self._paused else 0.0
 
     def _look(self) -> None:
-        counts = self._counts()
+        counts = self._counts(empty=not self._slots)
         reason = None if counts[None] else max(WaitReason, key=lambda name: counts[name])
         if reason is not self._waiting_for:
             self._waiting_for, self._since = reason, self._clock.monotonic()
