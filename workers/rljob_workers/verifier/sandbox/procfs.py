@@ -54,8 +54,17 @@ def usage(pid: int) -> Usage:
 
 def run_delay_s(pid: int) -> float:
     """Return how long a process's main thread was ready to run and did not; 0 if it is gone."""
-    with contextlib.suppress(OSError):
-        return int(pathlib.Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+    return _run_delay_s(f"/proc/{pid}/schedstat")
+
+
+def own_run_delay_s() -> float:
+    """Return how long the calling thread was ready to run and did not."""
+    return _run_delay_s("/proc/thread-self/schedstat")
+
+
+def _run_delay_s(path: str) -> float:
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        return int(file.read().split()[1]) / 1e9
     return 0.0
 
 

@@ -35,6 +35,7 @@ from rljob_workers.verifier.sandbox import (
     records,
     shortage,
 )
+from rljob_workers.verifier.sandbox.answer_delay import AnswerDelay
 from rljob_workers.verifier.sandbox.process_bound import Room
 from rljob_workers.verifier.sandbox.processes import CannotRunError
 
@@ -97,12 +98,13 @@ def run(
     confined: confinement.Confinement | None = None,
     start: processes.Start = processes.fresh,
     num_kills: Callable[[], int] = shortage.num_kills_here,
+    run_delay_s: Callable[[], float] = procfs.own_run_delay_s,
     poll_s: float = POLL_S,
 ) -> Run:
     """Return how the program ended on this input. Raises CannotRunError.
 
-    num_kills: how often the kernel has ended a process here for want of memory. poll_s: seconds between two looks at
-    the CPU, memory and processes of the tree.
+    num_kills: how often the kernel has ended a process here for want of memory. run_delay_s: how long this thread has
+    been ready to run and did not. poll_s: seconds between two looks at the CPU, memory and processes of the tree.
     """
     nonce = secrets.token_hex(16)
     (request, theirs), reply = socket.socketpair(), processes.Pipe()
@@ -114,7 +116,8 @@ def run(
         theirs.close()
         reply.writer.close()
         # Closed after the end: a program whose requests fail would go on.
-        watch = stack.enter_context(contextlib.closing(_Watch(process, limits, before, confined, poll_s)))
+        delay = AnswerDelay(run_delay_s)
+        watch = stack.enter_context(contextlib.closing(_Watch(process, limits, before, confined, delay, poll_s)))
         try:
             orders = confined.orders(pid=process.pid, may_fork=limits.may_fork) if confined else None
             asked = _request(program, nonce, limits, orders, process.parent)
@@ -153,7 +156,9 @@ def _used_up(process: processes.Started, limits: Limits, cpu_s: float) -> bool:
 def is_starved(*, waited_s: float, cpu_s: float, wall_s: float) -> bool:
     """Return whether a machine that gave no time is to blame for a wall cap: over a quarter of it went by in waiting.
 
-    What the tree itself used is taken off, as the most that it can have made anybody wait: no program can have it so.
+    waited_s: of the one that waited longest for a processor: a process of the tree, or its runner while the tree waited
+    for its answers. What the tree itself used is taken off, as the most that it can have made anybody wait: no program
+    can have it so.
     """
     return waited_s - cpu_s > wall_s / 4
 
@@ -187,10 +192,11 @@ class _Watch:
         limits: Limits,
         before: frozenset[int],
         confined: confinement.Confinement | None,
+        answer_delay: AnswerDelay,
         poll_s: float,
     ) -> None:
         self._process, self._limits, self._before = process, limits, before
-        self._confined, self._poll_s = confined, poll_s
+        self._confined, self._answer_delay, self._poll_s = confined, answer_delay, poll_s
         self._gate: fork_gate.ForkGate | None = None
         self._retry = False
         self._started_s = time.monotonic()
@@ -248,6 +254,8 @@ class _Watch:
                     return exceeded
 
     def _select(self, selector: selectors.DefaultSelector) -> list[tuple[selectors.SelectorKey, int]]:
+        if self._gate is not None and not self._retry:
+            self._answer_delay.begin()
         events = selector.select(_RETRY_S if self._retry else self._poll_s)
         if self._retry and self._gate is not None:
             self._retry = False
@@ -259,7 +267,9 @@ class _Watch:
         what = key.fileobj
         if isinstance(what, fork_gate.ForkGate) and what.is_waiting():
             room = what.answer()
-            if room is Room.UNCLEAR:
+            if room is Room.FREE:
+                self._answer_delay.answered()
+            elif room is Room.UNCLEAR:
                 selector.unregister(what)
                 self._retry = True
             return room
@@ -310,7 +320,7 @@ class _Watch:
     def _over_wall(self) -> str:
         members = self._members()
         cpu_s = max(self._cpu_s, sum(procfs.usage(pid).cpu_s for pid in members))
-        waits = [0.0, *map(procfs.run_delay_s, members)]
+        waits = [self._answer_delay.total_s, *map(procfs.run_delay_s, members)]
         if self._process.parent != os.getpid():
             # It forks the program and tells its end, and does nothing in between.
             waits.append(procfs.run_delay_s(self._process.parent) - self._parent_waited_s)
