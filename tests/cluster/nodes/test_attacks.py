@@ -18,7 +18,7 @@ import pytest
 from rljob_api import cluster_placement, types
 from rljob_testing import attack_rows, attack_runs
 from rljob_testing.attack_rows import Attack
-from rljob_testing.cluster import forwarding, whole_job
+from rljob_testing.cluster import carried, forwarding, whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.manifests import Object
 from rljob_testing.cluster.whole_job import Watched
@@ -33,6 +33,17 @@ SLOWER = 3.0
 MOST_LOOKS = 4
 # Two pods and the operator on a node of two processors.
 RESOURCES = {"cpu": "900m", "memory": "1Gi"}
+# What the table of programs has not: attacks that need a listener, another run or a second request beside them, hostile
+# answers to maths, and what an execution may not do.
+INSIDE = [
+    f"tests/unit/verifier/{name}.py"
+    for name in (
+        "attacks/test_outside", "attacks/test_neighbours", "test_hostile_maths", "test_fork_bound", "test_extract",
+        "test_normalise", "test_program_isolation", "test_whole_tree",
+    )
+]  # fmt: skip
+INSIDE_S = 900.0
+CARRIED_TO = "/tmp/carried"
 HANGS = ["sh", "-c", "exec sleep 3600"]
 CODE, AREAL = "code", "areal-code"
 # One job for each reward type and CPU limit that attacks ask for.
@@ -66,7 +77,7 @@ def job(name: str, kind: str, seconds: float) -> Object:
             "trainer.pod.commandPrefix": HANGS,
             "verifier.rewards": [{"name": "passes", "type": kind}],
             "verifier.timeoutSeconds": int(seconds),
-            "verifier.pod.resources": {what: RESOURCES for what in ("requests", "limits")},
+            "verifier.pod.resources": dict.fromkeys(("requests", "limits"), RESOURCES),
             "evaluation": {},
         },
     )
@@ -139,6 +150,15 @@ async def test_attack_on_a_pod_has_its_outcome_and_ordinary_programs_are_graded_
     while min(took) > SLOWER * pod.usual_s and len(took) < MOST_LOOKS:
         took.append(await ordinary_s(pod.address))
     assert min(took) <= SLOWER * pod.usual_s, took
+
+
+def test_what_attacks_a_verifier_from_its_own_machine_fails_inside_a_pod_too(pods: Pods, operator: FullCluster) -> None:
+    pod = pods[CODE, attack_runs.LONG_S].name
+    carried.carry(operator, pod, CARRIED_TO)
+    done = carried.run(operator, pod, CARRIED_TO, INSIDE, timeout_s=INSIDE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SKIPPED" not in done.stdout, done.stdout
+    print(f"{pod}: {done.stdout.splitlines()[-1]}")
 
 
 def test_pods_reached_the_level_that_was_asked_for_and_none_was_started_again(
