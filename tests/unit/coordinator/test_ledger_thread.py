@@ -100,7 +100,7 @@ async def test_a_failing_call_undoes_itself_and_nothing_else(watched: Watched) -
     assert read == ["done", None, "done"]
 
 
-async def test_nobody_is_told_of_what_could_not_be_committed(watched: Watched) -> None:
+async def test_nobody_is_told_of_what_could_not_be_committed_and_all_may_ask_again(watched: Watched) -> None:
     def disk_full(ledger: ledgers.Ledger) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
@@ -108,7 +108,7 @@ async def test_nobody_is_told_of_what_could_not_be_committed(watched: Watched) -
         good = asyncio.ensure_future(watched.thread.run(lambda ledger: ledger.set_meta("good", "done")))
         bad = asyncio.ensure_future(watched.thread.run(disk_full))
     for call in (good, bad):
-        with pytest.raises(errors.LedgerError, match="disk is full"):
+        with pytest.raises(errors.UnavailableError, match="the ledger could not commit: database or disk is full"):
             await call
     assert await watched.thread.run(lambda ledger: ledger.meta("good")) is None
 

@@ -184,9 +184,10 @@ class LedgerThread:
                 for call in batch:
                     call.run(self._ledger)
         except sqlite3.Error as error:
-            # Nothing of the batch was committed: none of its callers may be told otherwise.
+            # Nothing of the batch was committed: none of its callers may be told otherwise. A disk that is full or slow
+            # is no caller's fault and may be mended: they ask again.
             for call in batch:
-                call.fail(errors.LedgerError(f"the ledger could not commit: {error}"))
+                call.fail(errors.UnavailableError(f"the ledger could not commit: {error}"))
             return
         self._on_commit(time.monotonic() - started)
         for call in batch:

@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.5
 _BURST_S = 0.1
 _LATE_EVALUATION_S = 30.0
-_STATUS_S = 2.0
+# Less than the 2 s that the operator waits for a status: the answer is to name the ledger, not to come too late.
+STATUS_S = 1.0
 
 
 class Housekeeper:
@@ -95,10 +96,12 @@ class Housekeeper:
         return now
 
     async def current(self) -> types.RunStatus:
-        """Return the status now; from the last snapshot, with reason LedgerStuck, if the ledger does not answer."""
+        """Return the status now; from the last snapshot, with reason LedgerStuck, if the ledger does not answer or
+        cannot commit.
+        """
         try:
-            return await asyncio.wait_for(self.refresh(), _STATUS_S)
-        except TimeoutError:
+            return await asyncio.wait_for(self.refresh(), STATUS_S)
+        except (TimeoutError, errors.UnavailableError):
             if self._facts is None:
                 raise
             return status.stuck(status.status(self._view(self._facts)))
