@@ -22,8 +22,8 @@ MakeItem = Callable[..., types.VerifyItem]
 class Echo:
     """A worker that answers 5 right and everything else as it is told, one turn later, and records what it saw."""
 
-    def __init__(self, seen: list[str]) -> None:
-        self._seen = seen
+    def __init__(self, seen: list[str], released: asyncio.Event) -> None:
+        self._seen, self._released = seen, released
 
     async def exchange(self, request: bytes) -> dict[str, object]:
         (payload,) = frames.Decoder(max_bytes=1 << 20).feed(request)
@@ -34,6 +34,8 @@ class Echo:
             raise launcher.WorkerLostError("lost")
         if completion == "doubt" and self._seen.count("doubt") == 1:
             return replies.wrong_canary_to("pass")
+        if completion == "hold":
+            await self._released.wait()
         if completion == "wait":
             await asyncio.Event().wait()
         grade = protocol.passed("5") if completion == "5" else protocol.failed(R.WRONG, extracted=completion)
@@ -69,10 +71,11 @@ class Slow(protocol.OneClock):
 
 @dataclasses.dataclass
 class Bench:
-    """A grading, what its workers saw, and its metrics."""
+    """A grading, what its workers saw, when those that hold an answer may go on, and its metrics."""
 
     grading: grading.Grading
     seen: list[str]
+    released: asyncio.Event
     metrics: metrics.Metrics
 
 
@@ -80,10 +83,11 @@ async def with_bench(
     use: Callable[[Bench], Awaitable[None]], *, max_waiting: int = 1000, weights: Sequence[float] = (1.0,)
 ) -> None:
     seen: list[str] = []
+    released = asyncio.Event()
     counted = metrics.Metrics(role=names.Role.VERIFIER, job=roles.JobIdentity(name="job", namespace="tests", uid="uid"))
 
     async def launch() -> launcher.Worker:
-        return Echo(seen)
+        return Echo(seen, released)
 
     size = pool.Size(num_slots=3, num_spares=1, max_waiting=max_waiting)
     workers = pool.Pool(size=size, launch=launch, metrics=counted, clock=clock.SystemClock())
@@ -94,7 +98,7 @@ async def with_bench(
     ]
     graded = grading.Grading(rewards=rewards, graders=[Slow() for _ in rewards], workers=workers, metrics=counted)
     try:
-        await use(Bench(grading=graded, seen=seen, metrics=counted))
+        await use(Bench(grading=graded, seen=seen, released=released, metrics=counted))
     finally:
         await workers.close()
 
@@ -160,6 +164,38 @@ async def test_nothing_is_remembered_of_before_a_wrong_canary(make_item: MakeIte
         for _ in range(2):
             await bench.grading.verify([make_item("5")])
         assert bench.seen == ["5"]
+
+    await with_bench(use)
+
+
+async def test_what_is_not_delivered_when_a_canary_is_wrong_is_to_be_graded_elsewhere(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        items = [make_item(text, sample_id=text) for text in ("5", "quick", "6", "doubt")]
+        graded = await bench.grading.verify(items)
+        assert [verdict.reason for verdict in graded] == [R.INFRA_FAILURE, R.OK, R.INFRA_FAILURE, R.INFRA_FAILURE]
+        assert [verdict.reward for verdict in graded] == [None, 1.0, None, None]
+        assert graded[0].detail == grading.DOUBTED
+        again = await bench.grading.verify([dataclasses.replace(item, attempt=1) for item in items])
+        assert [verdict.reward for verdict in again] == [1.0, 1.0, 0.0, 0.0]
+
+    await with_bench(use)
+
+
+async def test_grading_that_began_before_a_wrong_canary_is_neither_joined_nor_remembered(make_item: MakeItem) -> None:
+    async def use(bench: Bench) -> None:
+        held = make_item("hold", sample_id="held")
+        before = asyncio.create_task(bench.grading.verify([held]))
+        while "hold" not in bench.seen:
+            await asyncio.sleep(0)
+        await bench.grading.verify([make_item("doubt", sample_id="t")])
+        after = asyncio.create_task(bench.grading.verify([held]))
+        while bench.seen.count("hold") < 2:
+            await asyncio.sleep(0)
+        bench.released.set()
+        assert [verdict.reason for verdict in await before] == [R.INFRA_FAILURE]
+        assert [verdict.reason for verdict in await after] == [R.WRONG]
+        await bench.grading.verify([held])
+        assert bench.seen.count("hold") == 2
 
     await with_bench(use)
 

@@ -61,14 +61,17 @@ class ScriptedWorker:
 
 
 class Nursery:
-    """Makes scripted workers w1, w2, ...; fails while `broken`."""
+    """Makes scripted workers w1, w2, ...; fails while `broken`, and waits while the gate is closed."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
         self.broken = False
+        self.gate = asyncio.Event()
+        self.gate.set()
         self._count = 0
 
     async def launch(self) -> launcher.Worker:
+        await self.gate.wait()
         if self.broken:
             raise errors.SandboxError("no memory")
         self._count += 1
@@ -176,6 +179,23 @@ async def test_worker_whose_canary_is_wrong_is_replaced_and_the_answer_graded_by
     assert workers.num_doubts == 1
     text = verifier_metrics.exposition().decode()
     assert 'rljob_verifier_canary_failures_total{canary="flood",rljob="job",rljob_namespace="tests"} 1.0' in text
+
+
+async def test_pool_is_in_doubt_until_a_worker_that_was_started_after_a_wrong_canary_is_ready(
+    start: Started, nursery: Nursery
+) -> None:
+    workers = await start()
+    while "w2 started" not in nursery.events:
+        await asyncio.sleep(0)
+    nursery.gate.clear()
+    # The spare that stood ready grades the answer, and shows nothing: its canaries were right before.
+    assert (await workers.submit(order("doubt right"))).reason is R.OK
+    assert nursery.events[-1] == "w2 right"
+    assert workers.failure == "canary flood came out otherwise"
+    nursery.gate.set()
+    while workers.failure:
+        await asyncio.sleep(0)
+    assert nursery.events[-1] == "w3 started"
 
 
 async def test_wrong_canary_is_no_death_of_the_answers_own_doing(start: Started, nursery: Nursery) -> None:

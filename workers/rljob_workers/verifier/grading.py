@@ -2,7 +2,8 @@
 
 Idempotent on (sample id, attempt): the same item gets the recorded verdict, or joins the grading that is under way.
 The key includes the text, so that a caller that reuses an id for other text is graded, not answered from memory.
-An infrastructure failure is never remembered, and nothing is that a worker said whose canaries were wrong later.
+An infrastructure failure is never remembered, and nothing is that a worker said whose canaries were wrong later; of
+what is not delivered yet then, everything that a worker said is an infrastructure failure, to be graded elsewhere.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ MAX_HELD_S = 0.002
 # A program's wall limit is kept by the worker that runs it; the pool acts if that worker does not.
 PROGRAM_GRACE_S = 10.0
 
+DOUBTED = "a program of known outcome came out otherwise on a grading worker"
 # How many answers the share of those that pass the visible tests alone is of.
 HACK_WINDOW = 1_000
 
@@ -69,12 +71,19 @@ class Grading:
         for item in items:
             self._check(item)
         grades = await self._quick_grades(items)
+        num_doubts = self._pool.num_doubts
         keys = [_key(item) for item in items]
         answers = self._start(dict(zip(keys, zip(items, grades, strict=True), strict=True)))
         under_way = [answer for answer in answers.values() if isinstance(answer, asyncio.Task)]
         # A caller that goes away must not end a grading that another call has joined.
         await asyncio.gather(*map(asyncio.shield, under_way))
-        return [answer.result() if isinstance(answer := answers[key], asyncio.Task) else answer for key in keys]
+        verdicts = [answer.result() if isinstance(answer := answers[key], asyncio.Task) else answer for key in keys]
+        if self._pool.num_doubts == num_doubts:
+            return verdicts
+        return [
+            self._doubted(item) if None in quick else verdict
+            for item, quick, verdict in zip(items, grades, verdicts, strict=True)
+        ]
 
     def _check(self, item: types.VerifyItem) -> None:
         try:
@@ -161,6 +170,11 @@ class Grading:
             self._count(reward, grade)
         return rubric.combine(rewards, grades, item)
 
+    def _doubted(self, item: types.VerifyItem) -> types.Verdict:
+        """Return the verdict on an item of which a worker spoke that is not to be believed, or may have."""
+        rewards = [self._rewards[index] for index in self._indexes(item)]
+        return rubric.combine(rewards, [pool.infra(DOUBTED)] * len(rewards), item)
+
     def _count(self, reward: roles.GraderConfig, grade: protocol.Grade) -> None:
         self._metrics.counter("rljob_verify_total").inc(
             reward=reward.name, type=reward.type, mode=reward.mode, outcome=str(grade.outcome), reason=str(grade.reason)
@@ -172,6 +186,9 @@ class Grading:
             self._metrics.gauge("rljob_hack_ratio").set(sum(self._visible_only) / len(self._visible_only))
 
     def _finished(self, key: _Key, task: "asyncio.Task[types.Verdict]") -> None:
+        if self._running.get(key) is not task:
+            # Begun before a doubt, and forgotten.
+            return
         del self._running[key]
         if not task.cancelled() and not task.exception():
             self._remember(key, task.result())
@@ -188,6 +205,7 @@ class Grading:
         if self._pool.num_doubts != self._num_doubts:
             self._num_doubts = self._pool.num_doubts
             self._remembered.clear()
+            self._running.clear()
 
     def _recall(self, key: _Key) -> types.Verdict:
         self._remembered.move_to_end(key)

@@ -86,7 +86,7 @@ class Pool:
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = 0
         self._num_doubts = 0
-        self._start_failure = ""
+        self._start_failure = self._doubt = ""
 
     async def start(self) -> None:
         """Start the workers and wait for one per slot. Raises SandboxError if they cannot start."""
@@ -110,8 +110,8 @@ class Pool:
 
     @property
     def failure(self) -> str:
-        """Return why workers cannot be started at the moment, empty if they can."""
-        return self._start_failure
+        """Return why workers cannot be started or believed at the moment, empty if they can."""
+        return self._start_failure or self._doubt
 
     @property
     def num_doubts(self) -> int:
@@ -155,10 +155,14 @@ class Pool:
         backoff = retry.Backoff(first_s=0.2, most_s=10.0)
         while True:
             await self._wanted.acquire()
+            num_doubts = self._num_doubts
             try:
                 spare: launcher.Worker | errors.SandboxError = await self._start_worker()
                 backoff.reset()
                 self._start_failure = ""
+                if num_doubts == self._num_doubts:
+                    # All canaries were right on a worker that was started after the last wrong one.
+                    self._doubt = ""
             except errors.SandboxError as error:
                 logger.exception("could not start a grading worker")
                 spare, self._start_failure = error, str(error)
@@ -208,6 +212,7 @@ class Pool:
                 logger.error("%s; its grading worker was replaced, and what it said is forgotten", wrong)
                 self._metrics.counter("rljob_verifier_canary_failures_total").inc(canary=wrong.name)
                 self._num_doubts += 1
+                self._doubt = str(wrong)
                 await self._end(worker, "retired")
                 worker = None
             except launcher.WorkerLostError as lost:
