@@ -6,7 +6,7 @@ All are seconds of the reference machine, which a verifier multiplies by what it
 reference 9), but for the wall time of an answer with a program.
 """
 
-from rljob_api.spec.verifier import PROGRAM_REWARDS, RewardSpec
+from rljob_api.spec.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, RewardSpec
 
 WALL_FACTOR = 3
 PROGRAM_WALL_S = 200.0
@@ -38,6 +38,8 @@ def most_wall_s(reward: RewardSpec, timeout_seconds: int | None) -> float:
 
 
 def _by_type(reward: RewardSpec) -> float:
+    if reward.type == REPOSITORY_TESTS:
+        return _OURS_S
     if reward.type in PROGRAM_REWARDS:
         return _PROGRAM_CASE_S
     if reward.type == "areal-math":

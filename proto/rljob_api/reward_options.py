@@ -48,6 +48,10 @@ class SolutionOptions(Options):
     solution_path: str = ""
 
 
+class RepositoryOptions(Options):
+    """Options of `repository-tests`: none; all there is to say stands in the record."""
+
+
 class Gsm8kOptions(Options):
     """Options of `gsm8k`. `method` is an extraction rule and has nothing to do with `mode`."""
 
@@ -102,6 +106,7 @@ OPTIONS: Mapping[str, type[Options]] = {
     "gsm8k": Gsm8kOptions,
     "math": MathOptions,
     "reasoning_gym": GymOptions,
+    "repository-tests": RepositoryOptions,
 }
 assert set(OPTIONS) == set(verifier.REWARDS), "a reward type without options has an empty class"
 
@@ -121,7 +126,7 @@ def _reason(type_: str, kind: type[Options], problem: str, message: str) -> str:
     if problem != "extra_forbidden":
         return message[:1].lower() + message[1:]
     known = ", ".join(str(field.alias) for field in kind.model_fields.values())
-    return f"{type_} has no such option; it has {known}"
+    return f"{type_} has no such option; it has {known or 'none'}"
 
 
 def _is_number(value: object) -> bool:

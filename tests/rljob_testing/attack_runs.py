@@ -25,10 +25,13 @@ def serving(attack: Attack, *, fresh: bool = False) -> tuple[str, float]:
 async def judged(graded: grading.Grading, name: str, program: str, tests: Mapping[str, object]) -> types.Verdict:
     """Return the verdict on a program. Raises AssertionError if the machine never gave it its time."""
     columns = {"query_id": "q", "input_output": json.dumps(tests)}
+    return await answered(graded, name, f"```python\n{program}\n```", columns)
+
+
+async def answered(graded: grading.Grading, name: str, completion: str, columns: Mapping[str, object]) -> types.Verdict:
+    """Return the verdict on a completion. Raises AssertionError if the machine never gave it its time."""
     for attempt in range(MOST_ATTEMPTS):
-        item = types.VerifyItem(
-            sample_id=name, attempt=attempt, prompt="", completion=f"```python\n{program}\n```", columns=columns
-        )
+        item = types.VerifyItem(sample_id=name, attempt=attempt, prompt="", completion=completion, columns=columns)
         (verdict,) = await graded.verify([item])
         if verdict.outcome is not names.VerifyOutcome.INFRA_ERROR:
             return verdict

@@ -8,11 +8,12 @@ from rljob_api.spec.base import FREE, NAMED, Config, Decimal, Name, Quantity, Se
 from rljob_api.spec.pod import PodSpec
 
 # Graders that reproduce published ones have mode compat; ours have none (graders reference, section 1).
-OWN_REWARDS = ("math", "code", "exact", "reasoning_gym")
+REPOSITORY_TESTS = "repository-tests"
+OWN_REWARDS = ("math", "code", REPOSITORY_TESTS, "exact", "reasoning_gym")
 REPRODUCED_REWARDS = ("boxed", "answer_tag", "gsm8k", "clevr_count_70k", "areal-math", "areal-code")
 REWARDS = (*OWN_REWARDS, *REPRODUCED_REWARDS)
 # These run what the policy wrote.
-PROGRAM_REWARDS = ("code", "areal-code")
+PROGRAM_REWARDS = ("code", "areal-code", REPOSITORY_TESTS)
 
 if TYPE_CHECKING:
     RewardType = str

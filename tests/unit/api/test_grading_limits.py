@@ -21,6 +21,7 @@ ROWS = [
     ("gsm8k", "strict", {}, 1.0, 3.0),
     ("clevr_count_70k", "compat", {}, 1.0, 3.0),
     ("math", "strict", {}, 10.0, 30.0),
+    ("repository-tests", "strict", {}, 10.0, 200.0),
     ("my_module:reward", "strict", {}, 10.0, 30.0),
 ]
 

@@ -26,6 +26,11 @@ def problems(make_job: MakeJob, type_: str, config: dict[str, object]) -> list[s
         ("boxed", {"verifierVersion": "slow"}, "config.verifierVersion is 'slow'"),
         ("clevr_count_70k", {"answerFormat": "braces"}, "config.answerFormat is 'braces'"),
         ("areal-math", {"solution": "x.jsonl"}, "it has solutionPath"),
+        (
+            "repository-tests",
+            {"timeout": 5},
+            "config.timeout is 5, but repository-tests has no such option; it has none",
+        ),
         ("exact", {"ignoreCase": [1]}, "config.ignoreCase is [1]"),
         ("my_code:reward", {"weights": {"a": True}}, "config.weights is"),
         ("my_code:reward", {"weights": {"a": "1"}}, "config.weights is"),

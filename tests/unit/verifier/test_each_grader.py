@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from rljob_api import errors, names, roles
+from rljob_testing import attack_repositories
 from rljob_workers.verifier.graders import catalog, protocol
 
 R = names.VerdictReason
@@ -22,6 +23,12 @@ NO_TESTS: tuple[Mapping[str, object], ...] = (
     {},
     {"input_output": "{}"},
     {"input_output": '{"inputs": [], "outputs": []}'},
+)
+REPOSITORY = attack_repositories.REPOSITORY
+NO_REPOSITORY: tuple[Mapping[str, object], ...] = (
+    {},
+    {"repository": {**REPOSITORY, "tests": []}},
+    {"repository": {**REPOSITORY, "test_files": {}}},
 )
 GYM = {"answer": "5", "question": "2 + 3", "metadata": {"source_dataset": "chain_sum"}}
 
@@ -59,6 +66,12 @@ SHEETS = [
     Sheet(
         type="areal-code", record={"input_output": SUM}, right=PROGRAM.format("print(sum(map(int, input().split())))"),
         wrong=PROGRAM.format("print(4)"), absent="print(3)", refused=NO_TESTS,
+    ),
+    Sheet(
+        type="repository-tests", record={"repository": json.dumps(REPOSITORY)},
+        right=attack_repositories.completion(attack_repositories.RIGHT),
+        wrong=attack_repositories.completion(attack_repositories.WRONG), absent="```python\nreturn a + b\n```",
+        refused=NO_REPOSITORY, modes=("strict",),
     ),
     Sheet(
         type="areal-math", record={"solutions": [r"\boxed{5}"]}, right=r"\boxed{5}", wrong=r"\boxed{6}", absent="five",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rljob_api import roles
-from rljob_testing import fuzzing
+from rljob_testing import attack_repositories, fuzzing
 from rljob_workers.verifier.graders import boundary, catalog, protocol
 
 # CPU seconds of one look at 70,000 characters: 0.2 on an idle machine, and hours by a pattern that backtracks.
@@ -18,15 +18,17 @@ COLUMNS = {
     "solutions": [r"\boxed{5}", r"\boxed{(1,2)}", r"\boxed{x+1}"],
     "input_output": '{"inputs": ["1"], "outputs": ["1"]}',
     "metadata": {"source_dataset": "chain_sum"},
+    "repository": attack_repositories.REPOSITORY,
     "id": "q",
 }
 CONFIGS: list[tuple[str, dict[str, object]]] = [
     ("exact", {}), ("math", {}), ("reasoning_gym", {}), ("code", {}), ("areal-code", {}), ("areal-math", {}),
+    ("repository-tests", {}),
     ("gsm8k", {}), ("gsm8k", {"method": "flexible"}), ("gsm8k", {"method": "math_verify"}), ("clevr_count_70k", {}),
     ("clevr_count_70k", {"answerFormat": "hashes"}), ("boxed", {}), ("boxed", {"verifierVersion": "math_verify"}),
     ("answer_tag", {}), ("answer_tag", {"tagRule": "loose", "verifierVersion": "math_verify"}),
 ]  # fmt: skip
-OWN = ("exact", "math", "reasoning_gym", "code")
+OWN = ("exact", "math", "reasoning_gym", "code", "repository-tests")
 GRADERS = [
     (type_, config, mode)
     for type_, config in CONFIGS
@@ -39,6 +41,7 @@ FRAGMENTS = [
     *r"\ \( \frac \frac{1} \sqrt{ \text{ \text{a} \left( \begin{pmatrix} \\ \boxed{ \boxed \%".split(),  # noqa: SIM905
     "million",
     "- ", " ", "\n", "#### ", "1 ", "<answer>", "</answer>", "</think> <answer>", "```py\n",
+    "\n```py a/b.py\n# path: a\n", "\n```\n",
     "answer is ", "he answer is",
     "and ", "two ", "hundred ", "cm ", "5 cm", "m east", " or ", "\u7b54\u6848\u662f", "\x00", "\ud800", "\U0001f600",
 ]  # fmt: skip

@@ -77,8 +77,12 @@ class Watch:
 
     def __call__(self, program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         """Run a program and count it."""
-        self._count += 1
+        self.count()
         return self._run(program, stdin=stdin, limits=limits)
+
+    def count(self) -> None:
+        """Count an execution that another one ran."""
+        self._count += 1
 
     def wrong(self) -> str:
         """Run the canaries now; return the name of the first that is wrong, empty if there is none."""

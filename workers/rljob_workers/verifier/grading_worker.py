@@ -7,6 +7,7 @@ the verifier. It imports what its graders need, confines itself, says that it is
 import argparse
 import dataclasses
 import os
+import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
@@ -14,7 +15,7 @@ from typing import BinaryIO
 from rljob_api import errors, names, roles
 from rljob_api.spec.verifier import PROGRAM_REWARDS
 from rljob_workers.verifier import frames, replies, runner
-from rljob_workers.verifier.graders import boundary, catalog, protocol
+from rljob_workers.verifier.graders import boundary, catalog, protocol, repository_record
 from rljob_workers.verifier.sandbox import confine, confinement, procfs
 
 # Libraries cache: a worker is replaced before its caches can meet its memory limit.
@@ -23,21 +24,27 @@ MAX_ITEMS = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The supervisor's first frame. isolation: of programs of the policy, as in the manifest."""
+    """The supervisor's first frame. isolation: of programs of the policy, as in the manifest.
+
+    scratch: a folder of this worker's own, where the repositories lie whose tests it runs; empty where it runs none.
+    """
 
     rewards: tuple[roles.GraderConfig, ...]
     memory_bytes: int
     isolation: str = "sandbox"
+    scratch: str = ""
 
     @classmethod
     def parse(cls, payload: Mapping[str, object]) -> "Hello":
         """Return the hello of a frame."""
-        rewards, memory_bytes, isolation = payload["rewards"], payload["memory_bytes"], payload["isolation"]
+        rewards, memory_bytes = payload["rewards"], payload["memory_bytes"]
+        isolation, scratch = payload["isolation"], payload["scratch"]
         assert isinstance(rewards, list)
         assert isinstance(isolation, str)
+        assert isinstance(scratch, str)
         assert isinstance(memory_bytes, int)
         configs = tuple(roles.GraderConfig.model_validate(reward) for reward in rewards)
-        return cls(rewards=configs, memory_bytes=memory_bytes, isolation=isolation)
+        return cls(rewards=configs, memory_bytes=memory_bytes, isolation=isolation, scratch=scratch)
 
     def payload(self) -> dict[str, object]:
         """Return the frame of a hello."""
@@ -45,6 +52,7 @@ class Hello:
             "rewards": [reward.model_dump() for reward in self.rewards],
             "memory_bytes": self.memory_bytes,
             "isolation": self.isolation,
+            "scratch": self.scratch,
         }
 
 
@@ -78,13 +86,16 @@ def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
 
 def _ready_graders(hello: Hello, extra: Sequence[str], run: runner.Runner) -> tuple[protocol.Grader, ...]:
     """Return the graders. Raises SandboxError if isolation is not what it must be."""
-    graders = catalog.build(hello.rewards, {**catalog.running_by(run), **catalog.imported(extra)})
+    scratch = pathlib.Path(hello.scratch) if hello.scratch else None
+    known = {**catalog.running_by(run, scratch=scratch), **catalog.imported(extra)}
+    graders = catalog.build(hello.rewards, known)
     for grader in graders:
         if grader.needs_worker:
             grader.warm()
     confine.adopt()
     confine.silence()
-    confine.confine(memory_bytes=hello.memory_bytes)
+    file_bytes = repository_record.MAX_FILE_BYTES if hello.scratch else 0
+    confine.confine(memory_bytes=hello.memory_bytes, file_bytes=file_bytes)
     # Last, with this process as it will be: what holds now holds for every program.
     run.verify()
     return graders

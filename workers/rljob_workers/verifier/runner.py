@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from rljob_api import errors
 from rljob_workers.verifier import canaries
 from rljob_workers.verifier.graders import code
-from rljob_workers.verifier.sandbox import confinement, probe, procfs, programs, warm
+from rljob_workers.verifier.sandbox import confinement, probe, procfs, programs, repository, warm
 
 
 class Runner:
-    """Runs programs, one at a time. A `RunFn`."""
+    """Runs programs and tests of repositories, one at a time. A `RunFn`."""
 
     def __init__(
         self, confined: confinement.Confinement | None, *, known: Sequence[canaries.Canary] = canaries.CANARIES
@@ -26,8 +26,13 @@ class Runner:
             run = functools.partial(programs.run, confined=confined, start=self._interpreter.start)
         self._canaries = canaries.Watch(run, canaries=known)
 
-    def __call__(self, program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
-        """Run a program. Raises CannotRunError."""
+    def __call__(
+        self, program: programs.Program | repository.Suite, *, stdin: bytes, limits: programs.Limits
+    ) -> programs.Run:
+        """Run a program, or tests in an interpreter that nothing was imported into. Raises CannotRunError."""
+        if isinstance(program, repository.Suite):
+            self._canaries.count()
+            return programs.run(program, stdin=stdin, limits=limits, confined=self._confined)
         return self._canaries(program, stdin=stdin, limits=limits)
 
     def verify(self) -> None:

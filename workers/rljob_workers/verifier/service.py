@@ -3,12 +3,14 @@
 import asyncio
 import functools
 import logging
+import pathlib
+import shutil
 from collections.abc import Callable, Sequence
 
 import grpc.aio
 
 from rljob_api import errors, names, roles
-from rljob_api.spec.verifier import PROGRAM_REWARDS
+from rljob_api.spec.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS
 from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_workers.runtime import clock, health
 from rljob_workers.runtime import metrics as metrics_module
@@ -39,6 +41,13 @@ def programs_of(config: roles.VerifierConfig) -> list[str]:
     return [reward.name for reward in config.rewards if reward.type in PROGRAM_REWARDS]
 
 
+def _scratch_of(config: roles.VerifierConfig) -> pathlib.Path | None:
+    """Return where workers get folders to write to: only where they lay out repositories."""
+    if any(reward.type == REPOSITORY_TESTS for reward in config.rewards):
+        return pathlib.Path(config.scratch_dir, "repositories")
+    return None
+
+
 def make_pool(
     config: roles.VerifierConfig, *, num_slots: int, metrics: metrics_module.Metrics, extra: Sequence[str] = ()
 ) -> pool.Pool:
@@ -49,6 +58,7 @@ def make_pool(
         module=WORKER_MODULE,
         arguments=[word for entry in extra for word in ("--grader", entry)],
         hello=hello.payload(),
+        scratch=_scratch_of(config),
     )
     size = pool.Size(
         num_slots=num_slots,
@@ -97,6 +107,10 @@ class Service:
 
     async def start(self) -> None:
         """Start workers, then serve. Raises SandboxError or UnavailableError; `close` is safe after that."""
+        scratch = _scratch_of(self._config)
+        if scratch is not None:
+            # What a verifier left here that was killed itself: the folder is this process's alone.
+            shutil.rmtree(scratch, ignore_errors=True)
         if self._num_slots:
             # Before the workers start, which would be neighbours.
             await self._calibration.measure()

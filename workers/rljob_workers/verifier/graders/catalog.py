@@ -2,10 +2,12 @@
 
 import functools
 import importlib
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from rljob_api import errors, roles
-from rljob_api.spec.verifier import PROGRAM_REWARDS
+from rljob_api.spec.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS
 from rljob_workers.verifier.graders import (
     areal_math,
     code,
@@ -17,10 +19,13 @@ from rljob_workers.verifier.graders import (
     maths,
     oat,
     protocol,
+    repository,
 )
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox import repository as suites
 
 # Graders of our own reproduce nothing.
-_OWN = frozenset(("code", "exact", "math", "reasoning_gym"))
+_OWN = frozenset(("code", "exact", "math", "reasoning_gym", REPOSITORY_TESTS))
 Factory = Callable[[roles.GraderConfig], protocol.Grader]
 
 BUILT_IN: Mapping[str, Factory] = {
@@ -34,12 +39,24 @@ BUILT_IN: Mapping[str, Factory] = {
     "gsm8k": gsm8k_verify.gsm8k_grader,
     "math": maths.MathGrader,
     "reasoning_gym": gym.GymGrader,
+    REPOSITORY_TESTS: repository.RepositoryGrader,
 }
 
 
-def running_by(run: code.RunFn) -> dict[str, Factory]:
-    """Return the built-in factories; programs of the policy are run by `run`."""
-    return {**BUILT_IN, **{name: functools.partial(code.CodeGrader, run=run) for name in PROGRAM_REWARDS}}
+class RunFn(Protocol):
+    """Runs a program, or the tests of a repository, once."""
+
+    def __call__(
+        self, program: programs.Program | suites.Suite, *, stdin: bytes, limits: programs.Limits
+    ) -> programs.Run:
+        """Return how it ended. Raises CannotRunError."""
+
+
+def running_by(run: RunFn, *, scratch: pathlib.Path | None) -> dict[str, Factory]:
+    """Return the built-in factories; programs of the policy are run by `run`, in folders below `scratch` if in any."""
+    of_programs = {name: functools.partial(code.CodeGrader, run=run) for name in PROGRAM_REWARDS}
+    of_repositories = functools.partial(repository.RepositoryGrader, run=run, scratch=scratch)
+    return {**BUILT_IN, **of_programs, REPOSITORY_TESTS: of_repositories}
 
 
 def build(rewards: Sequence[roles.GraderConfig], catalog: Mapping[str, Factory]) -> tuple[protocol.Grader, ...]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rljob_api import names
 from rljob_workers.verifier.graders import protocol
@@ -29,6 +29,17 @@ class Case(enum.Enum):
     MALFORMED = "answered with something that is no result"
     FORBIDDEN = "made a call that is forbidden"
     UNJUDGED = "could not be run"
+
+
+# What ended a run, by the runner's own record of it (`programs.Run.stopped`).
+STOPPED: Mapping[str, Case] = {
+    "cpu": Case.CPU_LIMIT,
+    "wall": Case.WALL_LIMIT,
+    "starved": Case.UNJUDGED,
+    "memory": Case.MEMORY,
+    "output": Case.FLOOD,
+    "forbidden": Case.FORBIDDEN,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +76,7 @@ def grade_of(cases: Sequence[Case], *, num_cases: int, num_visible: int = 0) -> 
         raise ValueError("an answer with a program runs at least one case")
     last = cases[-1]
     if last is Case.UNJUDGED:
-        return protocol.Grade(score=None, reason=R.INFRA_FAILURE, outcome=O.INFRA_ERROR, detail=last.value)
+        return unjudged()
     if last is Case.PASSED and len(cases) < num_cases:
         raise ValueError(f"{len(cases)} of {num_cases} cases ran, and none failed")
     means = _MEANS[last]
@@ -79,6 +90,17 @@ def grade_of(cases: Sequence[Case], *, num_cases: int, num_visible: int = 0) -> 
         case_results=tuple(_MEANS[case].result for case in cases),
         error_code=means.error_code,
     )
+
+
+def meaning(case: Case) -> tuple[names.VerdictReason, names.VerifyOutcome]:
+    """Return the reason and the outcome of an answer whose run ended so. Raises KeyError for UNJUDGED."""
+    means = _MEANS[case]
+    return means.reason, means.outcome
+
+
+def unjudged() -> protocol.Grade:
+    """Return the grade that is none: the answer could not be run, and is not to blame."""
+    return protocol.Grade(score=None, reason=R.INFRA_FAILURE, outcome=O.INFRA_ERROR, detail=Case.UNJUDGED.value)
 
 
 def no_program(*, num_cases: int, detail: str = "") -> protocol.Grade:

@@ -4,7 +4,7 @@
 `zygote.py`: then what follows happens in its forks. Reads one request (JSON: source, mode, fn_name, arguments, nonce,
 parent, limits, confinement), has `enter.py` confine this process, says so, and becomes the program. It holds one input
 and no expected output. Records of the reply carry the nonce; they can explain a failure, and what is right is decided
-elsewhere by comparing data.
+elsewhere by comparing data. But for the tests of a repository, with which the process becomes `pytest_run.py`.
 """
 
 import ast
@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 ENTERED = "entered"
@@ -52,8 +53,12 @@ def become(request_fd: int, reply_fd: int, *, launcher: ModuleType, space: "dict
     launcher.enter(request, request_fd=request_fd, reply_fd=reply_fd)
     # First of all records, so that nothing of the program can unsay it.
     reply.send(ENTERED)
-    source, compat = request["source"], request["compat"]
     sys.argv = [""]
+    if "tests" in request:
+        sys.meta_path.insert(0, Packages(request["packages"]))
+        beside("pytest_run").run(request, reply)
+        return
+    source, compat = request["source"], request["compat"]
     try:
         tree = ast.parse(source)
         if not request["fn_name"]:
@@ -94,6 +99,19 @@ def beside(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class Packages:
+    """Finds packages by name, and nothing that lies beside them."""
+
+    def __init__(self, files: "dict[str, str]") -> None:
+        """Take the file that each begins with."""
+        self._files = files
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":  # noqa: ARG002
+        """Return where a package is; None for anything else."""
+        file = self._files.get(name)
+        return None if file is None else importlib.util.spec_from_file_location(name, file)
 
 
 class Reply:

@@ -47,15 +47,16 @@ def silence() -> None:
     os.close(null)
 
 
-def confine(*, memory_bytes: int) -> None:
+def confine(*, memory_bytes: int, file_bytes: int = 0) -> None:
     """Apply no_new_privs and the limits; `memory_bytes` comes on top of what is mapped already.
 
-    Raises SandboxError if the kernel refuses one.
+    file_bytes: how large a file may be that this process writes, 0 where it has none to write. Raises SandboxError if
+    the kernel refuses one.
     """
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _prctl(_PR_SET_DUMPABLE, 0)
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_FSIZE, file_bytes)
     _limit(resource.RLIMIT_NOFILE, MAX_FILES)
     _limit(resource.RLIMIT_AS, procfs.mapped_bytes(os.getpid()) + memory_bytes)
 

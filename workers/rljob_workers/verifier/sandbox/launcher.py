@@ -2,18 +2,22 @@
 
 start -> exchange, exchange, ... -> teardown. A worker is a fresh interpreter started by exec in a session of its own,
 so that the whole group dies with one signal; the serving process is never forked, because gRPC's threads would not
-survive it. The launcher owns the process: teardown is idempotent and returns when nothing of the group is left.
+survive it. The launcher owns the process, and the folder of one that has files to write: teardown is idempotent and
+returns when nothing of the group, or of the folder, is left.
 """
 
 import asyncio
 import contextlib
+import logging
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
@@ -21,6 +25,8 @@ from typing import Protocol
 from rljob_api import errors
 from rljob_workers.verifier import frames
 from rljob_workers.verifier.sandbox import procfs
+
+logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
 KILL_TIMEOUT_S = 5.0
@@ -68,8 +74,15 @@ Launch = Callable[[], Awaitable[Worker]]
 class ProcessWorker:
     """A worker behind a socket pair."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
-        """Take over a started process; `start` is the way to make one."""
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        folder: pathlib.Path | None = None,
+    ) -> None:
+        """Take over a started process, and the folder that it writes to; `start` is the way to make one."""
+        self._folder = folder
         self._process, self._reader, self._writer = process, reader, writer
         self._decoder = frames.Decoder(max_bytes=frames.MAX_REPLY_BYTES)
         self._cpu_s = 0.0
@@ -117,6 +130,9 @@ class ProcessWorker:
         no_programs = await self._end_programs()
         self._signal_group(signal.SIGKILL)
         await _wait_for_exit(self._process, KILL_TIMEOUT_S)
+        if self._folder is not None:
+            # Last: nobody is left to write to it.
+            _remove(self._folder)
         return no_programs and not self._signal_group(0)
 
     async def _end_programs(self) -> bool:
@@ -167,17 +183,31 @@ class ProcessWorker:
 
 
 async def start(
-    *, module: str, arguments: Sequence[str], hello: Mapping[str, object], timeout_s: float = START_TIMEOUT_S
+    *,
+    module: str,
+    arguments: Sequence[str],
+    hello: Mapping[str, object],
+    scratch: pathlib.Path | None = None,
+    timeout_s: float = START_TIMEOUT_S,
 ) -> ProcessWorker:
     """Start `python -m module --fd N --parent P *arguments`, send `hello`, and return it once it says it is ready.
 
-    Raises SandboxError if it does not, with nothing left behind.
+    scratch: where a folder of the worker's own is made, if it is to have one: `scratch` of its hello. Raises
+    SandboxError if it does not become ready, with nothing left behind.
     """
+    folder = None if scratch is None else _folder_below(scratch)
     ours, theirs = socket.socketpair()
-    with theirs:
-        process = _spawn(module=module, arguments=arguments, fd=theirs.fileno())
+    try:
+        with theirs:
+            process = _spawn(module=module, arguments=arguments, fd=theirs.fileno())
+    except errors.SandboxError:
+        ours.close()
+        if folder is not None:
+            _remove(folder)
+        raise
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    worker = ProcessWorker(process, reader, writer)
+    worker = ProcessWorker(process, reader, writer, folder)
+    hello = hello if folder is None else {**hello, "scratch": str(folder)}
     try:
         async with asyncio.timeout(timeout_s):
             ready = await worker.exchange(frames.encode(hello, max_bytes=frames.MAX_REQUEST_BYTES))
@@ -191,6 +221,24 @@ async def start(
         await worker.teardown()
         raise errors.SandboxError(f"a grading worker refused to start: {ready.get('error')}")
     return worker
+
+
+def _folder_below(scratch: pathlib.Path) -> pathlib.Path:
+    try:
+        scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return pathlib.Path(tempfile.mkdtemp(prefix="worker-", dir=scratch.resolve()))
+    except OSError as error:
+        raise errors.SandboxError(f"cannot make a folder below {str(scratch)!r}: {error.strerror}") from error
+
+
+def _remove(folder: pathlib.Path) -> None:
+    """Remove a worker's folder, if it is still there."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        logger.warning("could not remove %s: %s", folder, error.strerror)
 
 
 def _spawn(*, module: str, arguments: Sequence[str], fd: int) -> "subprocess.Popen[bytes]":

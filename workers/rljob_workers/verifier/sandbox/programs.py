@@ -33,6 +33,7 @@ from rljob_workers.verifier.sandbox import (
     processes,
     procfs,
     records,
+    repository,
     shortage,
 )
 from rljob_workers.verifier.sandbox.answer_delay import AnswerDelay
@@ -74,6 +75,19 @@ class Program:
     fn_name: str = ""
     arguments: Sequence[object] = ()
 
+    def asked(self) -> dict[str, object]:
+        """Return its part of a process's request."""
+        return {
+            "source": self.source,
+            "compat": self.compat,
+            "fn_name": self.fn_name,
+            "arguments": list(self.arguments),
+        }
+
+    def readable(self) -> dict[str, int]:
+        """Return what it may read beside what every program may: nothing."""
+        return {}
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -91,7 +105,7 @@ class Run:
 
 
 def run(
-    program: Program,
+    program: Program | repository.Suite,
     *,
     stdin: bytes,
     limits: Limits,
@@ -101,7 +115,7 @@ def run(
     run_delay_s: Callable[[], float] = procfs.own_run_delay_s,
     poll_s: float = POLL_S,
 ) -> Run:
-    """Return how the program ended on this input. Raises CannotRunError.
+    """Return how the program, or the tests of a repository, ended on this input. Raises CannotRunError.
 
     num_kills: how often the kernel has ended a process here for want of memory. run_delay_s: how long this thread has
     been ready to run and did not. poll_s: seconds between two looks at the CPU, memory and processes of the tree.
@@ -119,7 +133,7 @@ def run(
         delay = AnswerDelay(run_delay_s)
         watch = stack.enter_context(contextlib.closing(_Watch(process, limits, before, confined, delay, poll_s)))
         try:
-            orders = confined.orders(pid=process.pid, may_fork=limits.may_fork) if confined else None
+            orders = _orders(program, process.pid, limits, confined)
             asked = _request(program, nonce, limits, orders, process.parent)
             stopped = watch.follow(request=request, feeds={request: asked, process.stdin: stdin}, reply=reply.reader)
         finally:
@@ -167,13 +181,21 @@ def _reaped_cpu_s() -> float:
     return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
-def _request(program: Program, nonce: str, limits: Limits, orders: dict[str, object] | None, parent: int) -> bytes:
+def _orders(
+    program: Program | repository.Suite, pid: int, limits: Limits, confined: confinement.Confinement | None
+) -> dict[str, object] | None:
+    if confined is None:
+        return None
+    own = dataclasses.replace(confined, readable={**confined.readable, **program.readable()})
+    return own.orders(pid=pid, may_fork=limits.may_fork)
+
+
+def _request(
+    program: Program | repository.Suite, nonce: str, limits: Limits, orders: dict[str, object] | None, parent: int
+) -> bytes:
     return json.dumps(
         {
-            "source": program.source,
-            "compat": program.compat,
-            "fn_name": program.fn_name,
-            "arguments": list(program.arguments),
+            **program.asked(),
             "nonce": nonce,
             "parent": parent,
             "cpu_s": math.ceil(limits.cpu_s),
