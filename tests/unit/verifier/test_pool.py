@@ -22,8 +22,8 @@ class ScriptedWorker:
     `doubt ...` says first.
     """
 
-    def __init__(self, name: str, events: list[str]) -> None:
-        self._name, self._events = name, events
+    def __init__(self, name: str, events: list[str], *, survives: bool = False) -> None:
+        self._name, self._events, self._survives = name, events, survives
         self._cpu_s = 0.0
         self._spinning = False
         self._killed = asyncio.Event()
@@ -57,15 +57,18 @@ class ScriptedWorker:
     async def teardown(self) -> bool:
         self._events.append(f"{self._name} ended")
         self._killed.set()
-        return True
+        return not self._survives
 
 
 class Nursery:
-    """Makes scripted workers w1, w2, ...; fails while `broken`, and waits while the gate is closed."""
+    """Makes scripted workers w1, w2, ...; fails while `broken`, and waits while the gate is closed. Something of those
+    that `survivors` names outlives them.
+    """
 
     def __init__(self) -> None:
         self.events: list[str] = []
         self.broken = False
+        self.survivors: set[str] = set()
         self.gate = asyncio.Event()
         self.gate.set()
         self._count = 0
@@ -75,8 +78,9 @@ class Nursery:
         if self.broken:
             raise errors.SandboxError("no memory")
         self._count += 1
-        self.events.append(f"w{self._count} started")
-        return ScriptedWorker(f"w{self._count}", self.events)
+        name = f"w{self._count}"
+        self.events.append(f"{name} started")
+        return ScriptedWorker(name, self.events, survives=name in self.survivors)
 
 
 def order(text: str, *, cpu_s: float = 0.1) -> pool.Request:
@@ -269,6 +273,18 @@ async def test_start_that_fails_leaves_nothing_behind(nursery: Nursery, verifier
     with pytest.raises(errors.SandboxError, match="no memory"):
         await workers.start()
     assert nursery.events == ["w1 started", "w1 ended"]
+
+
+async def test_process_that_outlives_its_worker_is_counted_and_the_next_answer_graded(
+    start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics
+) -> None:
+    nursery.survivors.add("w1")
+    workers = await start()
+    for what in ("spin", "spin", "right"):
+        await workers.submit(order(what))
+    assert [event for event in nursery.events if "ended" in event] == ["w1 ended", "w2 ended"]
+    text = verifier_metrics.exposition().decode()
+    assert 'rljob_sandbox_survivors_total{rljob="job",rljob_namespace="tests"} 1.0' in text
 
 
 async def test_starts_and_ends_of_workers_are_counted_by_why(start: Started, verifier_metrics: metrics.Metrics) -> None:
