@@ -24,6 +24,8 @@ def test_job_runs_with_the_code_of_a_config_map(
         "workflow": own_code.WORKFLOW,
         "verifier.rewards": own_code.REWARDS,
         "observability.trajectoryDump": "all",
+        # Rollouts write where several nodes may.
+        "storage.accessModes": ["ReadWriteMany"],
     }
     whole_job.apply(
         operator,

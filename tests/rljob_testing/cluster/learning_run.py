@@ -36,13 +36,15 @@ class LearningRun:
 def learned(cluster: FullCluster, volume: pathlib.Path, folder: pathlib.Path) -> Iterator[LearningRun]:
     """Let the example run to its end, with a Prometheus that scrapes it and goes with the context."""
     with contextlib.ExitStack() as undo:
-        server = undo.enter_context(scraping.scraping(cluster, folder))
+        scraped = undo.enter_context(scraping.scraping(cluster, folder))
+        server = scraped.server
         began = time.time()
         whole_job.apply(cluster, [*whole_job.surroundings(NAME, volume), whole_job.addition(NAME, {})])
         undo.callback(cluster.kubectl, "delete", "rljob", NAME, "--wait=false")
         kinds: dict[str, str] = {}
 
         def is_over(status: Object) -> bool:
+            scraped.refresh()
             # Prometheus tells types of what it scrapes at this time only.
             kinds.update(observed.types_of(server))
             return whole_job.is_over(status)

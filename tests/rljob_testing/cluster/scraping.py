@@ -1,8 +1,15 @@
-"""A Prometheus beside the cluster's first node: it finds pods by the API server, as the chart's monitors would."""
+"""A Prometheus beside the cluster's first node, which scrapes the pods that the API server names, as monitors do.
+
+Discovery by the API server is not built into every distribution's Prometheus, so it reads its targets from a file,
+which a test keeps up to date.
+"""
 
 import contextlib
+import dataclasses
+import json
+import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rljob_testing import rules
@@ -11,43 +18,76 @@ from rljob_testing.cluster.full import FullCluster
 from rljob_testing.prometheus import Server
 
 PORT = 9099
-_LABEL = "__meta_kubernetes_pod_label_"
-# What a PodMonitor adds, and what of a pod it scrapes: a job's by their uid, the operator by its name.
-_POD = [
-    {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
-    {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
-]
+# What is scraped of which pods: a job's by their uid, the operator by its name. The port is found by its own name.
+_MONITORS = {
+    "jobs": ("rljob.dev/uid", None, "health"),
+    "operator": ("app.kubernetes.io/name", "rljob-operator", "metrics"),
+}
 
 
-def config(cluster: FullCluster) -> dict[str, Any]:
-    """Return what is scraped: all jobs' pods and the operator's."""
-    discovery = [{"role": "pod", "kubeconfig_file": str(cluster.kubeconfig)}]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scraping:
+    """A Prometheus, and the files that hold its targets."""
 
-    def job(name: str, label: str, value: str, port: str) -> dict[str, Any]:
-        keep = [
-            {"source_labels": [_LABEL + label], "regex": value, "action": "keep"},
-            {"source_labels": ["__meta_kubernetes_pod_container_port_name"], "regex": port, "action": "keep"},
-        ]
-        return {"job_name": name, "kubernetes_sd_configs": discovery, "relabel_configs": [*keep, *_POD]}
+    cluster: FullCluster
+    folder: pathlib.Path
+    server: Server
 
-    return {
-        "global": {"scrape_interval": "5s", "scrape_timeout": "4s", "evaluation_interval": "5s"},
-        "rule_files": list(map(str, rules.FILES)),
-        "scrape_configs": [
-            job("jobs", "rljob_dev_uid", ".+", "health"),
-            job("operator", "app_kubernetes_io_name", "rljob-operator", "metrics"),
-        ],
-    }
+    def refresh(self) -> None:
+        """Let it scrape the pods that are there now. Fails with kubectl's words."""
+        done = self.cluster.kubectl("get", "pods", "--all-namespaces", "--output=json")
+        assert done.returncode == 0, done.stderr
+        pods = json.loads(done.stdout)["items"]
+        for name in _MONITORS:
+            path = _targets(self.folder, name)
+            # Prometheus must not read half a file.
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps(targets(pods, name)))
+            os.replace(new, path)
+
+
+def targets(pods: list[Mapping[str, Any]], monitor: str) -> list[dict[str, Any]]:
+    """Return the target groups of a monitor: one for each of its pods that has an address, with the pod's labels."""
+    label, value, port_name = _MONITORS[monitor]
+    groups = []
+    for pod in pods:
+        metadata, address = pod["metadata"], pod["status"].get("podIP")
+        found = metadata.get("labels", {}).get(label)
+        ports = [port for each in pod["spec"]["containers"] for port in each.get("ports", ())]
+        number = next((port["containerPort"] for port in ports if port.get("name") == port_name), None)
+        if found is None or value not in (None, found) or not address or number is None:
+            continue
+        labels = {"namespace": metadata["namespace"], "pod": metadata["name"]}
+        groups.append({"targets": [f"{address}:{number}"], "labels": labels})
+    return groups
 
 
 @contextlib.contextmanager
-def scraping(cluster: FullCluster, folder: pathlib.Path) -> Iterator[Server]:
+def scraping(cluster: FullCluster, folder: pathlib.Path) -> Iterator[Scraping]:
     """Yield a Prometheus that scrapes the cluster's pods until the context ends."""
     program = program_or_skip("prometheus")
     reach = f"127.0.0.1:{cluster.relay('prometheus-relay', PORT)}"
     listen = f"{cluster.home.address}:{PORT}"
-    server = Server(program, folder, config(cluster), enter=cluster.home.enter, listen=listen, reach=reach)
+    server = Server(program, folder, _config(folder), enter=cluster.home.enter, listen=listen, reach=reach)
     try:
-        yield server
+        yield Scraping(cluster, folder, server)
     finally:
         server.close()
+
+
+def _targets(folder: pathlib.Path, monitor: str) -> pathlib.Path:
+    return folder / f"{monitor}.json"
+
+
+def _config(folder: pathlib.Path) -> dict[str, Any]:
+    return {
+        "global": {"scrape_interval": "5s", "scrape_timeout": "4s", "evaluation_interval": "5s"},
+        "rule_files": list(map(str, rules.FILES)),
+        "scrape_configs": [
+            {
+                "job_name": name,
+                "file_sd_configs": [{"files": [str(_targets(folder, name))], "refresh_interval": "2s"}],
+            }
+            for name in _MONITORS
+        ],
+    }
