@@ -215,6 +215,24 @@ def test_a_straggler_is_cancelled_as_soon_as_no_batch_can_take_it(make_bench: Ma
     assert bench.ledger.renew(token=rollout, lease_ids=[straggler.lease_id], now=bench.now) == [straggler.lease_id]
 
 
+def test_what_a_cancelled_straggler_was_making_counts_as_stale_once_though_it_is_handed_in_late(
+    make_bench: Make,
+) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    straggler, other = bench.lease(rollout, 2)
+    bench.submit(rollout, other)
+    bench.pack()
+    bench.commit(trainer, 1)
+    one = bench.publish(trainer, 1)
+    (third,) = bench.lease(rollout, 1, serving=one)
+    bench.submit(rollout, third, versions=one)
+    assert bench.ledger.counters().get("trajectories:stale", 0) == 0
+    bench.pack()
+    assert bench.submit(rollout, straggler).outcome == "duplicate"
+    assert bench.ledger.counters()["trajectories:stale"] == straggler.group_size
+
+
 def test_the_prompt_of_a_stale_group_returns_to_the_head_of_the_queue(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
     rollout, trainer = bench.rollout(), bench.trainer()

@@ -279,12 +279,16 @@ class Queue(sessions.Sessions):
         return self._withdraw(rows, names.DropReason.REWOUND, now=now)
 
     def _withdraw(self, rows: Sequence[base.Row], reason: names.DropReason, *, now: float) -> int:
-        """Drop leased and submitted groups, newest lease first, so that the oldest prompt ends at the very head."""
+        """Drop leased and submitted groups, newest lease first, so that the oldest prompt ends at the very head.
+
+        The members of a leased group count as stale too: their rollout is told to stop and hands nothing in any more.
+        """
         for group in rows:
             if group["state"] == LEASED:
                 self._db.change(
                     "UPDATE leases SET state = 'cancelled' WHERE group_id = ? AND state = 'open'", group["group_id"]
                 )
+                self.count("trajectories:stale", group["group_size"])
             else:
                 self._db.change("DELETE FROM payloads WHERE group_id = ?", group["group_id"])
                 self.count("trajectories:stale", group["num_rows"])
