@@ -55,7 +55,8 @@ class VerifierSpec(Section):
         default=None,
         ge=1,
         le=3600,
-        description="CPU seconds per execution; wall time is capped at 3x. Default: by grader, 10 for our own.",
+        description="CPU seconds per execution, of the reference machine (docs/security.md); wall time is capped at 3x."
+        " Default: by grader, 10 for our own.",
     )
     memory_bytes: Quantity = Field(default="512Mi", description="Memory per execution, bytes.")
     max_output_bytes: Quantity = Field(default="64Ki", description="Output per execution, bytes.")
