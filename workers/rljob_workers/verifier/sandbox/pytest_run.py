@@ -39,7 +39,8 @@ def run(request: "dict[str, object]", reply: Channel) -> None:
     # Last: a file of the answer's can hide no module of the standard library.
     sys.path += [tree, os.path.join(tree, "src")]
     own = ("-c", str(request["configuration"]), "--rootdir", tree, "--confcutdir", tree)
-    files = dict.fromkeys(test.partition("::")[0] for test in tests)
+    # By whole paths: a name that begins with a dash is no option.
+    files = dict.fromkeys(os.path.join(tree, test.partition("::")[0]) for test in tests)
     pytest.main([*own, *_OPTIONS, *files], plugins=[Reports(tests, reply)])
     reply.send("finished")
 

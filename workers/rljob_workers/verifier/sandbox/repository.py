@@ -72,10 +72,10 @@ def laid_out(files: Mapping[str, str], *, below: pathlib.Path) -> Iterator[pathl
 
 
 @functools.cache
-def packages() -> Mapping[str, str]:
-    """Return the file that each of PACKAGES begins with, by name. Raises SandboxError for one that is not installed."""
+def packages(names: tuple[str, ...] = PACKAGES) -> Mapping[str, str]:
+    """Return the file that each of these begins with, by name. Raises SandboxError for one that is not installed."""
     found: dict[str, str] = {}
-    for name in PACKAGES:
+    for name in names:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:
             raise errors.SandboxError(
