@@ -36,6 +36,13 @@ def test_what_the_manifest_names_wins_over_what_is_recognised() -> None:
     assert canonical({"ask": "mine", "question": "theirs", "answer": "1"}, source)["prompt"] == "mine"
 
 
+def test_records_of_areal_have_the_columns_that_they_imply() -> None:
+    code = {"query_id": 7, "prompt": "p", "input_output": "{}", "scores": [1, 0]}
+    found = canonical(code)
+    assert (found["problem_id"], found["base_score"]) == ("7", 0.5)
+    assert "problem_id" not in canonical({"query_id": "7", "prompt": "p", "solutions": ["1"]})
+
+
 def test_a_code_record_may_have_no_answer() -> None:
     found = canonical({"query_id": "c", "prompt": "p", "input_output": "{}"}, config(format="code"))
     assert (found["answer"], found["id"]) == ("", "c")

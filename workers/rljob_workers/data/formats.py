@@ -8,7 +8,7 @@
 from collections.abc import Mapping
 
 from rljob_api import errors, roles
-from rljob_workers.data import readers, record_task
+from rljob_workers.data import id2info, readers, record_task
 
 # Families whose prompt is a conversation, and families that may have no answer column.
 _CHATS = ("clevr", "dialogue")
@@ -32,6 +32,8 @@ def canonical(record: readers.RawRecord, config: roles.DataSourceConfig) -> dict
     else:
         columns["answer"] = _answer(columns, answer_column, has_many=_allows_null(config))
     columns["id"] = _identity(columns, id_column, record)
+    if id2info.QUERY_ID in columns:
+        columns |= id2info.implied(columns, is_code=family == "code")
     return columns
 
 
