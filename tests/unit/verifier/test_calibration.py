@@ -227,6 +227,32 @@ async def test_program_of_a_slow_machine_has_the_time_that_it_needs_there(
     assert shown(verifier.metrics) == pytest.approx(ratio)
 
 
+async def test_verifier_measures_before_it_is_ready_and_again_while_it_runs(make_config: MakeConfig) -> None:
+    clock, machine = FakeClock(), Machine([2.0, 3.0])
+    config = make_config(roles.GraderConfig(name="r", type="math"), max_concurrent=1)
+    verifier = service.Service(config, measure=machine, time=clock)
+    await verifier.start()
+    running = asyncio.create_task(verifier.run())
+    try:
+        seen = [shown(verifier.metrics)]
+        for seconds in (calibration.EVERY_S - 1.0, 1.0):
+            await clock.advance(seconds)
+            seen.append(shown(verifier.metrics))
+    finally:
+        verifier.stop()
+        await running
+        await verifier.close()
+    assert seen == [pytest.approx(2.0), pytest.approx(2.0), pytest.approx(3.0)]
+
+
+async def test_verifier_that_keeps_no_workers_measures_nothing(make_config: MakeConfig) -> None:
+    machine = Machine([])
+    verifier = service.Service(make_config(roles.GraderConfig(name="r", type="exact")), measure=machine)
+    await verifier.start()
+    await verifier.close()
+    assert machine.num_measured == 0
+
+
 def test_fixed_program_computes_what_is_known() -> None:
     # The prime-counting function, and the starts of record-long Collatz paths: OEIS A006880 and A006877.
     assert [cpu_program.num_primes(10**n) for n in (1, 2, 3, 4)] == [4, 25, 168, 1229]

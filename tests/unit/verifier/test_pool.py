@@ -287,6 +287,33 @@ async def test_process_that_outlives_its_worker_is_counted_and_the_next_answer_g
     assert 'rljob_sandbox_survivors_total{rljob="job",rljob_namespace="tests"} 1.0' in text
 
 
+async def test_worker_that_is_being_started_is_ended_whole_when_nobody_watches_and_the_pool_closes(
+    nursery: Nursery, verifier_metrics: metrics.Metrics
+) -> None:
+    async def launch() -> launcher.Worker:
+        if not nursery.events:
+            return await nursery.launch()
+        nursery.events.append("spare begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            nursery.events.append("spare ended")
+        raise AssertionError("waits for ever")
+
+    size = pool.Size(num_slots=1, num_spares=1, max_waiting=1)
+    workers = pool.Pool(size=size, launch=launch, metrics=verifier_metrics, clock=clock.SystemClock())
+    await workers.start()
+    watching = asyncio.create_task(workers.watch())
+    while "spare begun" not in nursery.events:
+        await asyncio.sleep(0)
+    watching.cancel()
+    await asyncio.wait({watching}, timeout=0)
+    await workers.close()
+    assert {"spare ended", "w1 ended"} <= set(nursery.events)
+
+
 async def test_starts_and_ends_of_workers_are_counted_by_why(start: Started, verifier_metrics: metrics.Metrics) -> None:
     workers = await start()
     for what in ("spin", "retire", "die", "right"):

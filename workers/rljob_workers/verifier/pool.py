@@ -105,7 +105,8 @@ class Pool:
 
     async def watch(self) -> None:
         """Return never; raises what ended a lane or the nursery, because without them nothing is graded."""
-        await asyncio.gather(*self._tasks)
+        # Shielded: `close` cancels them, once. A second time would interrupt the end of a worker, and leave it behind.
+        await asyncio.gather(*map(asyncio.shield, self._tasks))
         await asyncio.Event().wait()
 
     @property

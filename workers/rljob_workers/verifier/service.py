@@ -82,10 +82,12 @@ class Service:
         *,
         extra: Sequence[str] = (),
         measure: calibration.Measure = measured,
+        time: clock.Clock | None = None,
     ) -> None:
         """Build everything, start nothing. Raises ManifestError or SandboxError for what cannot be served.
 
-        measure: how fast this machine is, as `calibration.py` asks for it.
+        measure, time: how fast this machine is, as `calibration.py` asks for it, and by which clock; the machine's own
+        without one.
         """
         self._config, self._programs = config, programs_of(config)
         graders = make_graders(config, extra)
@@ -93,7 +95,9 @@ class Service:
         self._num_slots = config.max_concurrent if any(grader.needs_worker for grader in graders) else 0
         self.metrics = metrics_module.Metrics(role=names.Role.VERIFIER, job=config.job)
         self._pool = make_pool(config, num_slots=self._num_slots, metrics=self.metrics, extra=extra)
-        self._calibration = calibration.Calibration(measure=measure, metrics=self.metrics, clock=clock.SystemClock())
+        self._calibration = calibration.Calibration(
+            measure=measure, metrics=self.metrics, clock=time or clock.SystemClock()
+        )
         self.grading = grading.Grading(
             rewards=config.rewards,
             graders=graders,
