@@ -80,6 +80,13 @@ def test_what_the_coordinator_itself_says_is_told_without_waiters(going: rundir.
     assert told.diagnosis.reason == "LedgerStuck"
 
 
+def test_filter_that_takes_out_every_group_is_named_though_groups_come_and_go(going: rundir.RunDir) -> None:
+    told = account(going, dataclasses.replace(RUN, waiting=WAITING, reason="FilterStarvation", last_progress_at=NOW))
+    assert told.diagnosis is not None
+    assert (told.diagnosis.reason, told.stalled) == ("AllGroupsFiltered", False)
+    assert "held up by coordinator: AllGroupsFiltered" in text(told)
+
+
 def entries(run: rundir.RunDir, *lines: journal.Entry) -> None:
     run.journal.unlink()
     log = journal.Journal(run.journal)

@@ -9,11 +9,13 @@ HINTS: Mapping[str, str] = {
     "trainer's log",
     "RolloutWaitingForTrainer": "the staleness bound admits no more groups until the trainer steps; look at the "
     "trainer's log",
-    "VerifierSaturated": "gradings wait for a slot; add verifiers or slots, or lower the graders' time limits",
+    "VerifierSaturated": "gradings wait for a slot, or for a verifier that hangs; look at its log, then add verifiers "
+    "or slots, or lower the graders' time limits",
     "VerifierFailing": "most gradings fail for infrastructure, which is no reward; look at the verifier's log",
     "AllGroupsFiltered": "every group is rejected by the filter; compare spec.data.filterGroups with the rewards "
     "that `rljob trajectories` shows",
-    "WeightSyncStuck": "a rollout is stuck in taking over a weight version; look at its log and at the weight store",
+    "WeightSyncStuck": "a rollout does not take over the newest weight version; look at its log and at the weight "
+    "store",
     "CheckpointStuck": "the trainer is stuck in its last checkpoint; look at the storage and the trainer's log",
     "CollectiveHang": "trainer ranks wait for each other; look for the rank that is behind in the trainer's logs",
     "DataSourceStuck": "the coordinator has no prompt to give; look at spec.data.train and the coordinator's log",

@@ -13,6 +13,8 @@ from rljob_workers.local import child, journal, log_files, log_lines, progress, 
 NUM_EVENTS = 8
 # A chain of waiters is normal for this long: a batch, a pause for weights. After it somebody is named.
 _NAMED_S = 30.0
+# Groups come and go all the time where each is filtered out: the run moves, and makes no step.
+_WHILE_MOVING = "FilterStarvation"
 NUM_LAST_LINES = 4
 _OURS = "rljob"
 
@@ -79,7 +81,11 @@ def account(
 def _held_up_by(
     known: types.RunStatus, *, idle_s: float | None, limit_s: float | None, now: float
 ) -> waiting.Diagnosis | None:
-    """Return who holds a run up that has not moved for a while, None if nobody is to be named yet."""
+    """Return who holds a run up that has not moved for a while, or that moves without a step; None if nobody is to be
+    named yet.
+    """
+    if known.reason == _WHILE_MOVING:
+        return waiting.diagnose(known, now=now)
     if idle_s is None:
         return None
     is_stalled = limit_s is not None and idle_s >= limit_s
