@@ -67,6 +67,10 @@ def test_the_prompt_of_a_conversation_is_its_messages(family: str) -> None:
         canonical({"messages": "hello", "answer": "1"}, config(format=family))
 
 
+def test_a_record_with_a_repository_needs_no_gold() -> None:
+    assert canonical({"prompt": "add", "repository": {}}, config())["answer"] == ""
+
+
 def test_a_dialogue_needs_no_gold() -> None:
     assert canonical({"messages": ASKED}, config(format="dialogue"))["answer"] == ""
     with pytest.raises(ValueError, match="no answer column 'answer'"):

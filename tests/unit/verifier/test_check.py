@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from rljob_api import roles
+from rljob_testing import attack_repositories
 from rljob_workers.verifier import check
 from rljob_workers.verifier.graders import catalog
 
@@ -45,6 +46,17 @@ def test_record_that_a_reward_cannot_grade_is_named_by_file_and_line(
     assert "needs 'metadata'" in first
     assert second.startswith(f"{tmp_path}/d.jsonl:2: reward 'puzzles': ")
     assert "'countdown', which is refused" in second
+
+
+def test_record_whose_tests_cannot_be_run_is_named_by_file_and_line(
+    make_config: MakeConfig, tmp_path: pathlib.Path
+) -> None:
+    good = {"prompt": "add", "repository": dict(attack_repositories.REPOSITORY)}
+    bad = {"prompt": "add", "repository": {**attack_repositories.REPOSITORY, "tests": ["pkg/sums.py::test_a"]}}
+    data = source(tmp_path / "d.jsonl", [good, bad])
+    reward = roles.GraderConfig(name="passes", type="repository-tests")
+    (problem,) = check.findings(make_config(reward), [data]).problems
+    assert problem.startswith(f"{tmp_path}/d.jsonl:2: reward 'passes': 'repository.tests[0]' is 'pkg/sums.py::test_a'")
 
 
 def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_config: MakeConfig) -> None:

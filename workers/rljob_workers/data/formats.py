@@ -27,7 +27,8 @@ def canonical(record: readers.RawRecord, config: roles.DataSourceConfig) -> dict
             f"a record of code needs the column {record_task.INPUT_OUTPUT!r}; its columns: {_has(columns)}"
         )
     columns["prompt"] = _prompt(columns, prompt_column, is_chat=family in _CHATS)
-    if answer_column not in columns and family in _WITHOUT_GOLD:
+    # A repository brings tests instead.
+    if answer_column not in columns and (family in _WITHOUT_GOLD or record_task.REPOSITORY in columns):
         columns["answer"] = ""
     else:
         columns["answer"] = _answer(columns, answer_column, has_many=_allows_null(config))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 TASK = "task"
 INPUT_OUTPUT = "input_output"
+REPOSITORY = "repository"
 
 
 def assumed(columns: Mapping[str, object]) -> str:

@@ -12,10 +12,10 @@ import json
 from collections.abc import Mapping
 
 from rljob_api import errors
+from rljob_workers.data.record_task import REPOSITORY
 from rljob_workers.runtime import withheld
 from rljob_workers.verifier.graders import repository_paths
 
-REPOSITORY = "repository"
 FILES, TEST_FILES, TESTS = "files", "test_files", "tests"
 MAX_FILES = 512
 MAX_FILE_BYTES = 1 << 20
