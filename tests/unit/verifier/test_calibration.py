@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rljob_api import names, roles, types
+from rljob_api import grading_limits, names, roles, types
 from rljob_testing import patient_code
 from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import calibration, frames, grading, pool, replies, service
 from rljob_workers.verifier.graders import code, protocol
-from rljob_workers.verifier.sandbox import confinement, cpu_program, cpu_timing, processes, programs
+from rljob_workers.verifier.sandbox import confinement, cpu_program, cpu_timing, processes, programs, warm
 
 GAUGE = "rljob_verifier_calibration_ratio"
 MakeConfig = Callable[..., roles.VerifierConfig]
@@ -161,6 +161,39 @@ def test_limits_of_a_case_are_reference_seconds_times_the_factor(
     answer = protocol.Answer(prompt="", completion="```python\nprint(3)\n```", columns=columns, cpu_factor=cpu_factor)
     assert code.CodeGrader(reward, run=run).grade(answer).score == 1.0
     assert [(limits.cpu_s, limits.wall_s) for limits in seen] == [(cpu_s, wall_s)]
+
+
+# By the outcome that is theirs on any machine.
+FIXED = {
+    "print(sum(map(int, input().split())))": names.VerifyOutcome.PASS,
+    "print(4)": names.VerifyOutcome.FAIL,
+    "raise ValueError": names.VerifyOutcome.FAIL,
+    "print(": names.VerifyOutcome.FAIL,
+    "import os\nos.abort()": names.VerifyOutcome.FORCED_EXIT,
+    "while True:\n    pass": names.VerifyOutcome.TIMEOUT_CPU,
+    "while True:\n    print('x' * (1 << 16))": names.VerifyOutcome.OUTPUT_FLOOD,
+    "import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)": names.VerifyOutcome.FORBIDDEN,
+}
+
+
+@pytest.mark.parametrize("source", FIXED)
+def test_verdict_on_a_program_is_the_same_on_the_fastest_and_on_the_slowest_machine(
+    source: str, confined: confinement.Confinement, interpreter: warm.Interpreter
+) -> None:
+    def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
+        # Of a busy machine nothing is asked here.
+        limits = dataclasses.replace(limits, wall_s=240.0)
+        return programs.run(program, stdin=stdin, limits=limits, confined=confined, start=interpreter.start)
+
+    reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=0.4, wall_limit_s=240.0)
+    columns = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
+    answer = protocol.Answer(prompt="", completion=f"```python\n{source}\n```", columns=columns)
+    fastest, slowest = (
+        code.CodeGrader(reward, run=run).grade(dataclasses.replace(answer, cpu_factor=cpu_factor))
+        for cpu_factor in (grading_limits.LEAST_FACTOR, grading_limits.MOST_FACTOR)
+    )
+    assert fastest == slowest
+    assert fastest.outcome is FIXED[source]
 
 
 @dataclasses.dataclass
