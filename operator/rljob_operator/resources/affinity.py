@@ -14,13 +14,16 @@ _REQUIRED, _PREFERRED = (
 
 def of_claim(inputs: Inputs) -> Manifest | None:
     """Return what keeps a trainer on its coordinator's node: a demand for a claim that we make without
-    ReadWriteMany, a wish for one of the user's, whose modes the manifest does not say, and nothing without a claim.
+    ReadWriteMany, a wish for one of the user's, which may be able to do more than the manifest says, and nothing
+    without a claim or with ReadWriteMany.
     """
     storage = inputs.job.spec.storage
     term = {"topologyKey": SAME_NODE, "labelSelector": {"matchLabels": selector(inputs, names.Role.COORDINATOR)}}
+    if "ReadWriteMany" in storage.access_modes:
+        return None
     if storage.claim_name:
         return {"podAffinity": {_PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}}
-    if storage.size and "ReadWriteMany" not in storage.access_modes:
+    if storage.size:
         return {"podAffinity": {_REQUIRED: [term]}}
     return None
 

@@ -180,16 +180,14 @@ def offload_needs_sharding(spec: JobSpec) -> Iterator[str]:
 def one_kind_of_storage(spec: JobSpec) -> Iterator[str]:
     """An existing claim, a new claim or an emptyDir."""
     storage = spec.storage
-    new_claim = storage.size or storage.storage_class_name or storage.access_modes
+    new_claim = storage.size or storage.storage_class_name
     if storage.claim_name is not None and new_claim:
         yield refuse(
-            "storage.claimName",
-            storage.claim_name,
-            "size, storageClassName and accessModes are for a new claim: leave them out",
+            "storage.claimName", storage.claim_name, "size and storageClassName are for a new claim: leave them out"
         )
-    if storage.empty_dir and (storage.claim_name is not None or new_claim):
+    if storage.empty_dir and (storage.claim_name is not None or new_claim or storage.access_modes):
         yield refuse("storage.emptyDir", True, "a claim is set too: choose one")
-    if storage.size is None and new_claim:
+    elif storage.size is None and storage.claim_name is None and (new_claim or storage.access_modes):
         yield refuse("storage.size", None, "a new claim needs a size")
 
 

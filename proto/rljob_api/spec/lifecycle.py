@@ -120,7 +120,11 @@ class StorageSpec(Section):
     size: Quantity | None = Field(default=None, description="Size of a new claim, bytes.")
     storage_class_name: Name | None = Field(default=None, description="StorageClass of a new claim.")
     access_modes: tuple[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"], ...] = Field(
-        default=(), max_length=3, json_schema_extra=SET, description="Access modes of a new claim."
+        default=(),
+        max_length=3,
+        json_schema_extra=SET,
+        description="Access modes of a new claim, or those that the existing one has. With ReadWriteMany rollouts write"
+        " trajectory dumps to it, and the trainer may run on another node than the coordinator.",
     )
     empty_dir: bool | None = Field(default=None, description="Keep state in an emptyDir on purpose: lost with its pod.")
 

@@ -569,6 +569,12 @@ TABLE: dict[str, Row] = {
         "spec.storage.claimName is 'old'",
         {"storage": {"size": "10Gi", "storageClassName": "fast"}},
     ),
+    "access modes of no claim": Row(
+        "storage",
+        {"storage": {"accessModes": ["ReadWriteMany"]}},
+        "spec.storage.size is null",
+        {"storage": {"claimName": "old", "accessModes": ["ReadWriteMany"]}},
+    ),
     "a source of a built-in model": Row(
         "model source",
         {"model": {"name": "builtin:smollm2-135m-instruct", "source": {"secretName": "hub"}}},

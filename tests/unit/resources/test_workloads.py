@@ -333,6 +333,7 @@ def test_a_verifier_is_gone_after_ten_seconds(example: Example) -> None:
         ({"size": "10Gi"}, "requiredDuringSchedulingIgnoredDuringExecution"),
         ({"size": "10Gi", "accessModes": ["ReadWriteMany"]}, None),
         ({"claimName": "mine"}, "preferredDuringSchedulingIgnoredDuringExecution"),
+        ({"claimName": "mine", "accessModes": ["ReadWriteMany"]}, None),
         ({"emptyDir": True}, None),
     ],
 )
@@ -342,6 +343,23 @@ def test_a_trainer_runs_beside_its_coordinator_where_one_node_alone_can_mount_th
     affinity = _template(example.make(storage=storage), T)["spec"].get("affinity", {})
     assert list(affinity.get("podAffinity", {})) == ([kept] if kept else [])
     assert "rollout" not in str(affinity)
+
+
+@pytest.mark.parametrize(
+    ("storage", "volume"),
+    [
+        ({"claimName": "mine"}, "emptyDir"),
+        ({"claimName": "mine", "accessModes": ["ReadWriteOnce"]}, "emptyDir"),
+        ({"claimName": "mine", "accessModes": ["ReadWriteMany"]}, "persistentVolumeClaim"),
+        ({"size": "10Gi", "accessModes": ["ReadWriteMany"]}, "persistentVolumeClaim"),
+    ],
+)
+def test_rollouts_write_dumps_to_a_claim_that_many_nodes_may_mount(
+    example: Example, storage: dict[str, object], volume: str
+) -> None:
+    volumes = _template(example.make(storage=storage), R)["spec"]["volumes"]
+    (state,) = [each for each in volumes if each["name"] == "state"]
+    assert volume in state
 
 
 def test_a_users_affinity_stands_beside_that_of_the_claim(example: Example) -> None:
