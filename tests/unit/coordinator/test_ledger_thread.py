@@ -111,6 +111,9 @@ async def test_nobody_is_told_of_what_could_not_be_committed_and_all_may_ask_aga
         with pytest.raises(errors.UnavailableError, match="the ledger could not commit: database or disk is full"):
             await call
     assert await watched.thread.run(lambda ledger: ledger.meta("good")) is None
+    assert watched.thread.is_stuck, "a read that is answered says nothing of the disk"
+    await watched.thread.run(lambda ledger: ledger.set_meta("good", "again"))
+    assert not watched.thread.is_stuck
 
 
 async def test_an_answered_call_is_on_the_disk(watched: Watched) -> None:

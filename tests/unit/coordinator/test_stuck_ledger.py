@@ -1,5 +1,6 @@
 """A ledger that cannot commit is named in Status, in time for who asks, and nobody ends for it."""
 
+import asyncio
 import pathlib
 from collections.abc import AsyncIterator, Callable
 
@@ -18,23 +19,35 @@ class Full(ledgers.LedgerThread):
 
     def __init__(self) -> None:
         """No thread: nothing is ever done."""
+        self.num_asked = 0
 
     async def run(self, call: Callable[[ledgers.Ledger], object]) -> object:  # type: ignore[override]  # no result
+        self.num_asked += 1
         raise errors.UnavailableError("the ledger could not commit: database or disk is full")
 
 
 @pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def full() -> Full:
+    return Full()
+
+
+@pytest.fixture
 async def housekeeper(
-    make_config: Callable[..., roles.CoordinatorConfig], tmp_path: pathlib.Path
+    make_config: Callable[..., roles.CoordinatorConfig], clock: FakeClock, full: Full, tmp_path: pathlib.Path
 ) -> AsyncIterator[loop.Housekeeper]:
-    config, clock = make_config(), FakeClock()
+    config = make_config()
     data = resume.load_data(config)
     state = resume.open_state(config, data_digest=data.digest, now=clock.now())
     metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
     parts = process.make_core(config, clock=clock, metrics=metrics, data=data, state=state)
     found = loop.Housekeeper(parts, publishing.Publishing(parts), state.history)
     await found.refresh()
-    good, parts.ledger = parts.ledger, Full()
+    good, parts.ledger = parts.ledger, full
     yield found
     good.close()
     state.lock.close()
@@ -47,9 +60,16 @@ async def test_status_of_a_ledger_that_cannot_commit_is_the_last_known_with_the_
     assert (found.reason, found.phase) == ("LedgerStuck", names.Phase.STARTING)
 
 
-async def test_background_work_does_not_hide_it(housekeeper: loop.Housekeeper) -> None:
-    with pytest.raises(errors.UnavailableError, match="disk is full"):
-        await housekeeper.tick()
+async def test_background_work_goes_on_and_says_so_once(
+    housekeeper: loop.Housekeeper, full: Full, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("ERROR"):
+        working = asyncio.create_task(housekeeper.run())
+        while full.num_asked < 3:
+            await clock.advance(1.0)
+        assert not working.done()
+        working.cancel()
+    assert caplog.messages == ["background work waits: the ledger could not commit: database or disk is full"]
 
 
 def test_status_gives_up_on_the_ledger_before_the_operator_gives_up_on_the_coordinator() -> None:

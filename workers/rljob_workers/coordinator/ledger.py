@@ -140,6 +140,7 @@ class LedgerThread:
     ) -> None:
         """`on_change` is called on the thread after a commit that changed something, `on_commit` with its seconds."""
         self._ledger, self._on_change, self._on_commit, self._path = ledger, on_change, on_commit, path
+        self._refused = False
         self._calls: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
@@ -151,6 +152,11 @@ class LedgerThread:
         pending: _Call[T] = _Call(call)
         self._calls.put(pending)
         return await asyncio.wrap_future(pending.future)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether the last change could not be committed. Reads may well be answered meanwhile."""
+        return self._refused
 
     @property
     def num_bytes(self) -> int:
@@ -186,10 +192,13 @@ class LedgerThread:
         except sqlite3.Error as error:
             # Nothing of the batch was committed: none of its callers may be told otherwise. A disk that is full or slow
             # is no caller's fault and may be mended: they ask again.
+            self._refused = True
             for call in batch:
                 call.fail(errors.UnavailableError(f"the ledger could not commit: {error}"))
             return
         self._on_commit(time.monotonic() - started)
+        if self._ledger.num_changes != before:
+            self._refused = False
         for call in batch:
             call.answer()
         if self._ledger.num_changes != before:

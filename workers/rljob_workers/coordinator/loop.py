@@ -14,7 +14,8 @@ the version floor; a fetch waits for B submitted groups and for the step before;
 ends when the ledger changes (`changes.py`) or its caller's time is up.
 
 `Housekeeper` below does what no call asks for: it expires leases, opens and finishes evaluations, retires versions,
-copies history lines to the file and keeps the metrics current. If it dies, the process ends.
+copies history lines to the file and keeps the metrics current. If it dies, the process ends; a ledger that cannot
+commit does not end it, for a new process would not be able to either.
 """
 
 import asyncio
@@ -47,15 +48,26 @@ class Housekeeper:
         self._progress, self._progress_at = -1, parts.clock.now()
         self._facts: facts.Facts | None = None
         self._results: Sequence[types.EvaluationResult] = ()
+        self._told = False
 
     async def run(self) -> None:
         """Work on every change and at least every half second, until cancelled."""
         while True:
             mark = self._core.changes.mark
-            await self.tick()
+            await self._try_tick()
             await self._core.changes.wait(mark, _TICK_S)
             # Bursts of submissions are one round of work.
             await self._core.clock.sleep(_BURST_S)
+
+    async def _try_tick(self) -> None:
+        try:
+            await self.tick()
+        except errors.UnavailableError as error:
+            if not self._told:
+                logger.error("background work waits: %s", error, extra={"error_class": error.name})
+            self._told = True
+        else:
+            self._told = False
 
     async def tick(self) -> None:
         """Do everything that is due now. Raises DataError where the data are such that the run cannot go on."""
@@ -100,7 +112,8 @@ class Housekeeper:
         cannot commit.
         """
         try:
-            return await asyncio.wait_for(self.refresh(), STATUS_S)
+            now = await asyncio.wait_for(self.refresh(), STATUS_S)
+            return status.stuck(now) if self._core.ledger.is_stuck else now
         except (TimeoutError, errors.UnavailableError):
             if self._facts is None:
                 raise
