@@ -38,6 +38,11 @@ class OperatorProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.started_at = 0.0
 
+    @property
+    def metrics_port(self) -> int:
+        """Return the port of its metrics, on loopback."""
+        return self._metrics
+
     def start(self) -> None:
         """Start it; `started_at` is in unix seconds."""
         self.started_at = time.time()

@@ -1,6 +1,8 @@
 """The rule files of the chart as data."""
 
 import dataclasses
+import pathlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,9 @@ FILES = tuple(sorted(FOLDER.glob("*.yaml")))
 GROUPS = ("rljob.recording", "rljob.jobs", "rljob.operator")
 RUNBOOKS = ROOT / "docs" / "runbooks" / "README.md"
 _JOB = frozenset({"rljob_namespace", "rljob"})
+# A window in brackets, an offset, and how long an alert must hold; numbers without a unit are no durations.
+_DURATION = re.compile(r"(?<=\[)(\d+)([smhd])(?=\])|(?<=offset )(\d+)([smhd])\b|(?<=for: )(\d+)([smhd])$", re.MULTILINE)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def unit_tests(tests: Sequence[Mapping[str, Any]], *, every: str = "1m") -> str:
@@ -66,3 +71,22 @@ def recorded() -> dict[str, frozenset[str]]:
     more = {"rljob:tokens:rate5m": {"kind"}}
     more |= {name: {"reward"} for name in ("rljob:gradings:increase15m", "rljob:verify_pass:share15m")}
     return {rule["record"]: _JOB | more.get(rule["record"], set()) for rule in rules() if "record" in rule}
+
+
+def scaled(folder: pathlib.Path, *, factor: float) -> list[pathlib.Path]:
+    """Write the rule files to a folder with each window, offset and `for` divided by `factor`; all else is as it is.
+
+    So an alert of half an hour can be provoked in minutes. Thresholds keep their meaning where they are shares; those
+    that are counts or seconds keep their numbers, over shorter windows.
+    """
+    written = []
+    for path in FILES:
+        text = _DURATION.sub(lambda found: _shorter(found, factor), path.read_text(encoding="utf-8"))
+        written.append(folder / path.name)
+        written[-1].write_text(text, encoding="utf-8")
+    return written
+
+
+def _shorter(found: "re.Match[str]", factor: float) -> str:
+    number, unit = (group for group in found.groups() if group is not None)
+    return f"{round(int(number) * _SECONDS[unit] * 1000 / factor)}ms"
