@@ -1,6 +1,7 @@
 """How a grading worker runs programs of the policy: confined, as forks of one warm interpreter, watched by canaries.
 
-Where the job asks for no isolation, none of that: each in a fresh interpreter, within its limits.
+The tests of a repository get a fresh interpreter. Where the job asks for no isolation, none of that: each in a fresh
+interpreter, within its limits.
 """
 
 import functools

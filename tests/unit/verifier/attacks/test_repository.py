@@ -5,6 +5,7 @@ each in a fresh interpreter at level `confined`.
 import contextlib
 import dataclasses
 import pathlib
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
@@ -13,7 +14,7 @@ import pytest_asyncio
 from rljob_api import names, roles, types
 from rljob_testing import attack_repositories, attack_runs
 from rljob_testing.attack_repositories import Attack
-from rljob_workers.verifier import grading, service
+from rljob_workers.verifier import service
 from rljob_workers.verifier.graders import repository_verdict
 from rljob_workers.verifier.sandbox import confinement
 
@@ -27,12 +28,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 class Served:
     """A verifier, and where its workers lay repositories out."""
 
-    graded: grading.Grading
+    verifier: service.Service
     folder: pathlib.Path
 
     async def judged(self, name: str, files: Mapping[str, str]) -> types.Verdict:
         columns = {"query_id": "q", "repository": dict(attack_repositories.REPOSITORY)}
-        return await attack_runs.answered(self.graded, name, attack_repositories.completion(files), columns)
+        return await attack_runs.answered(self.verifier.grading, name, attack_repositories.completion(files), columns)
 
     def left(self) -> list[pathlib.Path]:
         """Return what is there beside a folder for each worker."""
@@ -55,7 +56,7 @@ async def served(
     )
     async with running(config) as verifier:
         assert not left.exists(), "what a killed verifier left is gone"
-        yield Served(verifier.grading, scratch / "repositories")
+        yield Served(verifier, scratch / "repositories")
     assert list((scratch / "repositories").iterdir()) == []
 
 
@@ -74,3 +75,5 @@ async def test_right_and_wrong_code_after_all_attacks_is_told_apart_and_marked(s
     assert (wrong.reward, wrong.outcome, wrong.case_results) == (0.0, O.FAIL, (0, 0))
     for verdict in (right, wrong):
         assert verdict.parts[f"passes.{repository_verdict.IN_PROCESS}"] == 1.0
+    counted = served.verifier.metrics.exposition().decode()
+    assert re.search(r'^rljob_verify_total\{[^}]*outcome="pass"[^}]*type="repository-tests"', counted, re.MULTILINE)

@@ -9,6 +9,7 @@ With a `confinement`, which is isolation level `confined`: no network, no file b
 nothing written, no signal, limit or priority of another process touched, no new session or group, no process at all
 unless the grader grants it, and each process and thread started by leave of this one (`fork_gate.py`), which no program
 can outrun. Without one, level `none`, none of that, and the job must ask for it by name.
+The tests of a repository (`repository.py`) are such a run, too; it reads its own folder and pytest besides.
 NOT covered: faults of the shared kernel; that a path exists, its size and times (stat).
 """
 
