@@ -6,7 +6,9 @@ own (`tests/contract/observability/test_scaled_rules.py` holds that nothing else
 """
 
 import asyncio
+import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import subprocess
@@ -21,7 +23,8 @@ import pytest_asyncio
 from rljob_api import names, roles, types
 from rljob_testing import examples, makers, provoking
 from rljob_testing.provoking import Scene
-from rljob_workers.local import prepare
+from rljob_testing.runs import RLJOB
+from rljob_workers.local import prepare, rundir
 from rljob_workers.runtime import clock, retry
 from rljob_workers.transport import batches, weights, work
 
@@ -99,6 +102,14 @@ class Played:
     def _version(self) -> types.VersionId:
         return types.VersionId(self._step)
 
+    async def submit_alike(self) -> names.TrajectoryOutcome:
+        """Hand in one group whose members all have the same reward."""
+        (lease,) = (await self._rollout.lease(capacity=1, serving_version=self._version, wait_s=30.0)).leases
+        group = makers.make_group(
+            lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, rewards=[1.0] * MEMBERS
+        )
+        return (await self._rollout.submit(group)).outcome
+
     async def _submitted(self, at: int, lease: types.GroupLease) -> bool:
         """Hand in a group that was sampled at a step; return whether a step will take it."""
         answer = await self._rollout.submit(_group(lease, version=at))
@@ -155,14 +166,32 @@ async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
     return await retry.retry_async(call, clock=clock.SystemClock(), deadline_s=STARTED_S, backoff=_backoff())
 
 
-def resolved(folder: pathlib.Path) -> roles.CoordinatorConfig:
-    """Return the coordinator's config of the addition example with the smallest groups."""
-    (folder / "run/state").mkdir(parents=True)
-    manifest = prepare.read_manifest(examples.EXAMPLES / f"{NAME}.yaml", SETTINGS)
-    made = prepare.resolve_here(manifest, run_dir=folder / "run", uid="uid")
-    found = next(config for config in made.configs if config.role is names.Role.COORDINATOR)
-    assert isinstance(found, roles.CoordinatorConfig)
-    return found
+@contextlib.asynccontextmanager
+async def coordinating(
+    folder: pathlib.Path, settings: Sequence[str]
+) -> AsyncIterator[tuple[Played, roles.CoordinatorConfig]]:
+    """Yield a coordinator's process, and who plays the others; `folder`/run is its run's directory."""
+    directory = rundir.RunDir(folder / "run")
+    manifest = prepare.read_manifest(examples.EXAMPLES / f"{NAME}.yaml", settings)
+    identity = directory.admit(name=NAME, spec=manifest.spec, manifest_dir=manifest.folder)
+    directory.claim(identity, manifest.text)
+    made = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
+    config = next(config for config in made.configs if config.role is names.Role.COORDINATOR)
+    assert isinstance(config, roles.CoordinatorConfig)
+    path = directory.configs / "coordinator.json"
+    path.write_text(config.model_dump_json())
+    command = [sys.executable, "-m", "rljob_workers.coordinator", "--config", str(path)]
+    with (directory.logs / "coordinator.jsonl").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    directory.pids.write_text(json.dumps({"coordinator": {"pid": process.pid, "guard": process.pid}}))
+    both = Played(config)
+    try:
+        await both.register()
+        yield both, config
+    finally:
+        await both.close()
+        process.terminate()
+        await asyncio.to_thread(process.wait, 60)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -170,31 +199,21 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     if not os.environ.get(EVERY_EXAMPLE):
         pytest.skip(f"minutes of alerts were not asked for ({EVERY_EXAMPLE}=1)")
     folder = tmp_path_factory.mktemp("shares")
-    config = resolved(folder)
-    (folder / "coordinator.json").write_text(config.model_dump_json())
-    command = [sys.executable, "-m", "rljob_workers.coordinator", "--config", str(folder / "coordinator.json")]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    both = Played(config)
-    try:
-        await both.register()
+    async with coordinating(folder, SETTINGS) as (both, config):
         await both.round()
-        async with provoking.watching(
+        watched = provoking.watching(
             NAME,
             folder,
             coordinator=f"{provoking.HOST}:{config.control_port}",
             metrics_ports={"coordinator-0": config.health_port},
             factor=FACTOR,
             spec={},
-        ) as scene:
+        )
+        async with watched as scene:
             playing = asyncio.create_task(both.play())
             yield both, scene
             assert not playing.done(), playing.exception()
             playing.cancel()
-    finally:
-        await both.close()
-        process.terminate()
-        await asyncio.to_thread(process.wait, 60)
 
 
 async def names_of(scene: Scene) -> list[str]:
@@ -243,3 +262,17 @@ async def test_groups_that_infrastructure_loses_are_a_warning_and_many_of_them_c
         both.lost = 0
     print(f"quiet after {await scene.until_quiet('RLJobInfraFailureShareHigh', within_s=QUIET_S):.0f} s")
     assert await scene.firing() == []
+
+
+async def test_filter_that_takes_out_every_group_is_named_by_the_command_line(tmp_path: pathlib.Path) -> None:
+    most = 3
+    filtering = ("spec.data.filterGroups.enabled=true", f"spec.data.filterGroups.maxExtraGroups={most}")
+    command = [RLJOB, "why", NAME, "--run-dir", str(tmp_path / "run"), "-o", "json"]
+    async with coordinating(tmp_path, (*SETTINGS, *filtering)) as (both, _):
+        for expected in (None, "AllGroupsFiltered"):
+            outcomes = [await both.submit_alike() for _ in range(most if expected is None else 1)]
+            assert set(outcomes) == {names.TrajectoryOutcome.FILTERED}
+            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120)
+            told = json.loads(done.stdout)["diagnosis"]
+            assert (told and told["reason"]) == expected
+    assert (told["role"], told["message"]) == ("coordinator", "FilterStarvation")
