@@ -33,6 +33,9 @@ from rljob_workers.verifier.graders import (
     oat_extract,
     protocol,
     reader,
+    repository_answer,
+    repository_paths,
+    repository_record,
 )
 from rljob_workers.verifier.sandbox import launcher, records
 
@@ -67,6 +70,7 @@ OF_TEXT: dict[str, Callable[[str], object]] = {
     "number words": lambda text: number_words.to_digits(text, whole=True),
     "reader": reader.read,
     "blocks": code_blocks.blocks,
+    "blocks of files": repository_answer.blocks,
 }
 
 
@@ -107,6 +111,18 @@ def test_any_record_has_tests_or_is_refused_by_name(columns: dict[str, object]) 
     except errors.DataError as error:
         said = str(error)
     assert "input_output" in said or len(tests.inputs) == len(tests.outputs) > tests.num_visible
+
+
+@hypothesis.given(repository=st.dictionaries(st.sampled_from(["files", "test_files", "tests"]), JSON))
+@fuzzing.settings
+def test_any_repository_can_be_laid_out_or_is_refused_by_name(repository: dict[str, object]) -> None:
+    said, paths = "", list[str]()
+    try:
+        found = repository_record.repository_of({"repository": repository})
+        paths = [*found.files, *found.test_files]
+    except errors.DataError as error:
+        said = str(error)
+    assert "'repository" in said or (paths and not any(map(repository_paths.problem, paths)))
 
 
 @hypothesis.given(value=JSON, expected=JSON)

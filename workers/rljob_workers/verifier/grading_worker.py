@@ -94,7 +94,7 @@ def _ready_graders(hello: Hello, extra: Sequence[str], run: runner.Runner) -> tu
             grader.warm()
     confine.adopt()
     confine.silence()
-    file_bytes = repository_record.MAX_FILE_BYTES if hello.scratch else 0
+    file_bytes = repository_record.MAX_BYTES if hello.scratch else 0
     confine.confine(memory_bytes=hello.memory_bytes, file_bytes=file_bytes)
     # Last, with this process as it will be: what holds now holds for every program.
     run.verify()

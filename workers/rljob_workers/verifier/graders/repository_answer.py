@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from rljob_workers.verifier.graders import repository_paths
 
 MAX_FILES = 64
-MAX_BYTES = 1 << 20
+MAX_BYTES = 256 << 10
 _FENCE = re.compile(r"(`{3,})([^`]*)\Z")
 _FIRST_LINE = re.compile(r"#[ \t]{0,8}path:[ \t]{0,8}(\S+)[ \t]{0,8}\Z")
 

@@ -18,8 +18,8 @@ from rljob_workers.verifier.graders import repository_paths
 
 FILES, TEST_FILES, TESTS = "files", "test_files", "tests"
 MAX_FILES = 512
-MAX_FILE_BYTES = 1 << 20
-MAX_BYTES = 4 << 20
+# Every answer of a group brings its record along, in one message of at most 64 MiB.
+MAX_BYTES = 1 << 20
 MAX_TESTS = 500
 MAX_ID_CHARS = 500
 _SHOWN_CHARS = 60
@@ -63,11 +63,6 @@ def _texts(value: Mapping[str, object], key: str) -> dict[str, str]:
             raise errors.DataError(f"'{REPOSITORY}.{key}' has the path {_cut(path)}, which {wrong}")
         if not isinstance(text, str) or not _is_text(text):
             raise errors.DataError(f"'{REPOSITORY}.{key}' at {_cut(path)} must be a text, not {withheld.shown(text)}")
-        size = len(text.encode())
-        if size > MAX_FILE_BYTES:
-            raise errors.DataError(
-                f"'{REPOSITORY}.{key}' at {_cut(path)} has {size} bytes, but a file may have {MAX_FILE_BYTES}"
-            )
     return texts
 
 
