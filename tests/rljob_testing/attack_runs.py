@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from rljob_api import names, types
 from rljob_testing.attack_rows import Attack
-from rljob_workers.verifier import grading
+from rljob_workers.transport import grading
 
 # A machine too busy to give a program its time says so with infra_error, and the answer is asked for again.
 MOST_ATTEMPTS = 20
