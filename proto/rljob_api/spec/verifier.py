@@ -15,12 +15,19 @@ REWARDS = (*OWN_REWARDS, *REPRODUCED_REWARDS)
 # These run what the policy wrote.
 PROGRAM_REWARDS = ("code", "areal-code", REPOSITORY_TESTS)
 
+RUNTIME_CLASS = "runtimeClass:"
+
 if TYPE_CHECKING:
     RewardType = str
     Isolation = str
 else:
     RewardType = one_of(*REWARDS)
-    Isolation = one_of("sandbox", "none", prefixes=("runtimeClass:",), imports=False)
+    Isolation = one_of("sandbox", "none", prefixes=(RUNTIME_CLASS,), imports=False)
+
+
+def runtime_class(isolation: str) -> str:
+    """Return the RuntimeClass that an isolation asks for, empty if none."""
+    return isolation.removeprefix(RUNTIME_CLASS) if isolation.startswith(RUNTIME_CLASS) else ""
 
 
 class RewardSpec(Section):

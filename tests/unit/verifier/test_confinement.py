@@ -1,6 +1,7 @@
 """Confined processes on this kernel: what they try and may not do, with Landlock's scopes and without them."""
 
 import dataclasses
+import errno
 import os
 import pathlib
 import platform
@@ -113,6 +114,22 @@ GRANTED = (
     "bytearray(1 << 26)",
 )
 
+# What Landlock denies that a filter can deny, too: it sees flags and no paths.
+MAKES = (
+    "open(folder + '/new', 'w')",
+    "open(secret, 'a')",
+    "os.mkdir(folder + '/new')",
+    "os.remove(secret)",
+    "os.rename(secret, secret + '2')",
+    "os.link(secret, secret + '2')",
+    "os.symlink('/', folder + '/new')",
+    "os.mkfifo(folder + '/new')",
+)
+FILTERED = {
+    **{statement: error for statement, error in DENIED.items() if error != "EACCES"},
+    **dict.fromkeys(MAKES, "EPERM"),
+}
+
 Try = Callable[[list[str]], dict[str, str]]
 
 
@@ -164,6 +181,26 @@ def test_confined_program_has_what_innocent_programs_use(
     confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
 ) -> None:
     assert tried(confined, secret, list(GRANTED), start) == dict.fromkeys(GRANTED, "reached")
+
+
+def test_without_landlock_the_filter_denies_everything_but_reading(
+    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
+) -> None:
+    reads = {"open(secret).read()": "reached", "os.listdir(folder)": "reached"}
+    alone = dataclasses.replace(confined, abi=0)
+    assert tried(alone, secret, [*FILTERED, *reads], start) == FILTERED | reads
+    assert secret.read_text() == "42"
+    assert [path.name for path in secret.parent.iterdir()] == ["secret"]
+
+
+def test_program_whose_filter_cannot_ask_has_what_innocent_programs_use(
+    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
+) -> None:
+    alone = dataclasses.replace(confined, abi=0, request_bytes=0, answer_bytes=0)
+    assert tried(alone, secret, list(GRANTED), start) == dict.fromkeys(GRANTED, "reached")
+    again = "assert subprocess.run([sys.executable, '-I', '-S', '-c', 'import json']).returncode == 0"
+    assert tried(alone, secret, [again], start, may_fork=True) == {again: "reached"}
+    assert tried(alone, secret, ["os.fork()"], start) == {"os.fork()": "EPERM"}
 
 
 def test_program_with_processes_may_start_the_interpreter_and_nothing_else(
@@ -251,6 +288,39 @@ def test_machine_whose_filters_cannot_ask_is_refused_and_the_layer_named(monkeyp
     monkeypatch.setattr(notifications, "sizes", refused)
     with pytest.raises(errors.SandboxError, match="layer seccomp is missing: no user notification: Invalid argument"):
         confinement.of_this_machine()
+
+
+def absent(number: int) -> Callable[..., tuple[int, int]]:
+    def asked(*_: object) -> tuple[int, int]:
+        raise OSError(number, os.strerror(number))
+
+    return asked
+
+
+def test_runtime_class_excuses_a_kernel_without_landlock_and_one_whose_filters_cannot_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notifications, "sizes", lambda _: (80, 24))
+    monkeypatch.setattr(landlock, "version", absent(errno.ENOSYS))
+    found = confinement.of_this_machine(runtime_class="gvisor")
+    assert (found.abi, found.asks) == (0, True)
+    monkeypatch.setattr(notifications, "sizes", absent(errno.EINVAL))
+    found = confinement.of_this_machine(runtime_class="gvisor")
+    assert (found.abi, found.asks) == (0, False)
+
+
+def test_what_a_kernel_has_is_used_under_a_runtime_class_too(confined: confinement.Confinement) -> None:
+    assert confinement.of_this_machine(runtime_class="kata") == confined
+
+
+@pytest.mark.parametrize(("asked", "layer"), [(landlock, "landlock"), (notifications, "seccomp")])
+def test_layer_that_is_there_and_refused_is_missing_under_a_runtime_class_too(
+    asked: object, layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landlock, "version", lambda: 7)
+    monkeypatch.setattr(asked, "version" if asked is landlock else "sizes", absent(errno.EPERM))
+    with pytest.raises(errors.SandboxError, match=f"layer {layer} is missing: .*Operation not permitted"):
+        confinement.of_this_machine(runtime_class="gvisor")
 
 
 def test_machine_without_a_table_of_calls_is_refused_and_the_layer_named(monkeypatch: pytest.MonkeyPatch) -> None:

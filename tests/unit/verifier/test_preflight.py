@@ -1,5 +1,6 @@
 import json
 import pathlib
+import re
 import socket
 import threading
 
@@ -9,7 +10,7 @@ from rljob_api import errors
 from rljob_testing.clock import FakeClock
 from rljob_workers.verifier import layers, preflight
 from rljob_workers.verifier.layers import Layer
-from rljob_workers.verifier.sandbox import confinement, landlock, probe
+from rljob_workers.verifier.sandbox import confinement, landlock, notifications, probe
 
 RESTRICTED = "Seccomp:\t2\nNoNewPrivs:\t1\nCapEff:\t0000000000000000\n"
 
@@ -49,10 +50,36 @@ def test_a_layer_that_the_kernel_does_not_report_does_not_hold(tmp_path: pathlib
     assert lost not in _holding(layers.process_layers(_proc(tmp_path, status=status)))
 
 
-def test_gvisor_is_told_by_its_kernel(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "log", "holds", "detail"),
+    [
+        ("Linux version 4.19.0-gvisor #1 SMP", "", True, "gVisor"),
+        ("Linux version 4.4.0 #1 SMP", "<6>[    0.000000] Starting gVisor...\n", True, "gVisor"),
+        ("Linux version 6.1.0 (gcc)", "", False, "Linux version 6.1.0"),
+        ("", "", False, ""),
+    ],
+)
+def test_gvisor_is_told_by_its_kernel_and_no_other_runtime_is(
+    version: str, log: str, holds: bool, detail: str, tmp_path: pathlib.Path
+) -> None:
     proc = _proc(tmp_path)
-    (proc / "version").write_text("Linux version 4.4.0 gVisor\n")
-    assert "runtime_class" in _holding(layers.process_layers(proc))
+    (proc / "version").write_text(version)
+    assert Layer("runtime_class", holds, detail) in layers.process_layers(proc, log=lambda: log)
+
+
+@pytest.mark.parametrize(("answer", "holds"), [(1, True), (0, False), (-1, False)])
+def test_kernel_whose_list_does_not_tell_of_privileges_is_asked(
+    answer: int, holds: bool, tmp_path: pathlib.Path
+) -> None:
+    proc = _proc(tmp_path, status="Seccomp:\t0\nCapEff:\t0000000000000000\n")
+    found = layers.process_layers(proc, no_new_privs=lambda: answer, log=str)
+    assert Layer("no_new_privileges", holds, str(answer)) in found
+
+
+def test_this_kernel_answers_as_its_list_says() -> None:
+    lines = pathlib.Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    assert f"NoNewPrivs:\t{layers.asked_no_new_privs()}" in lines
+    assert re.match(r"\Z|<\d+>", layers.kernel_log())
 
 
 def test_a_token_is_found(tmp_path: pathlib.Path) -> None:
@@ -144,6 +171,21 @@ def test_layer_confined_holds_where_its_test_found_no_hole(confined: confinement
     assert found.detail == f"Landlock ABI {confined.abi}, filter for {confined.architecture.name}"
 
 
+def test_under_a_runtime_class_layer_confined_holds_without_landlock_and_says_so(
+    confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: object) -> tuple[int, int]:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(landlock, "version", absent)
+    found = layers.confined(runtime_class="gvisor")
+    assert found == Layer("confined", True, f"no Landlock, filter for {confined.architecture.name}")
+    monkeypatch.setattr(notifications, "sizes", absent)
+    found = layers.confined(runtime_class="gvisor")
+    assert found == Layer("confined", True, f"no Landlock, filter for {confined.architecture.name} that cannot ask")
+    assert not layers.confined().holds
+
+
 def test_layer_confined_does_not_hold_where_something_is_missing_or_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> int:
         raise OSError(38, "Function not implemented")
@@ -154,7 +196,7 @@ def test_layer_confined_does_not_hold_where_something_is_missing_or_leaks(monkey
         "confined", False, "isolation confined: layer landlock is missing: Function not implemented"
     )
 
-    def leaks() -> confinement.Confinement:
+    def leaks(**_: object) -> confinement.Confinement:
         raise errors.SandboxError("isolation confined does not hold: seccomp: A-48 a TCP socket succeeded")
 
     monkeypatch.setattr(probe, "verified", leaks)

@@ -14,6 +14,14 @@ def test_nothing_succeeds_where_confinement_holds(confined: confinement.Confinem
     assert probe.verified() == confined
 
 
+def test_filter_alone_stops_what_is_tried_and_every_excess(
+    confined: confinement.Confinement, start: processes.Start
+) -> None:
+    alone = dataclasses.replace(confined, abi=0, request_bytes=0, answer_bytes=0)
+    assert probe.holes(alone, start=start) == ()
+    assert probe.unlimited(alone) == ()
+
+
 def test_every_attempt_is_one_that_an_unconfined_program_succeeds_with() -> None:
     # Raising one's own limits takes the capability, which only root has.
     wanted = {
@@ -25,7 +33,7 @@ def test_every_attempt_is_one_that_an_unconfined_program_succeeds_with() -> None
 def test_hole_is_named_with_its_layer(confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch) -> None:
     leaky = dataclasses.replace(confined, readable={**confined.readable, "/etc": 4})
     assert probe.holes(leaky) == ("landlock: A-22 read a file",)
-    monkeypatch.setattr(confinement, "of_this_machine", lambda: leaky)
+    monkeypatch.setattr(confinement, "of_this_machine", lambda **_: leaky)
     with pytest.raises(errors.SandboxError, match="does not hold: landlock: A-22 read a file succeeded"):
         probe.verified()
 

@@ -1,5 +1,7 @@
 """Programs of the policy: served where isolation holds, refused with 79 and the layer's name where it does not."""
 
+import dataclasses
+import errno
 import json
 import os
 import pathlib
@@ -13,7 +15,6 @@ from rljob_workers.verifier.sandbox import bpf, confinement, landlock, syscalls
 
 CODE = roles.GraderConfig(name="passes", type="code")
 MakeConfig = Callable[..., roles.VerifierConfig]
-ENOSYS = 38
 # Takes a filter of its own and becomes the command behind it.
 BEHIND = """
 import ctypes, os, sys
@@ -33,7 +34,28 @@ def without(call: int) -> str:
         (
             bpf.Instruction(bpf.LOAD, 0, 0, bpf.NUMBER_AT),
             bpf.Instruction(bpf.JUMP_EQUAL, 0, 1, call),
-            bpf.Instruction(bpf.RETURN, 0, 0, bpf.ERRNO | ENOSYS),
+            bpf.Instruction(bpf.RETURN, 0, 0, bpf.ERRNO | errno.ENOSYS),
+            bpf.Instruction(bpf.RETURN, 0, 0, bpf.ALLOW),
+        )
+    ).hex()
+
+
+def like_gvisor(architecture: syscalls.Architecture) -> str:
+    """Return the filter of a kernel without Landlock whose own filters have no flag and no listener."""
+    seccomp = syscalls.number("seccomp", architecture)
+    assert seccomp is not None
+    return bpf.packed(
+        (
+            bpf.Instruction(bpf.LOAD, 0, 0, bpf.NUMBER_AT),
+            bpf.Instruction(bpf.JUMP_EQUAL, 0, 1, landlock.CREATE_RULESET),
+            bpf.Instruction(bpf.RETURN, 0, 0, bpf.ERRNO | errno.ENOSYS),
+            bpf.Instruction(bpf.JUMP_EQUAL, 0, 5, seccomp),
+            bpf.Instruction(bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT),
+            # SECCOMP_GET_NOTIF_SIZES, and SECCOMP_FILTER_FLAG_NEW_LISTENER.
+            bpf.Instruction(bpf.JUMP_EQUAL, 2, 0, 3),
+            bpf.Instruction(bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT + bpf.ARGUMENT_BYTES),
+            bpf.Instruction(bpf.JUMP_EQUAL, 0, 1, 8),
+            bpf.Instruction(bpf.RETURN, 0, 0, bpf.ERRNO | errno.EINVAL),
             bpf.Instruction(bpf.RETURN, 0, 0, bpf.ALLOW),
         )
     ).hex()
@@ -43,13 +65,17 @@ def verifier_behind(filter_: str, config: roles.VerifierConfig, folder: pathlib.
     """Return the exit code and the log of a verifier that cannot start."""
     path = folder / "role.json"
     path.write_text(config.model_dump_json(), encoding="utf-8")
-    verifier = [sys.executable, "-m", "rljob_workers.verifier", "--config", str(path)]
-    environment = {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-    done = subprocess.run(
-        [sys.executable, "-c", BEHIND, filter_, *verifier],
-        env=environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = behind(filter_, "-m", "rljob_workers.verifier", "--config", str(path))
     return done.returncode, done.stdout
+
+
+def behind(filter_: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the interpreter behind a filter."""
+    environment = {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    return subprocess.run(
+        [sys.executable, "-c", BEHIND, filter_, sys.executable, *arguments],
+        env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
 
 
 def test_verifier_with_programs_ends_with_79_where_the_kernel_has_no_landlock(
@@ -106,3 +132,42 @@ async def test_default_isolation_serves_programs_and_stops_what_they_may_not_do(
     assert (calls.reward, calls.reason, calls.outcome) == (
         0.0, names.VerdictReason.RESOURCE_LIMIT, names.VerifyOutcome.FORBIDDEN,
     )  # fmt: skip
+
+
+# Grades the items of the second argument with a service of the first's config; prints reward and outcome of each, and
+# whether others may look into this process (PR_GET_DUMPABLE).
+SERVES = """
+import asyncio, ctypes, json, sys
+from rljob_api import roles, types
+from rljob_workers.verifier import service
+
+async def main():
+    verifier = service.Service(roles.VerifierConfig.model_validate_json(sys.argv[1]))
+    await verifier.start()
+    try:
+        return await verifier.grading.verify([types.VerifyItem(**item) for item in json.loads(sys.argv[2])])
+    finally:
+        await verifier.close()
+
+if __name__ == "__main__":
+    graded = [[one.reward, one.outcome] for one in asyncio.run(main())]
+    print(json.dumps([graded, ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)]))
+"""
+
+
+def test_verifier_of_a_runtime_class_serves_programs_where_the_kernel_has_no_landlock_and_filters_cannot_ask(
+    make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
+) -> None:
+    config = make_config(CODE, wall_limit_s=60.0, max_concurrent=1).model_copy(
+        update={"isolation": "runtimeClass:gvisor"}
+    )
+    writes = f"open({str(tmp_path / 'new')!r}, 'w')\n{RIGHT}"
+    calls = f"import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\n{RIGHT}"
+    connects = f"import socket\nsocket.socket()\n{RIGHT}"
+    items = json.dumps([dataclasses.asdict(item(program)) for program in (RIGHT, writes, calls, connects)])
+    done = behind(like_gvisor(confined.architecture), "-c", SERVES, config.model_dump_json(), items)
+    assert done.returncode == 0, done.stdout + done.stderr
+    graded, is_dumpable = json.loads(done.stdout.splitlines()[-1])
+    assert graded == [[1.0, "pass"], [0.0, "fail"], [0.0, "forbidden"], [0.0, "fail"]]
+    assert is_dumpable == 0
+    assert list(tmp_path.iterdir()) == []

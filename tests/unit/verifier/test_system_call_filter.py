@@ -43,9 +43,9 @@ def verdict(
 
 
 def assembled(
-    *, abi: int = 7, may_fork: bool = False, architecture: syscalls.Architecture = X86_64
+    *, abi: int = 7, may_fork: bool = False, asks: bool = True, architecture: syscalls.Architecture = X86_64
 ) -> tuple[bpf.Instruction, ...]:
-    return bpf.assemble(filter_rules.rules(abi=abi, pid=PID, may_fork=may_fork), architecture)
+    return bpf.assemble(filter_rules.rules(abi=abi, pid=PID, may_fork=may_fork, asks=asks), architecture)
 
 
 def number(call: str, architecture: syscalls.Architecture = X86_64) -> int:
@@ -119,6 +119,37 @@ def test_fork_and_vfork_need_the_grant_and_ask() -> None:
     for call in ("fork", "vfork"):
         assert verdict(assembled(may_fork=False), number(call)) == REFUSED
         assert verdict(assembled(may_fork=True), number(call)) == ASKED
+
+
+def test_filter_that_cannot_ask_lets_threads_start_and_processes_where_they_are_granted() -> None:
+    for may_fork, forked in ((False, REFUSED), (True, ALLOWED)):
+        program = assembled(may_fork=may_fork, asks=False)
+        assert verdict(program, number("clone"), THREAD) == ALLOWED
+        assert verdict(program, number("clone"), FORK) == forked
+        assert verdict(program, number("fork")) == forked
+        assert verdict(program, number("clone"), FORK | NEW_USER) == REFUSED
+
+
+# O_RDONLY, O_CLOEXEC, O_DIRECTORY, O_PATH; O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE for reading and writing.
+@pytest.mark.parametrize(
+    ("flags", "alone"),
+    [
+        *[(flags, ALLOWED) for flags in (0, 0o2000000, 0o200000, 0o10000000)],
+        *[(flags, REFUSED) for flags in (0o1, 0o2, 0o100, 0o1000, 0o20200002)],
+    ],
+)
+def test_writing_is_the_filters_to_refuse_where_there_is_no_landlock(flags: int, alone: int) -> None:
+    for architecture in (X86_64, AARCH64):
+        without, with_one = (assembled(abi=abi, architecture=architecture) for abi in (0, 1))
+        for call, before in (("open", 1), ("openat", 2)):
+            found = syscalls.number(call, architecture)
+            if found is not None:
+                arguments = (*[0] * before, flags)
+                assert verdict(without, found, *arguments, audit=architecture.audit) == alone
+                assert verdict(with_one, found, *arguments, audit=architecture.audit) == ALLOWED
+        for call in ("mkdirat", "unlinkat", "linkat", "symlinkat", "mknodat", "renameat2"):
+            assert verdict(without, number(call, architecture), audit=architecture.audit) == REFUSED
+        assert verdict(without, number("openat2", architecture), audit=architecture.audit) == ABSENT
 
 
 @pytest.mark.parametrize(
@@ -201,7 +232,7 @@ def test_filter_that_the_kernel_would_refuse_is_not_made() -> None:
 
 
 def test_no_number_stands_for_two_calls_and_every_rule_has_a_number() -> None:
-    calls = {rule.call for rule in filter_rules.rules(abi=1, pid=PID, may_fork=False)}
+    calls = {rule.call for rule in filter_rules.rules(abi=0, pid=PID, may_fork=False)}
     for architecture in (X86_64, AARCH64):
         numbers = [found for call in calls if (found := syscalls.number(call, architecture)) is not None]
         assert len(numbers) == len(set(numbers))

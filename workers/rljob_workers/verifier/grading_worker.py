@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from rljob_api import errors, names, roles
-from rljob_api.spec.verifier import PROGRAM_REWARDS
+from rljob_api.spec.verifier import PROGRAM_REWARDS, runtime_class
 from rljob_workers.verifier import frames, replies, runner
 from rljob_workers.verifier.graders import boundary, catalog, protocol, repository_record
 from rljob_workers.verifier.sandbox import confine, confinement, procfs
@@ -105,7 +105,7 @@ def _confinement(hello: Hello) -> confinement.Confinement | None:
     """Return how programs of the policy are confined, None if there are none, or nothing is to confine them."""
     if hello.isolation == "none" or not any(reward.type in PROGRAM_REWARDS for reward in hello.rewards):
         return None
-    return confinement.of_this_machine()
+    return confinement.of_this_machine(runtime_class=runtime_class(hello.isolation))
 
 
 def _serve(

@@ -1,5 +1,10 @@
-"""The layers of a verifier pod's isolation as this pod really has them: one probe each, no layer is believed unseen."""
+"""The layers of a verifier pod's isolation as this pod really has them: one probe each, no layer is believed unseen.
 
+A RuntimeClass is seen from inside where its kernel says who it is, as gVisor's does. A virtual machine's kernel is a
+Linux like any other: what the pod declares is the operator's to look up, in the pod itself.
+"""
+
+import ctypes
 import dataclasses
 import os
 import pathlib
@@ -17,6 +22,10 @@ _RESOLVER = pathlib.Path("/etc/resolv.conf")
 _METADATA = ("169.254.169.254", 80)
 _HOST_MAP = "0 0 4294967295"
 _CONNECT_S = 1.0
+_GVISOR, _GVISOR_LOG = "gVisor", "Starting gVisor"
+_PR_GET_NO_NEW_PRIVS = 39
+# syslog(2): SYSLOG_ACTION_READ_ALL; what gVisor says of itself is its first line.
+_READ_ALL, _LOG_BYTES = 3, 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,22 +45,34 @@ def landlock() -> Layer:
         return Layer("landlock", False, str(error.strerror))
 
 
-def confined() -> Layer:
-    """Whether programs can be confined: each attempt of the test must fail, and each excess must be stopped."""
+def confined(*, runtime_class: str = "") -> Layer:
+    """Whether programs can be confined: each attempt of the test must fail, and each excess must be stopped.
+
+    runtime_class: the one that the job asks for, under which the kernel may lack Landlock and user notification; the
+    detail says which of them it has.
+    """
     try:
-        found = probe.verified()
+        found = probe.verified(runtime_class=runtime_class)
         unlimited = probe.unlimited(found)
     except errors.SandboxError as error:
         return Layer("confined", False, str(error))
     if unlimited:
         return Layer("confined", False, f"not limited: {', '.join(unlimited)}")
-    return Layer("confined", True, f"Landlock ABI {found.abi}, filter for {found.architecture.name}")
+    rules = f"Landlock ABI {found.abi}" if found.abi else "no Landlock"
+    asks = "" if found.asks else " that cannot ask"
+    return Layer("confined", True, f"{rules}, filter for {found.architecture.name}{asks}")
 
 
-def process_layers(proc: pathlib.Path = _PROC) -> list[Layer]:
-    """Return what the kernel says of this process: filter, privileges, capabilities, user namespace, runtime."""
+def process_layers(
+    proc: pathlib.Path = _PROC, *, no_new_privs: Callable[[], int] | None = None, log: Callable[[], str] | None = None
+) -> list[Layer]:
+    """Return what the kernel says of this process: filter, privileges, capabilities, user namespace, runtime.
+
+    no_new_privs: asks the kernel where its list of a process does not say it, as gVisor's does not. log: the kernel's.
+    """
     status = _fields(proc / "self" / "status")
-    seccomp, no_new = status.get("Seccomp", "?"), status.get("NoNewPrivs", "?")
+    seccomp = status.get("Seccomp", "?")
+    no_new = status.get("NoNewPrivs") or str((no_new_privs or asked_no_new_privs)())
     capabilities = status.get("CapEff", "?")
     uid_map = " ".join(_text(proc / "self" / "uid_map").split())
     version = _text(proc / "version")
@@ -60,8 +81,26 @@ def process_layers(proc: pathlib.Path = _PROC) -> list[Layer]:
         Layer("no_new_privileges", no_new == "1", no_new),
         Layer("capabilities", capabilities != "?" and not capabilities.strip("0"), capabilities),
         Layer("user_namespace", bool(uid_map) and uid_map != _HOST_MAP, uid_map),
-        Layer("runtime_class", "gVisor" in version, "gvisor" if "gVisor" in version else "runc"),
+        _runtime(version, (log or kernel_log)()),
     ]
+
+
+def _runtime(version: str, log: str) -> Layer:
+    if _GVISOR.lower() in version.lower() or _GVISOR_LOG in log:
+        return Layer("runtime_class", True, _GVISOR)
+    return Layer("runtime_class", False, " ".join(version.split()[:3]))
+
+
+def asked_no_new_privs() -> int:
+    """Return 1 where this process can gain no privileges, else 0; -1 if the kernel does not answer."""
+    return int(ctypes.CDLL(None).prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0))
+
+
+def kernel_log() -> str:
+    """Return the begin of the kernel's log; empty where it may not be read, as an ordinary pod may not read Linux's."""
+    buffer = ctypes.create_string_buffer(_LOG_BYTES)
+    size = ctypes.CDLL(None).klogctl(_READ_ALL, buffer, _LOG_BYTES)
+    return buffer.raw[: max(size, 0)].decode("utf-8", errors="replace")
 
 
 def read_only_root() -> Layer:

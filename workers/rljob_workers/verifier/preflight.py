@@ -28,6 +28,9 @@ def main(argv: Sequence[str] | None = None, *, probed: Probed | None = None) -> 
     """Return 0, or 79 if a required layer does not hold."""
     parser = argparse.ArgumentParser(prog="rljob-preflight", description="Tests a verifier pod's isolation.")
     parser.add_argument("--require", default="", help="layers that must hold, separated by commas")
+    parser.add_argument(
+        "--runtime-class", default="", help="the pod's, if isolation asks for one: its kernel may lack Landlock"
+    )
     parser.add_argument("--closed-network", action="store_true", help="wait for network policies to close the network")
     parser.add_argument("--outside", default="", help="host:port outside the cluster that must be out of reach")
     given = parser.parse_args(argv)
@@ -50,7 +53,7 @@ def _probed(given: argparse.Namespace) -> list[Layer]:
     return [
         layers.landlock(),
         *layers.process_layers(),
-        layers.confined(),
+        layers.confined(runtime_class=given.runtime_class),
         layers.read_only_root(),
         layers.no_token(),
         network,

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 import grpc.aio
 
 from rljob_api import errors, names, roles
-from rljob_api.spec.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS
+from rljob_api.spec.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, runtime_class
 from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_workers.runtime import clock, health
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.transport import channel
 from rljob_workers.verifier import calibration, grading, grading_worker, pool, server
 from rljob_workers.verifier.graders import catalog, protocol
-from rljob_workers.verifier.sandbox import confinement, cpu_timing, launcher
+from rljob_workers.verifier.sandbox import confine, confinement, cpu_timing, launcher
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +111,9 @@ class Service:
 
     async def start(self) -> None:
         """Start workers, then serve. Raises SandboxError or UnavailableError; `close` is safe after that."""
+        if runtime_class(self._config.isolation):
+            # Where there is no Landlock a program can open /proc, and this process holds answers and a key.
+            confine.hide()
         scratch = _scratch_of(self._config)
         if scratch is not None:
             # What a verifier left here that was killed itself: the folder is this process's alone.

@@ -39,6 +39,11 @@ def adopt() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def hide() -> None:
+    """Keep other processes of this user from this one's memory, environment and descriptors, /proc included."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
 def silence() -> None:
     """Send the standard streams to nowhere: nothing that a grader prints may reach the log or the protocol."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -54,7 +59,7 @@ def confine(*, memory_bytes: int, file_bytes: int = 0) -> None:
     the kernel refuses one.
     """
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _prctl(_PR_SET_DUMPABLE, 0)
+    hide()
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     _limit(resource.RLIMIT_NOFILE, MAX_FILES)

@@ -3,7 +3,8 @@
 end with the parent -> limits -> first to go when memory is short -> no descriptor but those it needs -> no
 capabilities, no new privileges -> Landlock -> system-call filter, last, because it forbids what the others need -> the
 filter's listener to the runner, and closed here: whoever holds it answers what the program asks for. The process group
-is its own since it was started. Standard library alone: `candidate.py` loads this file by path, before anything else.
+is its own since it was started. Whether there is Landlock and a listener is the orders' to say: one that was ordered
+and is not there is an error. Standard library alone: `candidate.py` loads this file by path, before anything else.
 """
 
 # `socket` is built on it, and takes as long to import as all the rest of an interpreter takes to start.
@@ -86,8 +87,12 @@ def confine(orders: "dict[str, object]", runner: _socket.socket) -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     readable = orders["readable"]
     assert isinstance(readable, dict)
-    _landlock(bytes.fromhex(str(orders["ruleset"])), readable)
-    listener = _filter(bytes.fromhex(str(orders["filter"])), int(str(orders["seccomp"])))
+    if orders["ruleset"] is not None:
+        _landlock(bytes.fromhex(str(orders["ruleset"])), readable)
+    asks = orders["asks"] is True
+    listener = _filter(bytes.fromhex(str(orders["filter"])), int(str(orders["seccomp"])), asks=asks)
+    if not asks:
+        return
     rights = listener.to_bytes(ctypes.sizeof(ctypes.c_int), sys.byteorder)
     runner.sendmsg([b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
     os.close(listener)
@@ -132,10 +137,11 @@ def _landlock(attributes: bytes, readable: "dict[str, int]") -> None:
     os.close(ruleset)
 
 
-def _filter(instructions: bytes, seccomp: int) -> int:
-    """Install the filter; return its listener. seccomp: the number of the system call."""
+def _filter(instructions: bytes, seccomp: int, *, asks: bool = True) -> int:
+    """Install the filter; return its listener, 0 for one that does not ask. seccomp: the number of the system call."""
     program = _FilterProgram(len(instructions) // 8, instructions)
-    operation, flags = ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), ctypes.c_uint(_SECCOMP_FILTER_FLAG_NEW_LISTENER)
+    operation = ctypes.c_uint(_SECCOMP_SET_MODE_FILTER)
+    flags = ctypes.c_uint(_SECCOMP_FILTER_FLAG_NEW_LISTENER if asks else 0)
     return _checked("seccomp", _libc().syscall(ctypes.c_long(seccomp), operation, flags, ctypes.byref(program)))
 
 

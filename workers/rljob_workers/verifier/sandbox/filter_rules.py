@@ -2,7 +2,8 @@
 
 No innocent program makes the KILLED ones. The REFUSED ones fail with EPERM, as they do where a container forbids them,
 and the program may go on. What starts a process or a thread waits for the answer of whoever holds the filter's listener
-(`fork_gate.py`). What no rule names is allowed: rules on files, TCP and signals are Landlock's.
+(`fork_gate.py`). What no rule names is allowed: rules on files, TCP and signals are Landlock's. Where a kernel has no
+Landlock, the filter refuses writing and signals itself; reading it cannot refuse, for it sees no path.
 """
 
 import dataclasses
@@ -77,6 +78,13 @@ _REFUSED = {
 KILLED = tuple(call for calls in _KILLED.values() for call in calls.split())
 REFUSED = tuple(call for calls in _REFUSED.values() for call in calls.split())
 
+# Without Landlock: what makes, removes or renames a file. What opens one is asked for its flags.
+_MAKING = (
+    "creat mkdir mkdirat mknod mknodat link linkat symlink symlinkat unlink unlinkat rmdir rename renameat renameat2"
+)
+# include/uapi/asm-generic/fcntl.h, the same on each architecture: O_ACCMODE, O_CREAT, O_TRUNC.
+_O_WRITES = 0o3 | 0o100 | 0o1000
+
 # include/uapi/linux/sched.h: new namespaces; and a child that is the runner's instead of the program's.
 _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 _CLONE_PARENT, _CLONE_THREAD = 0x00008000, 0x00010000
@@ -87,8 +95,13 @@ _F_SETOWN, _F_SETOWN_EX, _F_SETLEASE, _F_NOTIFY, _F_SETPIPE_SZ = 8, 15, 1024, 10
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
 
-def rules(*, abi: int, pid: int, may_fork: bool) -> tuple[Rule, ...]:
-    """Return the rules for one process. `pid`: its own. `abi`: where Landlock has no scopes, signals are filtered."""
+def rules(*, abi: int, pid: int, may_fork: bool, asks: bool = True) -> tuple[Rule, ...]:
+    """Return the rules for one process.
+
+    pid: its own. abi: where Landlock has no scopes, signals are filtered; where there is none, 0, writing too. asks:
+    whether what starts a process or a thread waits for an answer; without it nothing of it is refused but new processes
+    of a program that may have none.
+    """
     return (
         *(Rule(call, Action.KILL) for call in KILLED),
         *(Rule(call, Action.REFUSE) for call in REFUSED),
@@ -97,7 +110,8 @@ def rules(*, abi: int, pid: int, may_fork: bool) -> tuple[Rule, ...]:
         *_arguments(),
         *(() if may_fork else _no_processes()),
         # After the rules that refuse some: the first that applies decides.
-        *(Rule(call, Action.ASK) for call in ("clone", "fork", "vfork")),
+        *(Rule(call, Action.ASK) for call in ("clone", "fork", "vfork") if asks),
+        *(() if abi else _writing()),
         *(() if abi >= landlock.SCOPES_SINCE else _signals(pid)),
     )
 
@@ -126,6 +140,15 @@ def _no_processes() -> Iterator[Rule]:
     for call in ("fork", "vfork"):
         yield Rule(call, Action.REFUSE)
     yield Rule("clone", Action.REFUSE, (Condition(argument=0, mask=_CLONE_THREAD, value=0, equal=True),))
+
+
+def _writing() -> Iterator[Rule]:
+    for call in _MAKING.split():
+        yield Rule(call, Action.REFUSE)
+    for call, flags_at in (("open", 1), ("openat", 2)):
+        yield Rule(call, Action.REFUSE, (Condition(argument=flags_at, mask=_O_WRITES, value=0, equal=False),))
+    # Its flags are behind a pointer; libraries fall back to openat.
+    yield Rule("openat2", Action.MISSING)
 
 
 def _signals(pid: int) -> Iterator[Rule]:
