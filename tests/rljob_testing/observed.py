@@ -18,6 +18,14 @@ _POINTS = 120
 _RATE = "2m"
 _COLUMNS = 3
 _WIDTH, _HEIGHT = 4.2, 2.3
+# Rollouts have the engine's besides; the operator has its own and those of a job.
+_BUDGETS = {
+    "coordinator": 400,
+    "trainer": 300,
+    "verifier": 120,
+    "rollout": 150 + 600,
+    "rljob-operator": 60 + 90,
+}
 # Types of the text format by the letters of the declarations.
 _KINDS = {"c": "counter", "g": "gauge", "h": "histogram"}
 
@@ -121,6 +129,11 @@ def wrong_types(seen: Iterable[Seen]) -> list[str]:
         if set(one.labels) != set(entry.labels):
             found.append(f"{one.name} has labels {one.labels}, not {entry.labels}")
     return found
+
+
+def budget(process: str) -> int:
+    """Return the most series that a process of a job, or the operator, may have: observability reference 8.4."""
+    return _BUDGETS[process]
 
 
 def series_by_pod(server: Server, span: Span) -> dict[str, int]:

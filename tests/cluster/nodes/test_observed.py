@@ -9,9 +9,6 @@ from rljob_testing import observed
 from rljob_testing.cluster.learning_run import NAME, LearningRun
 
 OUT = pathlib.Path(__file__).parents[3] / "build" / "observed"
-# Observability reference 8.4: series of a process; rollouts have the engine's besides.
-BUDGET = {"coordinator": 400, "trainer": 300, "verifier": 120, "rljob-operator": 60 + 90}
-ENGINE = 600
 
 
 def test_every_metric_has_the_type_and_labels_that_are_declared(learned: LearningRun) -> None:
@@ -22,7 +19,7 @@ def test_series_of_every_process_are_within_their_budget(learned: LearningRun) -
     by_pod = observed.series_by_pod(learned.prometheus, learned.span)
     for pod, count in by_pod.items():
         role = pod.removeprefix(f"{NAME}-").split("-")[0] if pod.startswith(NAME) else "rljob-operator"
-        assert count <= BUDGET.get(role, 150 + ENGINE), by_pod
+        assert count <= observed.budget(role), by_pod
 
 
 def test_every_panel_of_every_dashboard_had_data(learned: LearningRun) -> None:
