@@ -38,7 +38,8 @@ RESOURCES = {"cpu": "900m", "memory": "1Gi"}
 INSIDE = [
     f"tests/unit/verifier/{name}.py"
     for name in (
-        "attacks/test_outside", "attacks/test_neighbours", "test_hostile_maths", "test_fork_bound", "test_extract",
+        "attacks/test_outside", "attacks/test_neighbours", "attacks/test_repository", "test_hostile_maths",
+        "test_fork_bound", "test_extract",
         "test_normalise", "test_program_isolation", "test_execution_properties", "test_whole_tree",
     )
 ]  # fmt: skip
