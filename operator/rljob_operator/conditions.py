@@ -175,7 +175,11 @@ def isolation_verdict(seen: Observed) -> isolation.Verdict | None:
     pods = [pod for pod in seen.pods_of(names.Role.VERIFIER) if not pod.deleting]
     if asked == "none" or not pods:
         return None
-    return isolation.judge({pod.name: pod.preflight for pod in pods}, isolation=asked)
+    return isolation.judge(
+        {pod.name: pod.preflight for pod in pods},
+        isolation=asked,
+        classes={pod.name: pod.runtime_class for pod in pods},
+    )
 
 
 def _isolated(seen: Observed) -> dict[Type, State]:

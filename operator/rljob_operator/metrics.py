@@ -78,7 +78,7 @@ def _isolation(seen: Observed) -> dict[str, tuple[bool, bool]]:
     verdict = conditions.isolation_verdict(seen)
     if verdict is None:
         return {}
-    held = {layer: state == isolation.HOLDS for layer, state in verdict.layers.items() if layer in _LAYERS}
+    held = {layer: state != isolation.MISSING for layer, state in verdict.layers.items() if layer in _LAYERS}
     return {layer: (layer in verdict.required, holds) for layer, holds in held.items()}
 
 

@@ -63,7 +63,8 @@ class Pod:
     last_exit_code, last_container_reason: of a container that was started again. disruption: why the cluster takes the
     pod away, the reason of its condition DisruptionTarget. deletion_cost: lower ones go first when a workload shrinks.
     unscheduled: why it has no node. message: what the cluster says of its waiting.
-    preflight: what a verifier's test of its own isolation wrote, empty while it has not ended.
+    preflight: what a verifier's test of its own isolation wrote, empty while it has not ended. runtime_class: the
+    name of its RuntimeClass, empty if it has none.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Pod:
     unscheduled: str = ""
     message: str = ""
     preflight: str = ""
+    runtime_class: str = ""
 
     @property
     def is_terminal(self) -> bool:

@@ -160,6 +160,7 @@ def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:
         message=str((waits[0] if waits else unplaced).get("message", ""))[:_MOST_MESSAGE],
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else 0,
         node=(raw.get("spec") or {}).get("nodeName", ""),
+        runtime_class=(raw.get("spec") or {}).get("runtimeClassName", ""),
         preflight=_preflight(status),
     )
     return KeptPod(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)

@@ -378,6 +378,13 @@ SECTIONS = (
         message="isolation none needs allowUnsafe: true",
     ),
     CelRule(
+        at="spec.verifier",
+        field="pod.runtimeClassName",
+        rule="!self.isolation.startsWith('runtimeClass:') || !has(self.pod) || !has(self.pod.runtimeClassName)"
+        " || self.isolation == 'runtimeClass:' + self.pod.runtimeClassName",
+        message="pod.runtimeClassName must be the one of isolation: leave it out",
+    ),
+    CelRule(
         at="spec.trainer.optimizer",
         field="learningRate",
         rule="double(self.learningRate) > 0.0",

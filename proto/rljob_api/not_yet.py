@@ -32,7 +32,6 @@ NOT_YET: tuple[Unserved, ...] = (
     Unserved(path="queue", served=_unset, works="start without a queue"),
     Unserved(path="gang", served=_among(None, "none"), works="none"),
     Unserved(path="model.lora", served=_unset, works="training all weights"),
-    Unserved(path="verifier.isolation", served=_among("sandbox", "none"), works="sandbox, none"),
     Unserved(path="observability.traces", served=_empty, works="logs and metrics"),
 )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Set
 
 from rljob_api import names
 from rljob_api.job import JobSpec
+from rljob_api.spec.verifier import RUNTIME_CLASS, runtime_class
 from rljob_operator.resources.pod_monitor import GROUP as MONITORING
 from rljob_operator.settings import JobSettings
 
@@ -13,16 +14,24 @@ def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset(
     yield from _certificates(spec, settings)
     if settings.require_network_policy and not spec.security.network_policy:
         yield "spec.security.networkPolicy = false is not allowed in this cluster: leave it true"
-    name = spec.verifier.pod.runtime_class_name
-    if name is not None and name not in settings.runtime_classes:
-        allowed = ", ".join(settings.runtime_classes) or "none"
-        yield f"spec.verifier.pod.runtimeClassName = {name!r} is not allowed in this cluster (allowed: {allowed})"
+    yield from _runtime_classes(spec, settings)
     if spec.observability.pod_monitor and MONITORING not in served:
         yield f"spec.observability.podMonitor = true, but {MONITORING} is not served here: leave it out"
     yield from _templates(spec)
     if spec.resume_from is not None and spec.resume_from.job is not None:
         works = "resumeFrom.uri, as that job's status.lastCheckpoint has it, on the same storage.claimName"
         yield f"not supported yet: spec.resumeFrom.job = {spec.resume_from.job!r} in a cluster (what works: {works})"
+
+
+def _runtime_classes(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
+    asked, of_pod = runtime_class(spec.verifier.isolation), spec.verifier.pod.runtime_class_name
+    if asked and asked not in settings.runtime_classes:
+        allowed = ", ".join(f"{RUNTIME_CLASS}{name}" for name in settings.runtime_classes) or "none"
+        value = spec.verifier.isolation
+        yield f"spec.verifier.isolation = {value!r} is not allowed in this cluster (allowed: {allowed})"
+    elif of_pod is not None and of_pod not in settings.runtime_classes:
+        allowed = ", ".join(settings.runtime_classes) or "none"
+        yield f"spec.verifier.pod.runtimeClassName = {of_pod!r} is not allowed in this cluster (allowed: {allowed})"
 
 
 def _certificates(spec: JobSpec, settings: JobSettings) -> Iterator[str]:

@@ -1,11 +1,18 @@
-"""What the reports of verifier pods' own tests come to. Pure; a report is JSON of the pod's first container."""
+"""What the reports of verifier pods' own tests come to. Pure; a report is JSON of the pod's first container.
+
+A RuntimeClass cannot be proved from inside: a virtual machine's kernel is a Linux like any other. That the pod has the
+class is enough, for no kubelet starts it by another handler; the layer is then `declared`. It `holds` where each pod's
+kernel says that it is gVisor's.
+"""
 
 import dataclasses
 import json
 from collections.abc import Mapping
 
-NETWORK = "network"
-HOLDS, MISSING = "holds", "missing"
+from rljob_api.spec.verifier import runtime_class
+
+NETWORK, RUNTIME_CLASS = "network", "runtime_class"
+HOLDS, DECLARED, MISSING = "holds", "declared", "missing"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,8 +53,15 @@ def read(text: str) -> Report | None:
     )
 
 
-def judge(texts: Mapping[str, str], *, isolation: str) -> Verdict:
-    """Return the verdict over pods by name. `texts`: each pod's report, empty while it has none."""
+def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str] | None = None) -> Verdict:
+    """Return the verdict over pods by name.
+
+    texts: each pod's report, empty while it has none. classes: each pod's RuntimeClass, empty for one without.
+    """
+    asked = runtime_class(isolation)
+    for name, found in sorted((classes or {}).items()):
+        if asked and found != asked:
+            return _of_another_class(name, found, asked)
     reports = {name: read(text) for name, text in sorted(texts.items()) if text}
     for name, report in reports.items():
         if report is None:
@@ -59,7 +73,23 @@ def judge(texts: Mapping[str, str], *, isolation: str) -> Verdict:
         return Verdict("Unknown", "ProbePending", f"{waiting[0]} has not tested its isolation yet" if waiting else "")
     known = [report for report in reports.values() if report is not None]
     required = frozenset[str]().union(*(report.required for report in known))
-    return Verdict("True", _proof(known, isolation), layers=_layers(known), required=required)
+    layers = _layers(known)
+    if not asked:
+        return Verdict("True", _proof(known), layers=layers, required=required)
+    if layers.get(RUNTIME_CLASS) != HOLDS:
+        layers[RUNTIME_CLASS] = DECLARED
+    return Verdict("True", "RuntimeClassVerified", layers=layers, required=required | {RUNTIME_CLASS})
+
+
+def _of_another_class(name: str, found: str, asked: str) -> Verdict:
+    seen = f"the pod has {found!r}" if found else "the pod has none"
+    return Verdict(
+        "False",
+        "LayerMissing",
+        f"{name}: {RUNTIME_CLASS} {asked!r} does not hold ({seen})",
+        {RUNTIME_CLASS: MISSING},
+        frozenset({RUNTIME_CLASS}),
+    )
 
 
 def _lacking(name: str, report: Report) -> Verdict:
@@ -75,9 +105,7 @@ def _lacking(name: str, report: Report) -> Verdict:
     )
 
 
-def _proof(reports: list[Report], isolation: str) -> str:
-    if isolation.startswith("runtimeClass:"):
-        return "RuntimeClassVerified"
+def _proof(reports: list[Report]) -> str:
     users = all("user_namespace" in report.holding for report in reports)
     return "UserNamespaceVerified" if users else "SandboxVerified"
 

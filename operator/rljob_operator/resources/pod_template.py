@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names
+from rljob_api.spec.verifier import runtime_class
 from rljob_operator.resources import affinity, container, folders, keyed, template_hash
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
 
@@ -64,6 +65,8 @@ def _spec(inputs: Inputs, role: names.Role, own: container.Own, below: Mapping[s
         "topologySpreadConstraints": _spread(inputs, role, user["topologySpreadConstraints"]),
     }
     copied = {key: user[key] for key in _COPIED if user.get(key)}
+    if role is names.Role.VERIFIER and (name := runtime_class(inputs.job.spec.verifier.isolation)):
+        copied["runtimeClassName"] = name
     if own.affinity:
         copied["affinity"] = affinity.both(own.affinity, user.get("affinity") or _section(below, "affinity"))
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}

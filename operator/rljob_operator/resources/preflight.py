@@ -3,6 +3,7 @@
 import copy
 
 from rljob_api import names
+from rljob_api.spec.verifier import runtime_class
 from rljob_operator.resources import container, folders, resources_of
 from rljob_operator.resources.inputs import Inputs, Manifest, pod_of
 
@@ -16,6 +17,8 @@ def preflight(inputs: Inputs) -> Manifest:
     """Return the container; with the service's image, security context and resources, and none of its files."""
     spec, settings = inputs.job.spec, inputs.settings
     arguments = [f"--require={','.join(required(inputs))}"]
+    if name := runtime_class(spec.verifier.isolation):
+        arguments.append(f"--runtime-class={name}")
     if spec.security.network_policy:
         arguments.append("--closed-network")
     return {
@@ -36,10 +39,12 @@ def required(inputs: Inputs) -> tuple[str, ...]:
     """Return the layers without which no pod becomes ready: none where the manifest asks for no isolation.
 
     The network counts where the installation demands policies; elsewhere it is reported, since many small clusters
-    enforce none.
+    enforce none. Of a RuntimeClass the layer `confined` is all that can be demanded from inside: its kernel may have no
+    Landlock, and gVisor takes no seccomp profile of a pod unless its runtime is told to (`oci-seccomp`). That the pod
+    has the class is read in the pod itself (`policies/isolation.py`).
     """
     isolation = inputs.job.spec.verifier.isolation
     if isolation == "none":
         return ()
-    layers = (*_POSTURE, *(("runtime_class", "seccomp") if isolation.startswith("runtimeClass:") else _SANDBOX))
+    layers = (*_POSTURE, *(("confined",) if runtime_class(isolation) else _SANDBOX))
     return (*layers, "network") if inputs.settings.require_network_policy else layers

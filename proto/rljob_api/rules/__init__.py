@@ -49,6 +49,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("compat", resource.compat_needs_an_original),
     ("reward options", rewards.options_exist),
     ("isolation", resource.unsafe_isolation_is_admitted),
+    ("runtime class", resource.one_runtime_class),
     ("replicas", resource.replica_bounds),
     ("extra keys", resource.keys_that_we_set),
     ("offload", resource.offload_needs_sharding),

@@ -11,7 +11,7 @@ from rljob_api.job import JobSpec
 from rljob_api.resolution.common import BUILTIN
 from rljob_api.rules.words import ignored, refuse
 from rljob_api.spec.base import number
-from rljob_api.spec.verifier import REPRODUCED_REWARDS
+from rljob_api.spec.verifier import REPRODUCED_REWARDS, RUNTIME_CLASS, runtime_class
 
 SHARES = (
     "failurePolicy.minStepBatchFraction",
@@ -144,6 +144,15 @@ def unsafe_isolation_is_admitted(spec: JobSpec) -> Iterator[str]:
     if spec.verifier.isolation == "none" and not spec.verifier.allow_unsafe:
         yield refuse(
             "verifier.isolation", "none", "allowUnsafe is false: set it to true to run graders without isolation"
+        )
+
+
+def one_runtime_class(spec: JobSpec) -> Iterator[str]:
+    """The pods' RuntimeClass is the one that isolation asks for."""
+    asked, written = runtime_class(spec.verifier.isolation), spec.verifier.pod.runtime_class_name
+    if asked and written is not None and written != asked:
+        yield refuse(
+            "verifier.pod.runtimeClassName", written, f"verifier.isolation is {RUNTIME_CLASS}{asked}: leave it out"
         )
 
 

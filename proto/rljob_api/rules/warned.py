@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rljob_api import effective, suites
 from rljob_api.job import JobSpec
 from rljob_api.rules.words import refuse
-from rljob_api.spec.verifier import PROGRAM_REWARDS, RewardSpec
+from rljob_api.spec.verifier import PROGRAM_REWARDS, RewardSpec, runtime_class
 
 LONG_ANSWER_TOKENS = 1024
 GSPO_USUAL_CLIP = 0.01
@@ -103,6 +103,17 @@ def unconfined_programs(spec: JobSpec) -> Iterator[str]:
         )
 
 
+def served_in_a_cluster_only(spec: JobSpec) -> Iterator[str]:
+    """A RuntimeClass is a pod's, and which ones a job may ask for is a setting of the operator's."""
+    if runtime_class(spec.verifier.isolation):
+        yield refuse(
+            "verifier.isolation",
+            spec.verifier.isolation,
+            "it is for pods alone: rljob run refuses it, and a cluster takes it if its operator lists the RuntimeClass"
+            " (jobs.runtimeClasses of the chart)",
+        )
+
+
 WARNINGS = (
     shared_baseline_of_turns,
     lone_feedback,
@@ -112,5 +123,6 @@ WARNINGS = (
     template_without_its_grader,
     rounded_before_served,
     scaled_in_a_cluster_only,
+    served_in_a_cluster_only,
     unconfined_programs,
 )

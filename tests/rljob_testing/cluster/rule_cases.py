@@ -128,6 +128,12 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"verifier.isolation": "none"},
     ),
     (
+        "pod.runtimeClassName must",
+        "verifier.pod.runtimeClassName",
+        {"verifier.isolation": "runtimeClass:kata", "verifier.pod.runtimeClassName": "kata"},
+        {"verifier.isolation": "runtimeClass:kata", "verifier.pod.runtimeClassName": "gvisor"},
+    ),
+    (
         "learningRate must",
         "trainer.optimizer.learningRate",
         {"trainer.optimizer.learningRate": "1e-6"},

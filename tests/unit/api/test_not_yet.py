@@ -11,7 +11,6 @@ UNSERVED: dict[str, tuple[object, str]] = {
     "queue": ({"name": "q"}, 'spec.queue = {"name": "q"}'),
     "gang": ("volcano", "spec.gang = 'volcano'"),
     "model.lora": ({"rank": 8}, 'spec.model.lora = {"rank": 8}'),
-    "verifier.isolation": ("runtimeClass:gvisor", "spec.verifier.isolation = 'runtimeClass:gvisor'"),
 }
 
 
@@ -46,7 +45,7 @@ SERVED: dict[str, object] = {
     "algorithm.loss.type": "gspo",
     "async.onStale": "wait",
     "verifier.rewards.0.type": "areal-code",
-    "verifier.isolation": "none",
+    "verifier.isolation": "runtimeClass:gvisor",
     "weightSync.delta": False,
     "weightSync.kvCache": "recompute",
     "storage": {"size": "10Gi"},

@@ -539,6 +539,12 @@ TABLE: dict[str, Row] = {
         "spec.verifier.isolation is 'none'",
         {"verifier.isolation": "none", "verifier.allowUnsafe": True},
     ),
+    "a RuntimeClass of the pods beside another of isolation": Row(
+        "runtime class",
+        {"verifier.isolation": "runtimeClass:gvisor", "verifier.pod.runtimeClassName": "kata"},
+        "spec.verifier.pod.runtimeClassName is 'kata', but verifier.isolation is runtimeClass:gvisor",
+        {"verifier.isolation": "runtimeClass:gvisor", "verifier.pod.runtimeClassName": "gvisor"},
+    ),
     "fewest replicas above most": Row(
         "replicas",
         {"rollout.autoscaling": {"minReplicas": 3, "maxReplicas": 2}},
@@ -711,6 +717,10 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
     "autoscaling on one machine": (
         {"rollout.autoscaling": {"maxReplicas": 2}},
         "spec.rollout.autoscaling.provider is 'hpa', but on one machine the replicas stay",
+    ),
+    "a RuntimeClass, which one machine does not have": (
+        {"verifier.isolation": "runtimeClass:gvisor"},
+        "spec.verifier.isolation is 'runtimeClass:gvisor', but it is for pods alone: rljob run refuses it",
     ),
     "programs that nothing confines": (
         {"verifier.rewards.0.type": "code", "verifier.isolation": "none", "verifier.allowUnsafe": True},

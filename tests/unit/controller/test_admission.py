@@ -35,6 +35,17 @@ def _spec(changes: dict[str, object]) -> JobSpec:
             {"runtimeClasses": ["gvisor"]},
             "spec.verifier.pod.runtimeClassName = 'kata' is not allowed in this cluster (allowed: gvisor)",
         ),
+        (
+            {"verifier.isolation": "runtimeClass:kata"},
+            {"runtimeClasses": ["gvisor", "runsc"]},
+            "spec.verifier.isolation = 'runtimeClass:kata' is not allowed in this cluster"
+            " (allowed: runtimeClass:gvisor, runtimeClass:runsc)",
+        ),
+        (
+            {"verifier.isolation": "runtimeClass:kata", "verifier.pod.runtimeClassName": "kata"},
+            {},
+            "spec.verifier.isolation = 'runtimeClass:kata' is not allowed in this cluster (allowed: none)",
+        ),
         ({"rollout.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.rollout.pod.podTemplateRef = 'base'"),
         ({"trainer.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.trainer.pod.podTemplateRef"),
     ],
@@ -54,6 +65,7 @@ def test_what_an_installation_does_not_admit_is_said_with_the_remedy(
         ({}, {"requireTLS": True, "tlsModes": ["operator"], "requireNetworkPolicy": True}),
         ({"security.networkPolicy": False}, {}),
         ({"verifier.pod.runtimeClassName": "gvisor"}, {"runtimeClasses": ["gvisor"]}),
+        ({"verifier.isolation": "runtimeClass:gvisor"}, {"runtimeClasses": ["kata", "gvisor"]}),
     ],
 )
 def test_the_rest_is_admitted(changes: dict[str, object], settings: dict[str, object]) -> None:

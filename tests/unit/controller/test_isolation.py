@@ -32,11 +32,43 @@ def test_pods_that_all_proved_their_layers_are_verified() -> None:
     ("holding", "asked", "reason"),
     [
         (("landlock", "seccomp", "user_namespace"), "sandbox", "UserNamespaceVerified"),
-        (("runtime_class", "seccomp"), "runtimeClass:gvisor", "RuntimeClassVerified"),
+        (("confined", "user_namespace"), "runtimeClass:gvisor", "RuntimeClassVerified"),
     ],
 )
 def test_the_strongest_proof_is_named(holding: tuple[str, ...], asked: str, reason: str) -> None:
-    assert isolation.judge({"v-0": _text(*holding)}, isolation=asked).reason == reason
+    assert isolation.judge({"v-0": _text(*holding)}, isolation=asked, classes={"v-0": "gvisor"}).reason == reason
+
+
+def test_runtime_class_of_every_pod_is_declared_and_holds_only_where_every_kernel_says_so() -> None:
+    told = _text("confined", "runtime_class", failing=("landlock",), required=("confined",))
+    not_told = _text("confined", "landlock", failing=("runtime_class",), required=("confined",))
+    classes = {"v-0": "sand", "v-1": "sand"}
+    for second, state in ((not_told, "declared"), (told, "holds")):
+        verdict = isolation.judge({"v-0": told, "v-1": second}, isolation="runtimeClass:sand", classes=classes)
+        assert (verdict.status, verdict.reason) == ("True", "RuntimeClassVerified")
+        assert verdict.layers == {"confined": "holds", "landlock": "missing", "runtime_class": state}
+        assert verdict.required == {"confined", "runtime_class"}
+
+
+@pytest.mark.parametrize(("found", "seen"), [("", "the pod has none"), ("runc", "the pod has 'runc'")])
+def test_a_pod_without_the_runtime_class_is_named_whatever_it_says_of_itself(found: str, seen: str) -> None:
+    texts = {"v-0": _text("confined"), "v-1": _text("confined", "runtime_class")}
+    verdict = isolation.judge(texts, isolation="runtimeClass:sand", classes={"v-0": "sand", "v-1": found})
+    assert (verdict.status, verdict.reason) == ("False", "LayerMissing")
+    assert verdict.message == f"v-1: runtime_class 'sand' does not hold ({seen})"
+    assert (verdict.layers, verdict.required) == ({"runtime_class": "missing"}, {"runtime_class"})
+
+
+def test_programs_that_cannot_be_confined_are_a_missing_layer_under_a_runtime_class_too() -> None:
+    lacking = _text("runtime_class", failing=("confined",), required=("confined",))
+    verdict = isolation.judge({"v-0": lacking}, isolation="runtimeClass:sand", classes={"v-0": "sand"})
+    assert (verdict.status, verdict.reason) == ("False", "LayerMissing")
+    assert verdict.message == "v-0: confined does not hold (ENOSYS)"
+
+
+def test_pods_of_a_runtime_class_are_not_verified_before_their_test_ended() -> None:
+    verdict = isolation.judge({"v-0": ""}, isolation="runtimeClass:sand", classes={"v-0": "sand"})
+    assert (verdict.status, verdict.reason) == ("Unknown", "ProbePending")
 
 
 def test_one_pod_without_a_required_layer_is_named_with_what_it_saw() -> None:
@@ -66,7 +98,7 @@ def test_what_is_no_report_proves_nothing(text: str) -> None:
     assert (verdict.status, verdict.reason) == ("False", "ProbeFailed")
 
 
-def test_a_pods_report_is_the_last_word_of_its_first_container() -> None:
+def test_a_pods_report_is_the_last_word_of_its_first_container_and_its_runtime_class_its_own() -> None:
     text = _text("seccomp")
     status = {"name": "preflight", "state": {"terminated": {"exitCode": 0, "message": text}}}
     again = {
@@ -84,11 +116,12 @@ def test_a_pods_report_is_the_last_word_of_its_first_container() -> None:
                 "labels": {"rljob.dev/role": "verifier", "rljob.dev/uid": "u-1"},
                 "ownerReferences": [{"uid": "r", "controller": True}],
             },
+            "spec": {"runtimeClassName": "sand"},
             "status": {"initContainerStatuses": given},
         }
         kept = trimming.keep_pod(json.loads(json.dumps(raw)))
         assert kept is not None
-        assert kept.pod.preflight == expected
+        assert (kept.pod.preflight, kept.pod.runtime_class) == (expected, "sand")
 
 
 def test_a_refused_verifier_is_why_nothing_runs() -> None:
@@ -105,6 +138,22 @@ def test_a_job_without_isolation_says_nothing_about_it() -> None:
     seen = Observed(job=_job(**{"verifier.isolation": "none", "verifier.allowUnsafe": True}))
     types = [one.type for one in conditions.conditions(seen, conditions.Course(), now=0.0)]
     assert "IsolationVerified" not in types
+
+
+def test_a_declared_runtime_class_is_in_the_condition_and_the_metric() -> None:
+    text = _text("confined", failing=("landlock", "runtime_class"), required=("confined",))
+    pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, preflight=text, runtime_class="sand")
+    seen = Observed(job=_job(**{"verifier.isolation": "runtimeClass:sand"}), pods=(pod,))
+    found = {one.type: one for one in conditions.conditions(seen, conditions.Course(), now=0.0)}
+    assert (found["IsolationVerified"].status, found["IsolationVerified"].reason) == ("True", "RuntimeClassVerified")
+    counted = metrics.Metrics()
+    counted.saw("team/run", seen, certificate_ends={})
+    lines = [line for line in counted.exposition().decode().splitlines() if line.startswith("rljob_isolation_layer{")]
+    assert {(line.split('layer="')[1].split('"')[0], 'required="true"' in line, line[-3:]) for line in lines} == {
+        ("runtime_class", True, "1.0"),
+        ("confined", True, "1.0"),
+        ("landlock", False, "0.0"),
+    }
 
 
 def test_a_metric_says_of_each_layer_whether_it_is_required_and_holds_everywhere() -> None:

@@ -433,6 +433,21 @@ def test_a_verifier_pod_tests_its_isolation_first_with_its_own_posture(example: 
         assert "initContainers" not in _template(given, role)["spec"]
 
 
+def test_the_runtime_class_that_isolation_asks_for_is_the_verifiers_alone(example: Example) -> None:
+    rewards = [{"name": "sum", "type": "exact"}]
+    given = example.make(verifier={"rewards": rewards, "isolation": "runtimeClass:gvisor"})
+    verifier = _template(given, V)["spec"]
+    assert verifier["runtimeClassName"] == "gvisor"
+    assert verifier["initContainers"][0]["args"] == [
+        "--require=no_new_privileges,capabilities,read_only_root,no_token,confined",
+        "--runtime-class=gvisor",
+        "--closed-network",
+    ]
+    for role in (C, R, T):
+        assert "runtimeClassName" not in _template(given, role)["spec"]
+    assert "runtimeClassName" not in _template(example.make(), V)["spec"]
+
+
 def test_no_isolation_requires_no_layer_and_an_installation_may_demand_a_closed_network(example: Example) -> None:
     rewards = [{"name": "sum", "type": "exact"}]
     none = example.make(verifier={"rewards": rewards, "isolation": "none", "allowUnsafe": True})

@@ -54,6 +54,7 @@ def evaluate(
 
     Raises ManifestError, with nothing started, for suites that do not exist or a directory that cannot be used.
     """
+    prepare.admit_here(manifest)
     name = f"{manifest.job.metadata.name}-eval"
     suites = chosen([suite.name for suite in manifest.job.spec.evaluation.suites], options.suites)
     directory = rundir.RunDir(path)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rljob_api import errors, names, resolve
 from rljob_api.job import RLJob, load_manifest
 from rljob_api.resolve import ResolvedJob
+from rljob_api.spec.verifier import runtime_class
 from rljob_workers.local import cores, overrides, ports
 
 _RUNS = pathlib.Path("runs")
@@ -55,6 +56,16 @@ def cache_dir() -> pathlib.Path:
         return pathlib.Path(own).absolute()
     shared = os.environ.get("XDG_CACHE_HOME") or str(pathlib.Path.home() / ".cache")
     return pathlib.Path(shared) / "rljob"
+
+
+def admit_here(manifest: Manifest) -> None:
+    """Raise ManifestError for a job that asks for what one machine does not have."""
+    isolation = manifest.job.spec.verifier.isolation
+    if runtime_class(isolation):
+        raise errors.ManifestError(
+            f"spec.verifier.isolation is {isolation!r}, but there are no pods on one machine: set sandbox, which"
+            " confines programs of the policy here, or run the job in a cluster"
+        )
 
 
 def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt: int = 1) -> ResolvedJob:

@@ -48,6 +48,7 @@ def run_job(
 
     Raises ManifestError, with nothing started and nothing overwritten, for a job or directory that cannot be used.
     """
+    prepare.admit_here(manifest)
     directory = rundir.RunDir(path)
     identity = directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
     if identity.finished:
