@@ -120,11 +120,11 @@ def guarded(chart_cluster: LightCluster, helm: Helm) -> LightCluster:
     for name in (NAMESPACE, FREE):
         assert chart_cluster.kubectl("create", "namespace", name).returncode == 0
     assert chart_cluster.kubectl("label", "namespace", NAMESPACE, "rljob.dev/enforce-isolation=true").returncode == 0
-    values = {"isolationPolicy": {"runtimeClasses": ["gvisor"]}}
+    values = {"isolationPolicy": {"runtimeClasses": ["gvisor"]}, "jobs": {"runtimeClasses": ["sand"]}}
     made = [each for each in helm.template(values) if each["kind"].startswith("ValidatingAdmissionPolicy")]
     classes = [
         {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
-        for name in ("gvisor", "other")
+        for name in ("gvisor", "sand", "other")
     ]
     applied = chart_cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([*made, *classes]))
     assert applied.returncode == 0, applied.stderr
@@ -180,9 +180,12 @@ def test_a_pod_without_our_label_is_the_strict_case(guarded: LightCluster) -> No
     assert _refusal(guarded, _pod("rollout")) is None
 
 
-def test_a_listed_runtime_class_is_admitted(guarded: LightCluster) -> None:
+@pytest.mark.parametrize("name", ["gvisor", "sand"])
+def test_a_runtime_class_that_is_listed_for_jobs_or_for_the_namespace_is_admitted(
+    guarded: LightCluster, name: str
+) -> None:
     pod = _pod("verifier")
-    pod["spec"]["runtimeClassName"] = "gvisor"
+    pod["spec"]["runtimeClassName"] = name
     assert _refusal(guarded, pod) is None
 
 

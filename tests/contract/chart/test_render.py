@@ -54,6 +54,16 @@ def test_a_render_is_the_same_every_time(helm: Helm, values: pathlib.Path, apis:
     assert len(named) == len(set(named))
 
 
+def test_runtime_classes_that_jobs_may_ask_for_are_admitted_by_the_policy_too(helm: Helm) -> None:
+    made = helm.template(
+        {"jobs": {"runtimeClasses": ["gvisor"]}, "isolationPolicy": {"runtimeClasses": ["kata", "gvisor"]}}
+    )
+    assert _settings(made).jobs.runtime_classes == ("gvisor",)
+    policy = only(made, "ValidatingAdmissionPolicy", "rljob-operator-isolation")
+    (rule,) = [each for each in policy["spec"]["validations"] if "runtimeClassName in" in each["expression"]]
+    assert rule["expression"].endswith("object.spec.runtimeClassName in ['gvisor', 'kata']")
+
+
 def test_a_misspelt_value_is_refused_by_name(helm: Helm) -> None:
     with pytest.raises(HelmError, match="concurency"):
         helm.template({"concurency": 9})
