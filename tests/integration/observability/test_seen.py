@@ -84,7 +84,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
 
 def wait_for_configs(folder: pathlib.Path) -> dict[str, Any]:
     """Return the config of each role, once all have been written."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + FINISHED_S
     while time.monotonic() < end:
         paths = {str(role): folder / f"{role}.json" for role in names.Role}
         if all(path.exists() for path in paths.values()):
