@@ -70,7 +70,7 @@ async def test_misbehaviour_is_a_verdict_and_the_next_answer_is_graded(
     assert time.monotonic() - started_s < 10
     after_s = time.monotonic()
     assert (await grade("right 5")).reason is R.OK
-    assert time.monotonic() - after_s < 3.0, "a replacement was ready"
+    assert time.monotonic() - after_s < 10, "it waits for no more than the start of a worker"
 
 
 async def test_worker_killed_in_mid_answer_is_replaced_and_the_answer_graded_again(
