@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 NAME, FACTOR, STALL_S = "addition-cpu", 10.0, 30
 # On a machine that has other work as well.
-NAMED_S, FIRED_S, QUIET_S, STEP_S = STALL_S + 120.0, 420.0, 180.0, 300.0
+NAMED_S, FIRED_S, QUIET_S, STEP_S = STALL_S + 120.0, 420.0, 180.0, 600.0
 SETTINGS = (
     "spec.maxSteps=5000",
     "spec.algorithm.promptsPerStep=4",
@@ -136,21 +136,31 @@ def locked(ledger: pathlib.Path) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Provoked:
-    """A stall: its reason, who is to be named by role and process, what brings it about, and what else fires for it."""
+    """A stall: its reason, who is to be named by role and process, what the condition says, what brings it about, and
+    what else fires for it.
+    """
 
     reason: str
     role: names.Role
     pod: str
+    said: str
     hold: Callable[[Going], contextlib.AbstractContextManager[None]]
     alerts: tuple[str, ...] = ()
 
 
 STALLS = (
-    Provoked("VerifierSaturated", names.Role.VERIFIER, "", lambda run: stopped(run.pids("verifier"))),
+    Provoked(
+        "VerifierSaturated",
+        names.Role.VERIFIER,
+        "",
+        "; rollout-0 waits for verifier for ",
+        lambda run: stopped(run.pids("verifier")),
+    ),
     Provoked(
         "RolloutWaitingForTrainer",
         names.Role.TRAINER,
         "trainer-0",
+        "rollout-0 waits for staleness for ",
         lambda run: stopped(run.pids("trainer")),
         alerts=("RLJobNoProgress",),
     ),
@@ -158,13 +168,21 @@ STALLS = (
         "Unknown",
         names.Role.TRAINER,
         "trainer-0",
+        "",
         lambda run: stopped([*run.pids("trainer"), *run.pids("rollout")]),
     ),
-    Provoked("LedgerStuck", names.Role.COORDINATOR, "", lambda run: locked(run.folder / "state/ledger.sqlite")),
+    Provoked(
+        "LedgerStuck",
+        names.Role.COORDINATOR,
+        "",
+        "LedgerStuck",
+        lambda run: locked(run.folder / "state/ledger.sqlite"),
+    ),
     Provoked(
         "CoordinatorUnreachable",
         names.Role.COORDINATOR,
         "",
+        "the coordinator's Status is not answered",
         lambda run: stopped(run.pids("coordinator")),
         alerts=("RLJobCoordinatorDown",),
     ),
@@ -179,6 +197,7 @@ async def is_named(run: Going, stall: Provoked) -> float:
     assert found is not None, told
     assert (found["reason"], found["role"], found["pod"]) == (stall.reason, stall.role, stall.pod), told
     assert await run.scene.stage.condition(NAME, "Stalled") == ("True", stall.reason)
+    assert stall.said in await run.scene.message("Stalled")
     assert [(one["reason"], one["role"]) for one in await run.scene.firing("RLJobStalled")] == [
         (stall.reason, stall.role)
     ]
@@ -221,8 +240,14 @@ async def test_stall_is_told_with_its_reason_and_its_culprit_and_ends_with_its_c
 @pytest.mark.asyncio(loop_scope="module")
 async def test_trainer_without_batches_is_told_to_starve_while_it_does(going: Going) -> None:
     """No step ends meanwhile, so what only a finished step counts would show nothing."""
-    stall = Provoked("TrainerWaitingForTrajectories", names.Role.ROLLOUT, "rollout-0", lambda run: stopped([]))
-    with stopped(going.pids("rollout")):
+    stall = Provoked(
+        "TrainerWaitingForTrajectories",
+        names.Role.ROLLOUT,
+        "rollout-0",
+        "trainer-0 waits for ",
+        lambda run: stopped(run.pids("rollout")),
+    )
+    with stall.hold(going):
         stalled_s = await is_named(going, stall)
         fired_s = await going.scene.until_fires("RLJobTrainerStarved", within_s=FIRED_S)
         assert {one["alertname"] for one in await going.scene.firing()} >= {"RLJobTrainerStarved", "RLJobStalled"}
@@ -238,7 +263,13 @@ async def test_trainer_without_batches_is_told_to_starve_while_it_does(going: Go
 @pytest.mark.asyncio(loop_scope="module")
 async def test_last_checkpoint_that_does_not_end_is_told_and_the_run_stops_once_it_does(going: Going) -> None:
     """The last of the module: the run is over after it."""
-    stall = Provoked("CheckpointStuck", names.Role.TRAINER, "trainer-0", lambda run: stopped(run.pids("trainer")))
+    stall = Provoked(
+        "CheckpointStuck",
+        names.Role.TRAINER,
+        "trainer-0",
+        "rollout-0 waits for ",
+        lambda run: stopped(run.pids("trainer")),
+    )
     with stall.hold(going):
         await asyncio.to_thread(going.ask_to_stop)
         note(f"RLJobStalled {stall.reason}", await is_named(going, stall))
