@@ -26,6 +26,18 @@ _BUDGETS = {
     "rollout": 150 + 600,
     "rljob-operator": 60 + 90,
 }
+# What has a series only once something happened, or on other machines: words of a query, and what that is.
+_NEEDS = {
+    "ALERTS{": "an alert that fires",
+    "rljob_weight_sync_failures_total": "an update that failed",
+    "rljob_prompt_retries_total": "an answer that nobody could judge",
+    "rljob_infra_failures_total": "a failure of the infrastructure",
+    "rljob_drain_seconds": "a rollout that is drained",
+    "rljob_verifier_workers_ended_total": "a grading worker that ended",
+    "rljob_kl_reference": "a reference model",
+    "rljob_mfu_ratio": "an accelerator whose peak is known",
+    "rljob_gpu_memory_bytes": "an accelerator",
+}
 # Types of the text format by the letters of the declarations.
 _KINDS = {"c": "counter", "g": "gauge", "h": "histogram"}
 
@@ -91,6 +103,11 @@ def questions(job: str, namespace: str) -> list[Question]:
 def without_data(server: Server, asked: Iterable[Question], span: Span) -> list[Question]:
     """Return the questions that had no answer at any time of a run. Raises PromtoolError for a broken one."""
     return [one for one in asked if not _points(server, one.query, span)]
+
+
+def needed(question: Question) -> str:
+    """Return what an undisturbed run on a CPU lacks so that a question has an answer; empty if nothing is lacking."""
+    return next((what for name, what in _NEEDS.items() if name in question.query), "")
 
 
 def _points(server: Server, query: str, span: Span) -> list[dict[str, Any]]:
@@ -164,8 +181,11 @@ def page(seen: Sequence[Seen], silent: Sequence[Question], num_asked: int, serie
         lines += ["", "Metrics of what did not happen in this run:", ""]
         lines += [f"- `{one.name}` ({one.process})" for one in missing]
     if silent:
-        lines += ["", "Panels that asked for what did not happen in this run:", ""]
-        lines += [f"- {one.board}: {one.panel}: `{one.query}`" for one in silent]
+        lines += ["", "Queries that had no data, and what they need:", "", "| panel | query | needs |", "|---|---|---|"]
+        lines += [
+            f"| {one.board}: {one.panel} | `{one.query.replace('|', chr(92) + '|')}` | {needed(one)} |"
+            for one in silent
+        ]
     lines += ["", "| pod | series |", "|---|---|", *(f"| {pod} | {count} |" for pod, count in sorted(series.items()))]
     return "\n".join(lines) + "\n"
 

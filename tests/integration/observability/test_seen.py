@@ -104,8 +104,9 @@ def test_series_of_every_process_are_within_their_budget(scraped: Scraped) -> No
         assert count <= observed.budget(pod.removesuffix("-0")), by_pod
 
 
-def test_every_panel_on_a_jobs_own_processes_had_data(scraped: Scraped) -> None:
+def test_every_panel_on_a_jobs_own_processes_had_data_but_for_what_this_run_lacks(scraped: Scraped) -> None:
     asked = scraped.questions()
     assert len(asked) > len(names.Role)
     silent = observed.without_data(scraped.server, asked, scraped.span)
-    assert [f"{one.board}: {one.panel}: {one.query}" for one in silent] == []
+    unexplained = [one for one in silent if not observed.needed(one)]
+    assert [f"{one.board}: {one.panel}: {one.query}" for one in unexplained] == []
