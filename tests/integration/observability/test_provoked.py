@@ -234,7 +234,12 @@ async def test_stall_is_told_with_its_reason_and_its_culprit_and_ends_with_its_c
     quiet_s = await going.scene.until_quiet("RLJobStalled", within_s=QUIET_S)
     note(f"RLJobStalled {stall.reason}", fired_s, quiet_s)
     await going.moves()
-    assert await going.scene.stage.condition(NAME, "Stalled") == ("False", "Progressing")
+
+    async def progresses() -> bool:
+        return await going.scene.stage.condition(NAME, "Stalled") == ("False", "Progressing")
+
+    # A machine that is short of time may stand for another half minute in the middle of a step.
+    await going.scene.until(progresses, within_s=STEP_S, what="progress")
 
 
 @pytest.mark.asyncio(loop_scope="module")
