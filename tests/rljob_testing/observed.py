@@ -18,14 +18,11 @@ _POINTS = 120
 _RATE = "2m"
 _COLUMNS = 3
 _WIDTH, _HEIGHT = 4.2, 2.3
-# Rollouts have the engine's besides; the operator has its own and those of a job.
-_BUDGETS = {
-    "coordinator": 400,
-    "trainer": 300,
-    "verifier": 120,
-    "rollout": 150 + 600,
-    "rljob-operator": 60 + 90,
-}
+# Rollouts have the engine's besides; the operator has its own and those of each job.
+_BUDGETS = {"coordinator": 400, "trainer": 300, "verifier": 120, "rollout": 150 + 600}
+_OPERATORS, _OF_A_JOB = 60, 90
+# Labels that may be empty, which Prometheus stores as no label.
+_MAY_BE_EMPTY = {"rljob_info": {"queue"}}
 # What has a series only once something happened, or on other machines: words of a query, and what that is.
 _NEEDS = {
     "ALERTS{": "an alert that fires",
@@ -34,6 +31,11 @@ _NEEDS = {
     "rljob_infra_failures_total": "a failure of the infrastructure",
     "rljob_drain_seconds": "a rollout that is drained",
     "rljob_verifier_workers_ended_total": "a grading worker that ended",
+    "rljob_stalled": "a stall",
+    'type="Failed"} == 1': "a job that failed",
+    "rljob_recovery_seconds": "a pod that was lost",
+    "rljob_pod_replacements_total": "a pod that was made again",
+    "rljob_operator_reconcile_errors_total": "an error of the operator",
     "rljob_kl_reference": "a reference model",
     "rljob_mfu_ratio": "an accelerator whose peak is known",
     "rljob_gpu_memory_bytes": "an accelerator",
@@ -143,20 +145,27 @@ def wrong_types(seen: Iterable[Seen]) -> list[str]:
         entry = entries[one.name]
         if one.kind != _KINDS[entry.metric.kind]:
             found.append(f"{one.name} is a {one.kind or 'metric without type'}, not a {_KINDS[entry.metric.kind]}")
-        if set(one.labels) != set(entry.labels):
+        if set(entry.labels) - set(one.labels) - _MAY_BE_EMPTY.get(one.name, set()):
             found.append(f"{one.name} has labels {one.labels}, not {entry.labels}")
     return found
 
 
-def budget(process: str) -> int:
-    """Return the most series that a process of a job, or the operator, may have: observability reference 8.4."""
-    return _BUDGETS[process]
+def budget(process: str, *, num_jobs: int = 1) -> int:
+    """Return the most series that a process of a job may have, or else the operator: observability reference 8.4."""
+    return _BUDGETS.get(process, _OPERATORS + _OF_A_JOB * num_jobs)
 
 
-def series_by_pod(server: Server, span: Span) -> dict[str, int]:
-    """Return the most series that each pod showed at a time."""
+def num_jobs(server: Server, span: Span) -> int:
+    """Return how many jobs the operator told of."""
+    told = _points(server, "count(count by (rljob_namespace, rljob) (rljob_info))", span)
+    return max(int(value) for _, value in told[0]["values"])
+
+
+def series_by_pod(server: Server, span: Span, prefixes: Sequence[str]) -> dict[str, int]:
+    """Return the most series that each pod showed at a time, of those whose name begins with one of the prefixes."""
     told = _points(server, 'count by (pod) ({__name__=~".+", pod!=""})', span)
-    return {row["metric"]["pod"]: max(int(value) for _, value in row["values"]) for row in told}
+    most = {row["metric"]["pod"]: max(int(value) for _, value in row["values"]) for row in told}
+    return {pod: count for pod, count in sorted(most.items()) if pod.startswith(tuple(prefixes))}
 
 
 def page(seen: Sequence[Seen], silent: Sequence[Question], num_asked: int, series: Mapping[str, int]) -> str:
@@ -186,7 +195,7 @@ def page(seen: Sequence[Seen], silent: Sequence[Question], num_asked: int, serie
             f"| {one.board}: {one.panel} | `{one.query.replace('|', chr(92) + '|')}` | {needed(one)} |"
             for one in silent
         ]
-    lines += ["", "| pod | series |", "|---|---|", *(f"| {pod} | {count} |" for pod, count in sorted(series.items()))]
+    lines += ["", "| pod | series |", "|---|---|", *(f"| {pod} | {count} |" for pod, count in series.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -39,7 +39,7 @@ INSIDE = [
     f"tests/unit/verifier/{name}.py"
     for name in (
         "attacks/test_outside", "attacks/test_neighbours", "attacks/test_repository", "test_hostile_maths",
-        "test_fork_bound", "test_extract",
+        "test_fork_bound", "test_extract", "test_code_service", "test_confinement", "test_grading", "test_pool",
         "test_normalise", "test_program_isolation", "test_execution_properties", "test_whole_tree",
     )
 ]  # fmt: skip

@@ -5,6 +5,7 @@ The page and the picture of the run are written to build/observed; docs/ has tho
 
 import pathlib
 
+from rljob_api import names
 from rljob_testing import observed
 from rljob_testing.cluster.learning_run import NAME, LearningRun
 
@@ -16,10 +17,17 @@ def test_every_metric_has_the_type_and_labels_that_are_declared(learned: Learnin
 
 
 def test_series_of_every_process_are_within_their_budget(learned: LearningRun) -> None:
-    by_pod = observed.series_by_pod(learned.prometheus, learned.span)
+    num_jobs = observed.num_jobs(learned.prometheus, learned.span)
+    by_pod = series(learned)
+    assert len(by_pod) == len(names.Role) + 1, "the operator's, too"
     for pod, count in by_pod.items():
-        role = pod.removeprefix(f"{NAME}-").split("-")[0] if pod.startswith(NAME) else "rljob-operator"
-        assert count <= observed.budget(role), by_pod
+        process = pod.removeprefix(f"{NAME}-").split("-")[0]
+        assert count <= observed.budget(process, num_jobs=num_jobs), by_pod
+
+
+def series(learned: LearningRun) -> dict[str, int]:
+    """Return series by pod, of the job and of the operator: other tests' jobs may still be there."""
+    return observed.series_by_pod(learned.prometheus, learned.span, (f"{NAME}-", f"rljob-{names.OPERATOR}"))
 
 
 def test_every_panel_had_data_but_for_what_this_run_lacks(learned: LearningRun) -> None:
@@ -27,8 +35,7 @@ def test_every_panel_had_data_but_for_what_this_run_lacks(learned: LearningRun) 
     seen = observed.metrics(learned.prometheus, learned.span, learned.kinds)
     silent = observed.without_data(learned.prometheus, asked, learned.span)
     OUT.mkdir(parents=True, exist_ok=True)
-    by_pod = observed.series_by_pod(learned.prometheus, learned.span)
-    (OUT / "observed.md").write_text(observed.page(seen, silent, len(asked), by_pod))
+    (OUT / "observed.md").write_text(observed.page(seen, silent, len(asked), series(learned)))
     of_run = [one for one in asked if one.board == "run"]
     (OUT / "observed.svg").write_text(observed.picture(learned.prometheus, of_run, learned.span))
     unexplained = [one for one in silent if not observed.needed(one)]

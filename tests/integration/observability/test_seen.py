@@ -98,7 +98,7 @@ def test_every_metric_has_the_type_and_labels_that_are_declared(scraped: Scraped
 
 
 def test_series_of_every_process_are_within_their_budget(scraped: Scraped) -> None:
-    by_pod = observed.series_by_pod(scraped.server, scraped.span)
+    by_pod = observed.series_by_pod(scraped.server, scraped.span, list(names.Role))
     assert set(by_pod) == {f"{role}-0" for role in names.Role}
     for pod, count in by_pod.items():
         assert count <= observed.budget(pod.removesuffix("-0")), by_pod
