@@ -40,6 +40,7 @@ _NEEDS = {
     "rljob_mfu_ratio": "an accelerator whose peak is known",
     "rljob_gpu_memory_bytes": "an accelerator",
 }
+PICTURE = "observed.svg"
 # Types of the text format by the letters of the declarations.
 _KINDS = {"c": "counter", "g": "gauge", "h": "histogram"}
 
@@ -178,6 +179,10 @@ def page(seen: Sequence[Seen], silent: Sequence[Question], num_asked: int, serie
         "",
         f"{len(with_series)} of {len(seen)} metrics had a series; {num_asked - len(silent)} of {num_asked} queries of"
         " the dashboards had data.",
+        "",
+        "The panels of a run's dashboard, drawn by matplotlib from the answers to their own queries; minutes below:",
+        "",
+        f"![Panels of a run's dashboard]({PICTURE})",
         "",
         "| metric | process | type | labels | series | largest at the end |",
         "|---|---|---|---|---|---|",
