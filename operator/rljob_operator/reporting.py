@@ -116,14 +116,16 @@ def _version(run: types.RunStatus) -> VersionStatus:
 
 
 def _trajectories(run: types.RunStatus) -> TrajectoriesStatus:
-    counts = run.trajectories
-    shown = {"accepted": "accepted", "stale": "stale", "infraFailed": "infra_failure", "filtered": "filtered"}
-    return TrajectoriesStatus.model_validate(
-        {key: counts.get(name, 0) for key, name in shown.items()}
-        | {"tooLong": run.left_out.get(names.DropReason.TOO_LONG, 0)}
-        | {"invalidRecord": run.left_out.get(names.DropReason.INVALID_RECORD, 0)}
-        | {"dumpFailures": run.dump_failures}
-    )
+    counts = {
+        "accepted": run.trajectories.get("accepted", 0),
+        "stale": run.trajectories.get("stale", 0),
+        "infraFailed": run.trajectories.get("infra_failure", 0),
+        "filtered": run.trajectories.get("filtered", 0),
+        "tooLong": run.left_out.get(names.DropReason.TOO_LONG, 0),
+        "invalidRecord": run.left_out.get(names.DropReason.INVALID_RECORD, 0),
+        "dumpFailures": run.dump_failures,
+    }
+    return TrajectoriesStatus.model_validate(counts)
 
 
 def _evaluations(run: types.RunStatus) -> tuple[EvaluationStatus, ...]:

@@ -328,6 +328,18 @@ def _ended(job: Object) -> bool:
     return bool((job.get("status") or {}).get("conditions"))
 
 
+def kubeconfig(address: str) -> dict[str, object]:
+    """Return what leads a program to an API server without users, at an address."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "fake", "cluster": {"server": address}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me"}}],
+        "current-context": "fake",
+    }
+
+
 @contextlib.asynccontextmanager
 async def serving(api: FakeApi) -> AsyncIterator[tuple[str, str]]:
     """Yield two addresses of an API, the first with its faults, and let its controllers act a few times a second."""

@@ -45,6 +45,22 @@ class Promtool:
             raise PromtoolError((done.stdout + done.stderr).decode(errors="replace")[-4000:])
 
 
+def of_processes(ports: Mapping[str, int], *, namespace: str, rule_files: Sequence[pathlib.Path]) -> dict[str, Any]:
+    """Return a configuration for processes on loopback, with the labels that the chart's own scraping gives targets.
+
+    ports: by the name that a process would have as a pod.
+    """
+    targets = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"namespace": namespace, "pod": pod}}
+        for pod, port in ports.items()
+    ]
+    return {
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
+        "rule_files": list(map(str, rule_files)),
+        "scrape_configs": [{"job_name": "rljob", "static_configs": targets}],
+    }
+
+
 class Server:
     """One Prometheus with its data in a folder; the process ends with `close`."""
 

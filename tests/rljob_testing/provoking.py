@@ -12,13 +12,13 @@ import contextlib
 import json
 import pathlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from kubernetes.aio.client import Configuration
 
 from rljob_operator import cluster
-from rljob_testing import fake_api, rules
+from rljob_testing import fake_api, prometheus, rules
 from rljob_testing.charts import program_or_skip
 from rljob_testing.operator_process import OperatorProcess
 from rljob_testing.operator_stage import IMAGES, SaidStatus, Stage
@@ -93,7 +93,7 @@ async def watching(
     """
     program = program_or_skip("prometheus")
     async with fake_api.serving(fake_api.FakeApi()) as (address, side):
-        (folder / "kubeconfig").write_text(json.dumps(_kubeconfig(address)))
+        (folder / "kubeconfig").write_text(json.dumps(fake_api.kubeconfig(address)))
         operator = OperatorProcess(
             folder / "operator",
             kubeconfig=folder / "kubeconfig",
@@ -109,33 +109,12 @@ async def watching(
             await asyncio.to_thread(operator.ready)
             await stage.create(name, **spec)
             await stage.until(name, "Running", within_s=_READY_S)
-            server = Server(program, folder, _config(targets, rules.scaled(folder, factor=factor)))
+            scaled = rules.scaled(folder, factor=factor)
+            configuration = prometheus.of_processes(targets, namespace=NAMESPACE, rule_files=scaled)
+            server = Server(program, folder, configuration)
             yield Scene(name, stage, server)
         finally:
             if server is not None:
                 await asyncio.to_thread(server.close)
             operator.end()
             await client.close()
-
-
-def _config(targets: Mapping[str, int], rule_files: Sequence[pathlib.Path]) -> dict[str, Any]:
-    """Return a configuration that gives targets the labels that the chart's own scraping gives them."""
-    each = [
-        {"targets": [f"{HOST}:{port}"], "labels": {"namespace": NAMESPACE, "pod": pod}} for pod, port in targets.items()
-    ]
-    return {
-        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
-        "rule_files": list(map(str, rule_files)),
-        "scrape_configs": [{"job_name": "rljob", "static_configs": each}],
-    }
-
-
-def _kubeconfig(address: str) -> dict[str, object]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "fake", "cluster": {"server": address}}],
-        "users": [{"name": "me", "user": {}}],
-        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me"}}],
-        "current-context": "fake",
-    }

@@ -9,14 +9,13 @@ import pathlib
 import re
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from rljob_api import names
 from rljob_operator.health import HealthServer as OperatorHealth
-from rljob_testing import dashboards, full_pages, metric_catalog, promql, rules
+from rljob_testing import dashboards, full_pages, metric_catalog, prometheus, promql, rules
 from rljob_testing.charts import program_or_skip
 from rljob_testing.prometheus import PromtoolError, Server
 from rljob_workers.runtime import health
@@ -31,19 +30,6 @@ CHOSEN = {
 }
 
 
-def config(ports: dict[str, int]) -> dict[str, Any]:
-    """Return a configuration that gives targets the labels that the chart's own scraping gives them."""
-    targets = [
-        {"targets": [f"{HOST}:{port}"], "labels": {"namespace": "default", "pod": f"{name}-0"}}
-        for name, port in ports.items()
-    ]
-    return {
-        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
-        "rule_files": list(map(str, rules.FILES)),
-        "scrape_configs": [{"job_name": "rljob", "static_configs": targets}],
-    }
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     """A Prometheus that has scraped and evaluated all of it a few times."""
@@ -56,7 +42,9 @@ async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         servers.append(health.HealthServer(host=HOST, port=0, metrics=page, ready=health.always))
         servers[-1].start()
         ports[str(role)] = servers[-1].port
-    server = Server(program, pathlib.Path(tmp_path_factory.mktemp("prometheus")), config(ports))
+    pods = {f"{name}-0": port for name, port in ports.items()}
+    configuration = prometheus.of_processes(pods, namespace="default", rule_files=rules.FILES)
+    server = Server(program, pathlib.Path(tmp_path_factory.mktemp("prometheus")), configuration)
     try:
         yield server
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rljob_api import names
-from rljob_testing import examples, metric_catalog, observed, rules
+from rljob_testing import examples, metric_catalog, observed, prometheus, rules
 from rljob_testing.charts import program_or_skip
 from rljob_testing.observed import Question, Seen
 from rljob_testing.prometheus import Server
@@ -47,17 +47,6 @@ class Scraped:
         return [one for one in asked if not any(name in one.query for name in (*of_operator, "kube_"))]
 
 
-def config(targets: Mapping[str, int]) -> dict[str, Any]:
-    each = [
-        {"targets": [f"{HOST}:{port}"], "labels": {"namespace": "local", "pod": pod}} for pod, port in targets.items()
-    ]
-    return {
-        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
-        "rule_files": list(map(str, rules.FILES)),
-        "scrape_configs": [{"job_name": "rljob", "static_configs": each}],
-    }
-
-
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     if not os.environ.get(EVERY_EXAMPLE):
@@ -69,7 +58,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         process = runs.start(examples.EXAMPLES / f"{NAME}.yaml", settings=SETTINGS)
         configs = wait_for_configs(folder / "run/configs")
         targets = {f"{role}-0": int(one["health_port"]) for role, one in configs.items()}
-        server, began, kinds = Server(program, folder, config(targets)), time.time(), dict[str, str]()
+        configuration = prometheus.of_processes(targets, namespace="local", rule_files=rules.FILES)
+        server, began, kinds = Server(program, folder, configuration), time.time(), dict[str, str]()
         while process.poll() is None:
             assert time.time() - began < FINISHED_S, "the run does not end"
             kinds.update(observed.types_of(server))

@@ -23,7 +23,7 @@ async def test_starts_that_a_killed_operator_left_are_finished_by_the_next_and_n
 ) -> None:
     api = fake_api.FakeApi()
     async with fake_api.serving(api) as (address, side), operator_stage.said_status() as (said, coordinator):
-        (tmp_path / "kubeconfig").write_text(json.dumps(_kubeconfig(address)))
+        (tmp_path / "kubeconfig").write_text(json.dumps(fake_api.kubeconfig(address)))
         operator = OperatorProcess(
             tmp_path / "operator",
             kubeconfig=tmp_path / "kubeconfig",
@@ -49,14 +49,3 @@ async def test_starts_that_a_killed_operator_left_are_finished_by_the_next_and_n
     wanted = sorted(f"run-{number}-trainer-1" for number in range(NUM_JOBS))
     assert sorted(job["metadata"]["name"] for job in api.of("jobs")) == wanted
     assert sorted(api.writes.count(f"patch jobs {name}") for name in wanted) == [1] * NUM_JOBS
-
-
-def _kubeconfig(address: str) -> dict[str, object]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "fake", "cluster": {"server": address}}],
-        "users": [{"name": "me", "user": {}}],
-        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me"}}],
-        "current-context": "fake",
-    }

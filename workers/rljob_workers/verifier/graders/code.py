@@ -12,21 +12,12 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from rljob_api import errors, reward_options, roles
+from rljob_api import errors, grading_limits, reward_options, roles
 from rljob_workers.verifier.graders import code_blocks, code_compare, code_tests, code_verdict, metadata, protocol
 from rljob_workers.verifier.sandbox import processes, programs
 
 Case = code_verdict.Case
-_STOPPED = {
-    "cpu": Case.CPU_LIMIT,
-    "wall": Case.WALL_LIMIT,
-    "starved": Case.UNJUDGED,
-    "memory": Case.MEMORY,
-    "output": Case.FLOOD,
-    "forbidden": Case.FORBIDDEN,
-}
 _STATUSES = {"not_compiled": Case.NOT_COMPILED, "no_function": Case.NO_FUNCTION, "raised": Case.RAISED}
-_WALL_FACTOR = 3
 
 
 class RunFn(Protocol):
@@ -94,7 +85,7 @@ class CodeGrader(protocol.OneClock):
             return Case.WALL_LIMIT
         limits = programs.Limits(
             cpu_s=cpu_s,
-            wall_s=min(left_s, _WALL_FACTOR * cpu_s),
+            wall_s=min(left_s, grading_limits.WALL_FACTOR * cpu_s),
             memory_bytes=self._memory_bytes,
             output_bytes=max(self._output_bytes, 2 * len(tests.outputs[index].encode())),
             may_fork=self._may_fork,
@@ -147,7 +138,7 @@ def _program_case(run: programs.Run, expected: str) -> code_verdict.Case:
 
 def _failure(run: programs.Run) -> code_verdict.Case | None:
     if run.stopped:
-        return _STOPPED[run.stopped]
+        return code_verdict.STOPPED[run.stopped]
     # The program's own word can explain a failure, never make one a success.
     for status, _ in run.records:
         if status in _STATUSES:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Protocol
 
-from rljob_api import names, reward_options, roles
+from rljob_api import grading_limits, names, reward_options, roles
 from rljob_workers.verifier.graders import (
     code_verdict,
     protocol,
@@ -20,7 +20,6 @@ from rljob_workers.verifier.graders import (
 )
 from rljob_workers.verifier.sandbox import processes, programs, repository
 
-_WALL_FACTOR = 3
 # A report is under a hundred bytes: a nonce, an index, a word.
 _BYTES_OF_REPORT = 256
 
@@ -79,7 +78,7 @@ class RepositoryGrader(protocol.OneClock):
         cpu_s = self._cpu_s * answer.cpu_factor
         limits = programs.Limits(
             cpu_s=cpu_s,
-            wall_s=min(self._wall_s, _WALL_FACTOR * cpu_s),
+            wall_s=min(self._wall_s, grading_limits.WALL_FACTOR * cpu_s),
             memory_bytes=self._memory_bytes,
             output_bytes=max(self._output_bytes, _BYTES_OF_REPORT * (len(given.tests) + 1)),
         )
