@@ -9,7 +9,7 @@ from rljob_api.job import JobSpec
 from rljob_api.job_status import Condition, JobStatus
 from rljob_operator import phases, times
 from rljob_operator.model import Observed
-from rljob_operator.policies import crashes, isolation, scheduling
+from rljob_operator.policies import crashes, degraded, isolation, scheduling
 from rljob_operator.resources import autoscaler
 
 _FRESH_REPORT_S = 30.0
@@ -121,7 +121,7 @@ def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
     accepted = _accepted(course, seen.job.spec)
     ready = {_READY_TYPES[role]: _ready(seen, course, role, now) for role in names.Role}
     running = _running(course, accepted, ready, restarted=(seen.status.attempt or 0) > 1)
-    below = _below_target(seen) if running.status == "True" else ""
+    below = _degraded(seen) if running.status == "True" else State("False", "AtTarget")
     stalled = _stalled(course)
     return {
         Type.ACCEPTED: accepted,
@@ -132,7 +132,7 @@ def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
         **_isolated(seen),
         **ready,
         Type.RUNNING: running,
-        Type.DEGRADED: State("True", below) if below else State("False", "AtTarget"),
+        Type.DEGRADED: below,
         **_autoscaling(seen, course),
         Type.RECONCILING: _reconciling(course, running, stalled),
         Type.STALLED: stalled,
@@ -248,11 +248,17 @@ def _running(course: Course, accepted: State, ready: Mapping[Type, State], *, re
     return State("False", "NotReady" if restarted else "Starting", "; ".join(waiting))
 
 
-def _below_target(seen: Observed) -> str:
-    for role, reason in ((names.Role.ROLLOUT, "RolloutsBelowTarget"), (names.Role.VERIFIER, "VerifiersBelowTarget")):
-        if sum(pod.ready for pod in seen.pods_of(role)) < wanted_pods(seen.job.spec, role):
-            return reason
-    return ""
+def _degraded(seen: Observed) -> State:
+    spec, roles = seen.job.spec, (names.Role.ROLLOUT, names.Role.VERIFIER)
+    reason = degraded.reason(
+        ready={role: sum(pod.ready for pod in seen.pods_of(role)) for role in roles},
+        wanted={role: wanted_pods(spec, role) for role in roles},
+        said=seen.report.run.reason if seen.report is not None else "",
+    )
+    if not reason:
+        return State("False", "AtTarget")
+    fraction = str(spec.failure_policy.max_infra_failure_fraction)
+    return State("True", reason, degraded.message(reason, fraction=fraction))
 
 
 def _stalled(course: Course) -> State:

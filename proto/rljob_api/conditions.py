@@ -33,6 +33,10 @@ STALL_REASONS = (
     "CoordinatorUnreachable", "LedgerStuck", "PodsUnschedulable", "ImagePullFailed", "WaitCycle", "Unknown",
 )  # fmt: skip
 
+# Why a run says of itself that it is degraded: the reasons of `RunStatus` that make the condition.
+INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST = "InfraFailureShareHigh", "LedgerLost"
+DEGRADED_BY_RUN = (INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST)
+
 _T = ConditionType
 
 # By type, then by status; a status that a type never has is absent.
@@ -76,7 +80,7 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
     },
     _T.RUNNING: {"True": ("Running",), "False": ("Starting", "Restarting", "NotReady", "Suspended", "Finished")},
     _T.DEGRADED: {
-        "True": ("RolloutsBelowTarget", "VerifiersBelowTarget", "InfraFailureShareHigh", "AutoscalerMetricsMissing"),
+        "True": ("RolloutsBelowTarget", "VerifiersBelowTarget", *DEGRADED_BY_RUN, "AutoscalerMetricsMissing"),
         "False": ("AtTarget",),
     },
     _T.AUTOSCALING_ACTIVE: {

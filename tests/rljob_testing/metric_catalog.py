@@ -13,7 +13,7 @@ from rljob_api import names
 from rljob_api.conditions import STALL_REASONS
 from rljob_operator import metric_names
 from rljob_operator import metrics as operator_metrics
-from rljob_workers.verifier import canaries
+from rljob_workers.verifier import canaries, pool
 
 ROOT = pathlib.Path(__file__).parents[2]
 JOB_LABELS = metric_names.JOB
@@ -84,7 +84,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "outcome": tuple(map(str, names.VerifyOutcome)),
         "reason": tuple(map(str, names.VerdictReason)),
     },
-    "rljob_verifier_workers_ended_total": {"reason": ("killed", "lost", "retired")},
+    "rljob_verifier_workers_ended_total": {"reason": pool.ENDS},
     "rljob_verifier_canary_failures_total": {"canary": tuple(canary.name for canary in canaries.CANARIES)},
     "rljob_step_seconds": {
         "phase": ("wait", "proximal", "forward_backward", "optimizer", "publish", "checkpoint"),

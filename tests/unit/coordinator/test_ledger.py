@@ -413,6 +413,8 @@ def test_a_checkpoint_ahead_of_the_ledger_means_that_a_ledger_was_lost(make_benc
     assert bench.ledger.snapshot().degraded == "LedgerLost"
     assert bench.publish(trainer, 7, attempt=3) == 1
     assert bench.ledger.capacity(bench.ledger.counts()) == 4
+    bench.ledger.commit_checkpoint(token=trainer, step=7, uri="/c/7b", seconds=1.0, final=False, now=bench.now)
+    assert bench.ledger.snapshot().degraded == "", "until the next checkpoint"
 
 
 def test_all_ranks_learn_of_a_stop_at_the_first_step_that_nobody_has(make_bench: Make) -> None:

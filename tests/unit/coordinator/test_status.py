@@ -103,6 +103,14 @@ def test_a_ledger_that_does_not_answer_is_named_with_the_last_status_known() -> 
     assert status.stuck(last) == dataclasses.replace(last, reason="LedgerStuck")
 
 
+def test_a_share_of_lost_answers_above_the_policys_is_the_reason(
+    make_bench: Make, config: roles.CoordinatorConfig
+) -> None:
+    seen, most = view(config, make_bench().ledger.snapshot()), config.failure.max_infra_failure_fraction
+    assert status.status(dataclasses.replace(seen, infra_share=most)).reason == ""
+    assert status.status(dataclasses.replace(seen, infra_share=most + 0.01)).reason == "InfraFailureShareHigh"
+
+
 def test_groups_that_are_left_out_are_told_by_reason(make_bench: Make, config: roles.CoordinatorConfig) -> None:
     bench = make_bench(num_prompts=3)
     rollout = bench.rollout()

@@ -33,6 +33,8 @@ class Metering:
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for outcome in _OUTCOMES:
             metrics.counter("rljob_trajectories_total").inc(0.0, outcome=outcome)
+        for kind in ("infra", "data"):
+            metrics.counter("rljob_prompt_retries_total").inc(0.0, **{"class": kind})
         for reason in names.DropReason:
             metrics.counter("rljob_groups_dropped_total").inc(0.0, reason=str(reason))
 

@@ -7,7 +7,7 @@ import itertools
 import statistics
 from collections.abc import Sequence
 
-from rljob_api import names, roles, types
+from rljob_api import conditions, names, roles, types
 from rljob_workers.coordinator import filters, pods
 from rljob_workers.coordinator.transitions import facts
 
@@ -19,7 +19,7 @@ _PROGRESS = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Everything that a status is made of."""
+    """Everything that a status is made of. infra_share: of recent answers, lost by the infrastructure, 0 to 1."""
 
     config: roles.CoordinatorConfig
     facts: facts.Facts
@@ -28,6 +28,7 @@ class View:
     now: float
     started_at: float
     last_progress_at: float
+    infra_share: float = 0.0
 
 
 def progress(counters: dict[str, int]) -> int:
@@ -62,10 +63,12 @@ def phase(config: roles.CoordinatorConfig, known: facts.Facts) -> names.Phase:
     return names.Phase.RUNNING if started else names.Phase.STARTING
 
 
-def reason(config: roles.CoordinatorConfig, known: facts.Facts) -> str:
+def reason(config: roles.CoordinatorConfig, known: facts.Facts, *, infra_share: float) -> str:
     """Return the condition reason that holds, empty if none."""
     if filters.starved(config.algorithm.filter, rejected=known.filtered_this_step):
         return "FilterStarvation"
+    if infra_share > config.failure.max_infra_failure_fraction:
+        return conditions.INFRA_FAILURE_SHARE_HIGH
     return known.degraded
 
 
@@ -80,7 +83,7 @@ def status(view: View) -> types.RunStatus:
     return types.RunStatus(
         job=config.job.name,
         phase=phase(config, known),
-        reason=reason(config, known),
+        reason=reason(config, known, infra_share=view.infra_share),
         step=known.counts.committed,
         max_steps=known.completion.last_step,
         published_version=known.head_version,

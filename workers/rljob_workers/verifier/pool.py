@@ -26,6 +26,9 @@ from rljob_workers.verifier.sandbox import launcher
 
 logger = logging.getLogger(__name__)
 
+# Why a worker ended: over a limit, by itself, or because it had done enough or was not to be believed.
+ENDS = ("killed", "lost", "retired")
+
 MOST_DEATHS = 2
 WORKER_KILLER = "worker_killer"
 _POLL_S = 0.05
@@ -87,6 +90,9 @@ class Pool:
         self._num_busy = 0
         self._num_doubts = 0
         self._start_failure = self._doubt = ""
+        # From 0: Prometheus sees no increase in a series that begins with its first event.
+        for reason in ENDS:
+            metrics.counter("rljob_verifier_workers_ended_total").inc(0.0, reason=reason)
 
     async def start(self) -> None:
         """Start the workers and wait for one per slot. Raises SandboxError if they cannot start."""

@@ -1,6 +1,6 @@
 """Checkpoints, what they let go, and going back to one: a trainer attempt begins where its checkpoint is."""
 
-from rljob_api import errors, names
+from rljob_api import conditions, errors, names
 from rljob_workers.coordinator import intake
 from rljob_workers.coordinator.transitions import batches
 from rljob_workers.coordinator.transitions.batches import PACKED, TRAINED
@@ -23,6 +23,8 @@ class Rewinds(batches.Batches):
                 step, uri, now, seconds, int(final),
             )  # fmt: skip
             self._prune(step)
+            # What was lost with a ledger is made up for: this one leads to a checkpoint of its own.
+            self.set_meta("degraded", "")
             self.count("checkpoints")
             self.note({"kind": "checkpoint", "at": now, "step": step, "uri": uri, "seconds": seconds, "final": final})
             return False
@@ -80,7 +82,7 @@ class Rewinds(batches.Batches):
         self._remove_steps(committed, now=now)
         self.set_meta("base_step", str(resume_step))
         self.set_meta("pruned_step", str(resume_step))
-        self.set_meta("degraded", "LedgerLost")
+        self.set_meta("degraded", conditions.LEDGER_LOST)
         self.drop_stale(now=now)
         self.note({"kind": "ledger_lost", "at": now, "step": committed, "resume_step": resume_step})
 
