@@ -25,6 +25,7 @@ from rljob_operator.policies.replacements import Cause, replacements
 
 _DECLARED = {metric.name: metric for metric in metric_names.METRICS}
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
+_WORKLOADS = frozenset({"Deployment", "StatefulSet", "Job", "Pod"})
 _LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network"})
 SHOWN = (
     Type.ACCEPTED, Type.QUOTA_RESERVED, Type.SUSPENDED, Type.STATE_DURABLE, Type.ISOLATION_VERIFIED, Type.RUNNING,
@@ -193,12 +194,15 @@ class Metrics:
         self._errors.labels(type(error).__name__).inc()
 
     def applied(self, kind: str, seconds: float) -> None:
-        """Record how long a change took to reach a child."""
-        self._to_child.labels(kind).observe(seconds)
+        """Record how long a change took to reach a child of a kind of Kubernetes."""
+        self._to_child.labels(metric_names.WORKLOAD if kind in _WORKLOADS else metric_names.OTHER_CHILD).observe(
+            seconds
+        )
 
     def answered(self, verb: str, resource: str, status: int) -> None:
-        """Count a request to the API server."""
-        self._requests.labels(verb, resource, str(status)).inc()
+        """Count a request to the API server; a status of 0 is no answer."""
+        of = metric_names.EVERY_KIND if verb in ("list", "watch") else resource
+        self._requests.labels(verb, of, "2xx" if 200 <= status < 300 else str(status)).inc()
 
     def polled(self, answered: bool) -> None:
         """Count a question to a coordinator."""

@@ -334,11 +334,11 @@ CASES: Mapping[str, Case] = {
         severity="warning",
         at="30m",
         fires={
-            'rljob_operator_api_requests_total{verb="patch",resource="pods",code="200"}': "0+310x40",
+            'rljob_operator_api_requests_total{verb="patch",resource="pods",code="2xx"}': "0+310x40",
             condition("Running"): "1x40",
         },
         quiet={
-            'rljob_operator_api_requests_total{verb="patch",resource="pods",code="200"}': "0+290x40",
+            'rljob_operator_api_requests_total{verb="patch",resource="pods",code="2xx"}': "0+290x40",
             condition("Running"): "1x40",
         },
         of_operator=True,

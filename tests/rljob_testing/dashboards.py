@@ -13,6 +13,15 @@ _KEY = "rljob_namespace, rljob"
 _RATE = "[$__rate_interval]"
 
 
+def _p95(metric: str, by: str, function: str, window: str) -> str:
+    return f"histogram_quantile(0.95, sum by (le, {by}) ({function}({metric}_bucket{window})))"
+
+
+def _mean(metric: str, by: str, function: str, window: str) -> str:
+    sums = (f"sum by ({by}) ({function}({metric}_{part}{window}))" for part in ("sum", "count"))
+    return " / ".join(sums)
+
+
 def quantile(level: float, metric: str, by: str = "") -> str:
     """Return a quantile of a job's histogram, over all that is not in `by`."""
     labels = f"le, {by}" if by else "le"
@@ -143,11 +152,8 @@ FLEET = (
                 unit="s",
                 width=12,
                 queries=[
-                    Query(
-                        f"histogram_quantile({level}, sum by (le, phase) (increase(rljob_startup_seconds_bucket[1d])))",
-                        f"{{{{phase}}}} p{round(100 * level)}",
-                    )
-                    for level in (0.5, 0.95)
+                    Query(_mean("rljob_startup_seconds", "phase", "increase", "[1d]"), "{{phase}} mean"),
+                    Query(_p95("rljob_startup_seconds", "phase", "increase", "[1d]"), "{{phase}} p95"),
                 ],
             ),
             Panel(
@@ -157,12 +163,7 @@ FLEET = (
                 otherwise="The role that takes longest: image pulls, model files, or free nodes.",
                 unit="s",
                 width=12,
-                queries=[
-                    Query(
-                        "histogram_quantile(0.5, sum by (le, role) (increase(rljob_recovery_seconds_bucket[1d])))",
-                        "{{role}} p50",
-                    )
-                ],
+                queries=[Query(_mean("rljob_recovery_seconds", "role", "increase", "[1d]"), "{{role}} mean")],
             ),
             Panel(
                 title="Length of runs that ended in a week",
@@ -171,12 +172,7 @@ FLEET = (
                 otherwise="Long runs that fail: what was lost is what lies after their last checkpoint.",
                 unit="s",
                 width=12,
-                queries=[
-                    Query(
-                        "histogram_quantile(0.5, sum by (le, outcome) (increase(rljob_run_seconds_bucket[7d])))",
-                        "{{outcome}} p50",
-                    )
-                ],
+                queries=[Query(_mean("rljob_run_seconds", "outcome", "increase", "[7d]"), "{{outcome}} mean")],
             ),
             Panel(
                 title="Failed jobs",
@@ -957,10 +953,6 @@ TRAINER = (
 )
 
 
-def _of_operator(level: float, metric: str, by: str) -> str:
-    return f"histogram_quantile({level}, sum by (le, {by}) (rate({metric}_bucket{_RATE})))"
-
-
 OPERATOR = (
     Row(
         "Is it fast?",
@@ -972,11 +964,8 @@ OPERATOR = (
                 otherwise="See queue and requests.",
                 unit="s",
                 queries=[
-                    Query(
-                        _of_operator(level, "rljob_operator_spec_to_child_seconds", "kind"),
-                        f"{{{{kind}}}} p{round(100 * level)}",
-                    )
-                    for level in (0.5, 0.95)
+                    Query(_mean("rljob_operator_spec_to_child_seconds", "kind", "rate", _RATE), "{{kind}} mean"),
+                    Query(_p95("rljob_operator_spec_to_child_seconds", "kind", "rate", _RATE), "{{kind}} p95"),
                 ],
             ),
             Panel(
@@ -986,11 +975,8 @@ OPERATOR = (
                 otherwise="A slow API server, or a coordinator that does not answer.",
                 unit="s",
                 queries=[
-                    Query(
-                        _of_operator(level, "rljob_operator_reconcile_seconds", "result"),
-                        f"{{{{result}}}} p{round(100 * level)}",
-                    )
-                    for level in (0.5, 0.95)
+                    Query(_mean("rljob_operator_reconcile_seconds", "result", "rate", _RATE), "{{result}} mean"),
+                    Query(_p95("rljob_operator_reconcile_seconds", "result", "rate", _RATE), "{{result}} p95"),
                 ],
             ),
             Panel(
@@ -1039,7 +1025,7 @@ OPERATOR = (
             Panel(
                 title="Requests by verb and code",
                 question="How much does it ask of the API server?",
-                good="Few per second and job; codes 200 and 201.",
+                good="Few per second and job; code 2xx.",
                 otherwise="403: rights. 409: races. 429: its budget of requests.",
                 unit="reqps",
                 width=12,

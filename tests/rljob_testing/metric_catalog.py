@@ -49,7 +49,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_operator_info": {"version": ANY, "crd_matches": ("true", "false")},
     "rljob_operator_reconcile_seconds": {"result": ("ok", "error", "requeue")},
     "rljob_operator_reconcile_errors_total": {"class": ANY},
-    "rljob_operator_spec_to_child_seconds": {"kind": ANY},
+    "rljob_operator_spec_to_child_seconds": {"kind": ("workload", "other")},
     "rljob_operator_api_requests_total": {
         "verb": ("get", "list", "watch", "patch", "post", "delete"),
         "resource": ANY,

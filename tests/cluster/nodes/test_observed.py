@@ -5,8 +5,6 @@ The page and the picture of the run are written to build/observed; docs/ has tho
 
 import pathlib
 
-import pytest
-
 from rljob_api import names
 from rljob_testing import observed
 from rljob_testing.cluster.learning_run import NAME, LearningRun
@@ -25,7 +23,6 @@ def test_series_of_a_jobs_processes_are_within_their_budget(learned: LearningRun
         assert count <= observed.budget(pod.removeprefix(f"{NAME}-").split("-")[0]), by_pod
 
 
-@pytest.mark.xfail(strict=True, reason="seconds from spec to child alone are 14 series for each of seven kinds")
 def test_series_of_the_operator_are_within_their_budget(learned: LearningRun) -> None:
     (count,) = (count for pod, count in series(learned).items() if not pod.startswith(f"{NAME}-"))
     num_jobs = observed.num_jobs(learned.prometheus, learned.span)
