@@ -975,6 +975,7 @@ def status_to(status: types.RunStatus) -> status_pb2.StatusReply:
         dump_failures=status.dump_failures,
         failure=status.failure,
         left_out=dict(status.left_out),
+        failing_role=status.failing_role,
     )
 
 
@@ -1035,4 +1036,5 @@ def status_from(message: status_pb2.StatusReply) -> types.RunStatus:
         dump_failures=message.dump_failures,
         failure=message.failure,
         left_out=dict(message.left_out),
+        failing_role=message.failing_role,
     )

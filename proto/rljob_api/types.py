@@ -549,7 +549,8 @@ class RunStatus:
     """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1.
 
     dump_failures: of the rollouts that are registered, since each of them started. failure: why the phase is FAILED.
-    left_out: groups dropped since the start for a reason of names.LEFT_OUT, by reason.
+    left_out: groups dropped since the start for a reason of names.LEFT_OUT, by reason. failing_role: who lost most of
+    the recent answers, where more than failurePolicy.maxInfraFailureFraction of them were lost; else empty.
     """
 
     job: str
@@ -584,3 +585,4 @@ class RunStatus:
     dump_failures: int = 0
     failure: str = ""
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    failing_role: str = ""

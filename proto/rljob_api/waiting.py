@@ -12,7 +12,6 @@ from rljob_api import names, types
 _APPLYING = frozenset({"FETCHING", "STAGED", "PAUSED", "APPLYING", "VERIFYING"})
 # Reasons of the coordinator's own that name the culprit.
 _SAID = {"LedgerStuck": "LedgerStuck", "FilterStarvation": "AllGroupsFiltered"}
-_INFRA_SHARE = 0.5
 _T, _R = str(names.Role.TRAINER), str(names.Role.ROLLOUT)
 _V, _C = str(names.Role.VERIFIER), str(names.Role.COORDINATOR)
 
@@ -89,13 +88,16 @@ def chain(waiting: Sequence[types.Waiting], *, first_role: str = "trainer") -> C
 
 def _of_chain(run: types.RunStatus, found: Chain) -> tuple[str, str]:
     """Return reason and role of the culprit."""
+    # Between their attempts to have a group judged rollouts generate, and wait for nobody.
+    if run.failing_role == _V and (not found.links or found.culprit in (_V, _R)):
+        return "VerifierFailing", _V
     if not found.links:
         return "Unknown", _T
     last = found.links[-1]
     if found.is_cycle:
         return _of_cycle(run, last)
     if found.culprit == _V:
-        return ("VerifierFailing" if _verifiers_fail(run) else "VerifierSaturated"), _V
+        return "VerifierSaturated", _V
     if found.culprit == _C:
         stuck = "DataSourceStuck" if last.what == names.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
         return stuck, _C
@@ -136,11 +138,6 @@ def _of_trainer(run: types.RunStatus, last: types.Waiting) -> str:
     if len([pod for pod in run.pods if pod.role == _T]) > 1:
         return "CollectiveHang"
     return "RolloutWaitingForWeights" if last.what == names.WaitReason.WEIGHTS else "RolloutWaitingForTrainer"
-
-
-def _verifiers_fail(run: types.RunStatus) -> bool:
-    failed, accepted = run.trajectories.get("infra_failure", 0), run.trajectories.get("accepted", 0)
-    return failed > 0 and failed >= _INFRA_SHARE * (failed + accepted)
 
 
 def _applying(run: types.RunStatus) -> bool:

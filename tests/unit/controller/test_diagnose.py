@@ -29,9 +29,7 @@ CASES: dict[str, types.RunStatus] = {
     "RolloutWaitingForWeights": dataclasses.replace(RUN, waiting=[waits(R, T, REASON.WEIGHTS)], pods=[process(T)]),
     "RolloutWaitingForTrainer": dataclasses.replace(RUN, waiting=[waits(R, T, REASON.STALENESS)], pods=[process(T)]),
     "VerifierSaturated": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, V)]),
-    "VerifierFailing": dataclasses.replace(
-        RUN, waiting=[FOR_BATCH, waits(R, V)], trajectories={"infra_failure": 9, "accepted": 1}
-    ),
+    "VerifierFailing": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)], failing_role=V),
     "AllGroupsFiltered": dataclasses.replace(RUN, waiting=[FOR_BATCH], reason="FilterStarvation"),
     "WeightSyncStuck": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R, state="APPLYING")]),
     "CheckpointStuck": dataclasses.replace(RUN, waiting=[waits(R, T)], phase=names.Phase.STOPPING),

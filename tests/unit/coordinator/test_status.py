@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rljob_api import names, roles, types
-from rljob_workers.coordinator import pods, status
+from rljob_workers.coordinator import infra_share, pods, status
 from rljob_workers.coordinator.transitions import facts
 
 Make = Callable[..., Any]
@@ -107,8 +107,19 @@ def test_a_share_of_lost_answers_above_the_policys_is_the_reason(
     make_bench: Make, config: roles.CoordinatorConfig
 ) -> None:
     seen, most = view(config, make_bench().ledger.snapshot()), config.failure.max_infra_failure_fraction
-    assert status.status(dataclasses.replace(seen, infra_share=most)).reason == ""
-    assert status.status(dataclasses.replace(seen, infra_share=most + 0.01)).reason == "InfraFailureShareHigh"
+    within, above = (
+        status.status(dataclasses.replace(seen, lost=infra_share.Lost(fraction, "verifier")))
+        for fraction in (most, most + 0.01)
+    )
+    assert (within.reason, within.failing_role) == ("", "")
+    assert (above.reason, above.failing_role) == ("InfraFailureShareHigh", "verifier")
+
+
+def test_groups_that_are_lost_filtered_or_late_are_no_progress() -> None:
+    """A run that only makes such groups is busy and stands still."""
+    busy = {"groups:infra_failure": 9, "groups:filtered": 9, "groups:stale": 9, "trajectories:infra_failure": 99}
+    assert status.progress(busy) == 0
+    assert status.progress({**busy, "groups:accepted": 1, "steps_committed": 1}) == 2
 
 
 def test_groups_that_are_left_out_are_told_by_reason(make_bench: Make, config: roles.CoordinatorConfig) -> None:

@@ -49,7 +49,7 @@ class Housekeeper:
         self._facts: facts.Facts | None = None
         self._results: Sequence[types.EvaluationResult] = ()
         self._told = False
-        self._infra, self._infra_share = infra_share.InfraShare(), 0.0
+        self._infra, self._lost = infra_share.InfraShare(), infra_share.NOTHING
 
     async def run(self) -> None:
         """Work on every change and at least every half second, until cancelled."""
@@ -103,7 +103,7 @@ class Housekeeper:
         if total != self._progress:
             self._progress, self._progress_at = total, self._core.clock.now()
         self._facts = known
-        self._infra_share = self._infra.look(known.counters, now=self._core.clock.monotonic())
+        self._lost = self._infra.look(known.counters, now=self._core.clock.monotonic())
         view = self._view(known)
         now = status.status(view)
         self._meter.update(view, now, ledger_bytes=self._core.ledger.num_bytes)
@@ -130,7 +130,7 @@ class Housekeeper:
             now=self._core.clock.now(),
             started_at=self._core.started_at,
             last_progress_at=self._progress_at,
-            infra_share=self._infra_share,
+            lost=self._lost,
         )
 
     async def _evaluate(self, now: float) -> None:

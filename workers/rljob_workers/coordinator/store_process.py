@@ -1,9 +1,14 @@
-"""Keeps the weight store's process alive. The child dies with this process; if it dies alone it is started again."""
+"""Keeps the weight store's process alive. The child dies with this process; if it dies alone it is started again.
+
+The child's standard input is a socket on which it says every second that its event loop turns. One that says nothing
+for long, as on a disk that hangs, is ended and started again: else every trainer would stand in its upload.
+"""
 
 import asyncio
 import contextlib
 import logging
 import pathlib
+import socket
 import sys
 
 from rljob_workers.runtime import clock as clocks
@@ -11,15 +16,22 @@ from rljob_workers.runtime import retry
 
 logger = logging.getLogger(__name__)
 _GRACE_S = 3.0
+# Far above what a busy machine holds a process up, and below what a trainer waits for its upload.
+SILENT_S = 60.0
+_LOOK_S = 1.0
 
 
 class StoreProcess:
-    """The store as a child. `ready` is true while its port answers."""
+    """The store as a child. `ready` is true while its port answers and it is heard of."""
 
-    def __init__(self, *, config_path: pathlib.Path, host: str, port: int, clock: clocks.Clock) -> None:
-        """Start nothing yet."""
+    def __init__(
+        self, *, config_path: pathlib.Path, host: str, port: int, clock: clocks.Clock, silent_s: float = SILENT_S
+    ) -> None:
+        """Start nothing yet. silent_s: how long a child may say nothing before it is ended."""
         self._config_path, self._host, self._port, self._clock = config_path, host, port, clock
+        self._silent_s = silent_s
         self._process: asyncio.subprocess.Process | None = None
+        self._beats: socket.socket | None = None
         self.ready = False
 
     @property
@@ -35,22 +47,27 @@ class StoreProcess:
                 await self._start()
                 code = await self._watch(backoff)
                 self.ready = False
+                self._close_beats()
                 logger.error("the weight store ended with code %s and is started again", code)
                 await self._clock.sleep(backoff.next_delay_s())
         finally:
             self.ready = False
             await self._end()
+            self._close_beats()
 
     async def _start(self) -> None:
+        self._beats, theirs = socket.socketpair()
+        self._beats.setblocking(False)
         # From the main thread: the child asks the kernel to die with the thread that started it.
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "rljob_workers.coordinator.weight_store",
-            "--config",
-            str(self._config_path),
-            stdin=asyncio.subprocess.PIPE,
-        )
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "rljob_workers.coordinator.weight_store",
+                "--config",
+                str(self._config_path),
+                stdin=theirs.fileno(),
+            )
 
     async def _watch(self, backoff: retry.Backoff) -> int:
         assert self._process is not None, "started before it is watched"
@@ -61,7 +78,30 @@ class StoreProcess:
                 backoff.reset()
             else:
                 await asyncio.wait({ending}, timeout=0.05)
+        heard_at = self._clock.monotonic()
+        while not ending.done():
+            await asyncio.wait({ending}, timeout=_LOOK_S)
+            if self._heard():
+                heard_at = self._clock.monotonic()
+            elif self._clock.monotonic() - heard_at >= self._silent_s and not ending.done():
+                logger.error("the weight store says nothing for %.0f s and is ended", self._silent_s)
+                self.ready = False
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
+                break
         return await ending
+
+    def _heard(self) -> bool:
+        """Take what the child has said since the last look."""
+        assert self._beats is not None, "made with the child"
+        try:
+            return bool(self._beats.recv(4096))
+        except (BlockingIOError, ConnectionError):
+            return False
+
+    def _close_beats(self) -> None:
+        if self._beats is not None:
+            self._beats.close()
 
     async def _answers(self) -> bool:
         try:

@@ -11,11 +11,14 @@ Upload: a client stream of CHUNK frames in order and one COMMIT frame with the d
 # ruff: noqa: ARG002  # the signatures are gRPC's
 
 import asyncio
+import contextlib
 import logging
 import mmap
 import os
 import pathlib
 import signal
+import socket
+import stat
 import sys
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Collection
@@ -33,6 +36,7 @@ SERVICE = "rljob.v1.WeightStore"
 FOLDER = "weights"
 MAX_STREAMS = 4
 _PART = ".part"
+_BEAT_S = 1.0
 _HASH_STEP_BYTES = 64 << 20
 
 
@@ -211,9 +215,11 @@ async def serve(config: roles.CoordinatorConfig) -> None:
     """Serve until SIGTERM, or until the starter's end of stdin closes. Raises UnavailableError if the port is taken.
 
     The kernel's death signal is not enough: a starter killed before this process could ask for it would leave it.
+    Where stdin is a socket the starter hears on it that this process works.
     """
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stopping.set)
+    beating = asyncio.create_task(_beat(sys.stdin.fileno()))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     servicer = StoreServicer(ArtifactStore(pathlib.Path(config.state_dir) / FOLDER))
@@ -223,8 +229,22 @@ async def serve(config: roles.CoordinatorConfig) -> None:
     await server.start()
     logger.info("served weights on port %d", config.store_port, extra={"event": "store_ready"})
     await stopping.wait()
+    beating.cancel()
     await server.stop(grace=1.0)
     await servicer.flushed()
+
+
+async def _beat(number: int) -> None:
+    if not stat.S_ISSOCK(os.fstat(number).st_mode):
+        return
+    with socket.socket(fileno=os.dup(number)) as starter:
+        starter.setblocking(False)
+        # A starter that is gone is told by the end of stdin; one that does not listen has enough to read.
+        with contextlib.suppress(ConnectionError):
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    starter.send(b".")
+                await asyncio.sleep(_BEAT_S)
 
 
 def main() -> int:

@@ -66,7 +66,6 @@ class Submissions(leases.Leases):
         self, row: base.Row, group: types.PromptGroup, judgement: intake.Judgement, *, payload: bytes, now: float
     ) -> None:
         self._db.change("UPDATE leases SET state = 'done' WHERE lease_id = ? AND state = 'open'", group.lease_id)
-        self.count("leases_completed")
         for failure in group.failures:
             self.count(f"failures:{'infra' if failure.infra else 'data'}:{failure.role}:{failure.reason}")
         self.count("retries:infra", judgement.infra)
