@@ -549,8 +549,8 @@ class RunStatus:
     """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1.
 
     dump_failures: of the rollouts that are registered, since each of them started. failure: why the phase is FAILED.
-    left_out: groups dropped since the start for a reason of names.LEFT_OUT, by reason. failing_role: who lost most of
-    the recent answers, where more than failurePolicy.maxInfraFailureFraction of them were lost; else empty.
+    left_out: groups dropped since the start for a reason of names.LEFT_OUT, by reason. failing_role: who lost answers
+    since the last progress, the one that lost most; empty if none was lost.
     """
 
     job: str

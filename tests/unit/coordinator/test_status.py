@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rljob_api import names, roles, types
-from rljob_workers.coordinator import infra_share, pods, status
+from rljob_workers.coordinator import pods, status
 from rljob_workers.coordinator.transitions import facts
 
 Make = Callable[..., Any]
@@ -108,11 +108,9 @@ def test_a_share_of_lost_answers_above_the_policys_is_the_reason(
 ) -> None:
     seen, most = view(config, make_bench().ledger.snapshot()), config.failure.max_infra_failure_fraction
     within, above = (
-        status.status(dataclasses.replace(seen, lost=infra_share.Lost(fraction, "verifier")))
-        for fraction in (most, most + 0.01)
+        status.status(dataclasses.replace(seen, infra_share=share)).reason for share in (most, most + 0.01)
     )
-    assert (within.reason, within.failing_role) == ("", "")
-    assert (above.reason, above.failing_role) == ("InfraFailureShareHigh", "verifier")
+    assert (within, above) == ("", "InfraFailureShareHigh")
 
 
 def test_groups_that_are_lost_filtered_or_late_are_no_progress() -> None:

@@ -23,7 +23,7 @@ import json
 import logging
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rljob_api import errors, types
 from rljob_workers.coordinator import core, evaluation, history, infra_share, metering, publishing, status
@@ -49,7 +49,8 @@ class Housekeeper:
         self._facts: facts.Facts | None = None
         self._results: Sequence[types.EvaluationResult] = ()
         self._told = False
-        self._infra, self._lost = infra_share.InfraShare(), infra_share.NOTHING
+        self._infra, self._infra_share, self._failing_role = infra_share.InfraShare(), 0.0, ""
+        self._at_progress: Mapping[str, int] = {}
 
     async def run(self) -> None:
         """Work on every change and at least every half second, until cancelled."""
@@ -101,9 +102,10 @@ class Housekeeper:
         known, self._results = await self._core.ledger.run(lambda ledger: (ledger.snapshot(), ledger.results()))
         total = status.progress(known.counters)
         if total != self._progress:
-            self._progress, self._progress_at = total, self._core.clock.now()
+            self._progress, self._progress_at, self._at_progress = total, self._core.clock.now(), known.counters
         self._facts = known
-        self._lost = self._infra.look(known.counters, now=self._core.clock.monotonic())
+        self._failing_role = infra_share.failing_role(self._at_progress, known.counters)
+        self._infra_share = self._infra.look(known.counters, now=self._core.clock.monotonic())
         view = self._view(known)
         now = status.status(view)
         self._meter.update(view, now, ledger_bytes=self._core.ledger.num_bytes)
@@ -130,7 +132,8 @@ class Housekeeper:
             now=self._core.clock.now(),
             started_at=self._core.started_at,
             last_progress_at=self._progress_at,
-            lost=self._lost,
+            infra_share=self._infra_share,
+            failing_role=self._failing_role,
         )
 
     async def _evaluate(self, now: float) -> None:

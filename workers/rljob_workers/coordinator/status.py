@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 from rljob_api import conditions, names, roles, types
-from rljob_workers.coordinator import filters, infra_share, pods
+from rljob_workers.coordinator import filters, pods
 from rljob_workers.coordinator.transitions import facts
 
 # A lease alone is none: a run whose groups are all lost, filtered or too late is busy, and stands still.
@@ -20,7 +20,9 @@ _PROGRESS = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Everything that a status is made of. lost: of recent answers, by the infrastructure."""
+    """Everything that a status is made of. infra_share: of recent answers, lost by the infrastructure, 0 to 1;
+    failing_role: who lost most since the last progress.
+    """
 
     config: roles.CoordinatorConfig
     facts: facts.Facts
@@ -29,7 +31,8 @@ class View:
     now: float
     started_at: float
     last_progress_at: float
-    lost: infra_share.Lost = infra_share.NOTHING
+    infra_share: float = 0.0
+    failing_role: str = ""
 
 
 def progress(counters: dict[str, int]) -> int:
@@ -64,11 +67,11 @@ def phase(config: roles.CoordinatorConfig, known: facts.Facts) -> names.Phase:
     return names.Phase.RUNNING if started else names.Phase.STARTING
 
 
-def reason(config: roles.CoordinatorConfig, known: facts.Facts, *, lost: infra_share.Lost) -> str:
+def reason(config: roles.CoordinatorConfig, known: facts.Facts, *, infra_share: float) -> str:
     """Return the condition reason that holds, empty if none."""
     if filters.starved(config.algorithm.filter, rejected=known.filtered_this_step):
         return "FilterStarvation"
-    if lost.fraction > config.failure.max_infra_failure_fraction:
+    if infra_share > config.failure.max_infra_failure_fraction:
         return conditions.INFRA_FAILURE_SHARE_HIGH
     return known.degraded
 
@@ -84,7 +87,7 @@ def status(view: View) -> types.RunStatus:
     return types.RunStatus(
         job=config.job.name,
         phase=phase(config, known),
-        reason=reason(config, known, lost=view.lost),
+        reason=reason(config, known, infra_share=view.infra_share),
         step=known.counts.committed,
         max_steps=known.completion.last_step,
         published_version=known.head_version,
@@ -113,7 +116,7 @@ def status(view: View) -> types.RunStatus:
         evaluating=_evaluating(known),
         dump_failures=sum(pod.load.dump_failures for pod in view.pods),
         failure=known.failed,
-        failing_role=view.lost.role if view.lost.fraction > config.failure.max_infra_failure_fraction else "",
+        failing_role=view.failing_role,
         left_out={str(reason): known.counters.get(f"dropped:{reason}", 0) for reason in names.LEFT_OUT},
     )
 
