@@ -37,6 +37,29 @@ def test_the_trainer_wait_share_is_waiting_over_wall_seconds() -> None:
     assert status.trainer_wait_share(steps[:1]) == 0.0
 
 
+def test_a_wait_of_the_trainer_counts_while_it_lasts() -> None:
+    """The two steps took 20 s, of which it waited for 6."""
+    steps = [step(1, trained_at=10, wait_s=9), step(2, trained_at=20, wait_s=2), step(3, trained_at=30, wait_s=4)]
+    assert status.trainer_wait_share(steps, waiting_s=20.0) == pytest.approx(26 / 40)
+
+
+@pytest.mark.parametrize(("last_seen", "share"), [(99.0, 26 / 40), (1.0, 0.3)], ids=["there", "gone"])
+def test_status_tells_of_the_wait_of_a_trainer_that_is_there(
+    make_bench: Make, config: roles.CoordinatorConfig, last_seen: float, share: float
+) -> None:
+    steps = (step(1, trained_at=10, wait_s=9), step(2, trained_at=20, wait_s=2), step(3, trained_at=30, wait_s=4))
+    known = dataclasses.replace(make_bench().ledger.snapshot(), steps=steps)
+    waiting = pods.Pod(
+        token="t",
+        role=names.Role.TRAINER,
+        pod="trainer-0",
+        waiting_since=80.0,
+        waiting_for="a batch",
+        last_seen=last_seen,
+    )
+    assert status.status(view(config, known, waiting)).trainer_wait_share == pytest.approx(share)
+
+
 def test_a_fresh_run_is_starting(make_bench: Make, config: roles.CoordinatorConfig) -> None:
     found = status.status(view(config, make_bench().ledger.snapshot()))
     assert (found.phase, found.step, found.max_steps, found.reward_mean) == (names.Phase.STARTING, 0, 100, None)

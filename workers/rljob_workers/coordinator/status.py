@@ -106,7 +106,7 @@ def status(view: View) -> types.RunStatus:
         checkpoint_step=0 if checkpoint is None else checkpoint["step"],
         checkpoint_uri="" if checkpoint is None else checkpoint["uri"],
         checkpoint_at=0.0 if checkpoint is None else checkpoint["at"],
-        trainer_wait_share=trainer_wait_share(known.steps),
+        trainer_wait_share=trainer_wait_share(known.steps, waiting_s=_trainer_waiting_s(view)),
         rollout_wait_share=pods.wait_share(rollouts),
         tokens_per_s=pods.tokens_per_s(rollouts),
         step_s=statistics.median(step_seconds(known.steps)) if len(known.steps) > 1 else 0.0,
@@ -126,11 +126,19 @@ def step_seconds(steps: Sequence[facts.StepRecord]) -> list[float]:
     return [later.trained_at - earlier.trained_at for earlier, later in itertools.pairwise(steps)]
 
 
-def trainer_wait_share(steps: Sequence[facts.StepRecord]) -> float:
-    """Return rank 0's waiting seconds over wall seconds, of the recent steps, 0..1."""
+def trainer_wait_share(steps: Sequence[facts.StepRecord], *, waiting_s: float = 0.0) -> float:
+    """Return rank 0's waiting seconds over wall seconds, of the recent steps and the wait under way, 0..1.
+
+    waiting_s: seconds since that began, else one that does not end would never show. 0 before the second step.
+    """
     wall = sum(step_seconds(steps))
     waited = sum(step.stats.get(names.StepStat.WAIT_S, 0.0) for step in steps[1:])
-    return min(1.0, waited / wall) if wall > 0 else 0.0
+    return min(1.0, (waited + waiting_s) / (wall + waiting_s)) if wall > 0 else 0.0
+
+
+def _trainer_waiting_s(view: View) -> float:
+    first = [pod for pod in view.pods if pod.role is names.Role.TRAINER and pod.rank == 0 and _present(view, pod)]
+    return max((view.now - pod.waiting_since for pod in first if pod.waiting_since), default=0.0)
 
 
 def _trajectories(counters: dict[str, int]) -> dict[str, int]:
