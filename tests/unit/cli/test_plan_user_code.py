@@ -102,3 +102,23 @@ def test_a_type_error_is_refused_with_its_line(rljob: Rljob, manifest: pathlib.P
     assert (
         f'error: {place}:{line}: error: Incompatible return value type (got "str", expected "float")' in refused.stderr
     )
+
+
+def test_a_file_beside_the_manifest_that_it_does_not_name_is_not_found(rljob: Rljob, manifest: pathlib.Path) -> None:
+    """Nor would a run find it, whose processes work elsewhere."""
+    manifest.with_name("mine.py").write_text(MINE)
+    spec = yaml.safe_load(manifest.read_text())
+    spec["spec"]["workflow"] = {"type": "rlvr"}
+    manifest.write_text(yaml.safe_dump(spec))
+    refused = rljob("plan", str(manifest))
+    assert refused.exit_code == 2
+    assert "mine:short" in refused.stderr
+
+
+def test_data_that_is_not_here_is_a_warning_of_the_plan_with_its_field(rljob: Rljob, manifest: pathlib.Path) -> None:
+    manifest.with_name("mine.py").write_text(MINE)
+    place = manifest.with_name("t.jsonl")
+    sentence = f"warning: spec.data.train[0].path: {place} is not on this machine"
+    assert sentence in rljob("plan", str(manifest)).stdout
+    place.touch()
+    assert sentence not in rljob("plan", str(manifest)).stdout

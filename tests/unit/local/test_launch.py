@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import subprocess
 
 import pytest
 
@@ -136,3 +137,12 @@ def test_warnings_of_the_checks_are_returned_once(tmp_path: pathlib.Path) -> Non
     warning = ("sh", "-c", "echo 'warning: 2 records are left out' >&2; echo 'another line'")
     found = preflight.check(configs(tmp_path), programs=lambda _: warning, waiting=lambda _: None)
     assert found == ["2 records are left out"]
+
+
+def test_a_file_of_the_working_folder_is_no_module_of_a_role(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('the wrong one')")
+    command = [*launch.own_programs(names.Role.COORDINATOR), "--help"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=launch.environment(), capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 
 from rljob_api import errors, names, resolve
-from rljob_workers.local import failure_policy, model_memory, prepare, user_code
+from rljob_workers.local import data_files, failure_policy, model_memory, prepare, user_code
 
 _NO_RUN = "plan"
 
@@ -19,7 +19,8 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
     resolved = prepare.resolve_here(manifest, run_dir=folder, uid=_NO_RUN)
     if problems := user_code.problems(manifest.job.spec, manifest.folder):
         raise errors.ManifestError(*problems)
-    rows, warnings = resolve.explain(manifest.job, resolved), resolve.warnings(manifest.job)
+    rows = resolve.explain(manifest.job, resolved)
+    warnings = [*resolve.warnings(manifest.job), *data_files.missing(manifest.job.spec, manifest.folder)]
     memory = model_memory.lines(resolved)
     if as_json:
         body = {

@@ -31,8 +31,11 @@ def process_names(configs: Sequence[roles.CommonConfig]) -> dict[str, roles.Comm
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of every process: ours, unbuffered output, and death with its parent."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "RLJOB_DIE_WITH_PARENT": "1"}
+    """Return the environment of every process: ours, unbuffered output, and death with its parent.
+
+    The folder that a run is started in is on nobody's path: a `random.py` that lies there is not the library's.
+    """
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "RLJOB_DIE_WITH_PARENT": "1"}
 
 
 class Launcher:

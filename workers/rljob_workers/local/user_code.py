@@ -15,6 +15,8 @@ from rljob_api.job import JobSpec
 
 _LIMIT_S = 120.0
 _ERROR = "error: "
+# What lies beside the manifest is not on the path, here as in a run: it is named in workflow.code, or installed.
+_PYTHON = (sys.executable, "-P", "-m")
 
 
 def problems(spec: JobSpec, folder: pathlib.Path) -> list[str]:
@@ -36,7 +38,7 @@ def problems(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     found = [
         problem
         for role, *arguments in checks
-        for problem in _lines([sys.executable, "-m", f"rljob_workers.{role}.code_check", *arguments], folder)
+        for problem in _lines([*_PYTHON, f"rljob_workers.{role}.code_check", *arguments], folder)
     ]
     if found or not checks or not path:
         return list(dict.fromkeys(found))
@@ -53,7 +55,7 @@ def type_errors(path: str, folder: pathlib.Path) -> list[str]:
     if not can_check_types():
         return []
     options = ["--follow-imports=silent", "--ignore-missing-imports", "--show-absolute-path", "--no-error-summary"]
-    return _lines([sys.executable, "-m", "mypy", *options, "--hide-error-codes", "--config-file=", path], folder)
+    return _lines([*_PYTHON, "mypy", *options, "--hide-error-codes", "--config-file=", path], folder)
 
 
 def _lines(command: list[str], folder: pathlib.Path) -> list[str]:
