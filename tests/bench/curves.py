@@ -183,12 +183,12 @@ def steps_to_target(rewards: Sequence[float]) -> int | None:
     return None
 
 
-def page(runs: Sequence[Run], *, figure: str) -> str:
-    """Return the Markdown page of all runs, which shows the picture in the file `figure`."""
+def page(runs: Sequence[Run], *, figure: str, answers: Sequence[str] = ()) -> str:
+    """Return the Markdown page of all runs, which shows the picture in the file `figure`. answers: its last lines."""
     series = _series(runs)
     columns = (
         "estimator", "lag", "loss", "steps", "seeds", f"first {FIRST}", f"last {LAST}", "lowest to highest", "target",
-        "held out", "age", "s/step",
+        "held out", "age",
     )  # fmt: skip
     rows = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *(_row(*each) for each in series.items())]
     made = sorted({f"- {run.machine}; commit {run.commit}; {run.time[:10]}." for run in runs})
@@ -207,7 +207,9 @@ started again.
 - Rewards are means of a step's raw rewards: of the first {FIRST} steps, and of the last {LAST} with the lowest and
   highest seed. Target: the first step at which the mean of {WINDOW} steps is {TARGET} or more, median of the seeds; -
   where a seed did not reach it. Held out: accuracy of the last version, greedy, on 200 other questions.
-- A seed is a run: few of them show that an algorithm learns, and are too few to rank those that do.
+- Age is the mean, over groups and steps, of how many versions the oldest token was behind.
+- A seed is a run: few of them show that an algorithm learns, and are too few to rank those that do. Runs shared the
+  machine with others, so their seconds say nothing and are left out.
 
 ![Mean reward by step]({figure})
 
@@ -215,7 +217,7 @@ started again.
 
 Made on
 {chr(10).join(made)}
-"""
+""" + "".join(f"{line}\n" for line in ("", *answers) if answers)
 
 
 def _series(runs: Sequence[Run]) -> dict[Series, list[Run]]:
@@ -244,8 +246,6 @@ def _row(name: Series, runs: Sequence[Run]) -> str:
         target,
         f"{statistics.fmean(run.held_out for run in runs):.2f}",
         f"{statistics.fmean(point.staleness for run in runs for point in run.curve):.1f}",
-        # The first step also warms caches.
-        f"{statistics.fmean(point.wall_s for run in runs for point in run.curve[1:]):.1f}",
     ]
     return f"| {' | '.join(map(str, cells))} |"
 

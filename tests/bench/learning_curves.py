@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.bench import curves, runner
+from tests.bench import answers, curves, runner
 
 ROOT = pathlib.Path(__file__).parents[2]
 MANIFEST = ROOT / "crds/examples/addition-cpu.yaml"
@@ -109,7 +109,8 @@ def render(results: pathlib.Path) -> None:
     if runs := read(results):
         figure = results.with_suffix(".svg")
         figure.write_text(curves.svg(runs), encoding="utf-8")
-        results.with_suffix(".md").write_text(curves.page(runs, figure=figure.name), encoding="utf-8")
+        page = curves.page(runs, figure=figure.name, answers=answers.lines(runs))
+        results.with_suffix(".md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from bench import curves
+from bench import answers, curves
 from rljob_api import resolve
 from rljob_testing import examples
 from rljob_workers.local import prepare
@@ -132,8 +132,8 @@ def test_the_page_has_a_row_a_series_with_its_seeds_together() -> None:
     rows = [line for line in text.splitlines() if line.startswith(("| grpo", "| ppo"))]
     # 0.25 and 0.5 over the first three, 0.375 and 0.5 over all four; reached at steps 4 and 3.
     assert rows == [
-        "| grpo | 1 | decoupled | 4 | 2 | 0.38 | 0.44 | 0.38 to 0.50 | 3.5 | 0.50 | 1.0 | 2.0 |",
-        "| ppo | 0 | coupled | 4 | 1 | 0.25 | 0.38 | 0.38 to 0.38 | 4 | 0.50 | 1.0 | 2.0 |",
+        "| grpo | 1 | decoupled | 4 | 2 | 0.38 | 0.44 | 0.38 to 0.50 | 3.5 | 0.50 | 1.0 |",
+        "| ppo | 0 | coupled | 4 | 1 | 0.25 | 0.38 | 0.38 to 0.38 | 4 | 0.50 | 1.0 |",
     ]
     assert "(f.svg)" in text
     assert text.count("- a CPU, 2 cores, 8 GiB; commit c0ffee; 2026-01-02.") == 1
@@ -151,7 +151,8 @@ def test_the_page_in_the_documentation_is_what_its_results_make() -> None:
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     page = results.with_suffix(".md")
     if lines:
-        made = curves.page([curves.from_line(line) for line in lines], figure="learning_curves.svg")
+        runs = [curves.from_line(line) for line in lines]
+        made = curves.page(runs, figure="learning_curves.svg", answers=answers.lines(runs))
         assert page.read_text(encoding="utf-8") == made, "run python -m tests.bench.learning_curves --max-runs 0"
     else:
         assert not page.exists(), "a page without results"

@@ -1,0 +1,60 @@
+"""What is read off runs of learning curves: gains, and differences of pairs."""
+
+import dataclasses
+import math
+
+import pytest
+
+from bench import answers, curves
+
+
+def run(*rewards: float, held_out: float = 0.5, **cell: object) -> curves.Run:
+    whole = {"seed": 0, "lag": 0, "estimator": "grpo", "loss": "decoupled", "steps": len(rewards)} | cell
+    points = tuple(curves.Point(reward=reward, wall_s=1.0, staleness=0.0) for reward in rewards)
+    return curves.Run(
+        cell=curves.Cell(**whole), curve=points, held_out=held_out, commit="c", machine="m", time="2026-01-02"
+    )  # type: ignore[arg-type]  # fields of a cell
+
+
+def test_gain_is_the_mean_of_the_last_five_steps_less_that_of_the_first_three() -> None:
+    found = run(0.1, 0.2, 0.3, 0.9, 0.4, 0.5, 0.6, 0.5, 0.5)
+    assert answers.last(found) == pytest.approx(0.5)
+    assert answers.gain(found) == pytest.approx(0.3)
+
+
+def test_pairs_are_alike_but_for_what_is_named() -> None:
+    base = run(0.5, lag=0, seed=1)
+    late = run(0.4, lag=4, seed=1)
+    runs = [base, late, run(0.3, lag=4, seed=2), run(0.2, lag=4, seed=1, loss="coupled"), run(0.1, lag=1, seed=1)]
+    assert answers.pairs(runs, base={"lag": 0}, other={"lag": 4}) == [(base, late)]
+
+
+def test_difference_has_the_standard_error_of_its_mean() -> None:
+    """Differences 0.1 and 0.3: mean 0.2, standard deviation sqrt(0.02), over the root of two."""
+    pairs = [(run(0.0), run(0.1)), (run(0.0), run(0.3))]
+    found = answers.difference(pairs, answers.last)
+    assert (found.mean, found.num_pairs) == (pytest.approx(0.2), 2)
+    assert found.error == pytest.approx(math.sqrt(0.02) / math.sqrt(2))
+
+
+def test_difference_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no pair"):
+        answers.difference([], answers.last)
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "text"),
+    [(0.2, 0.05, "+0.200 ± 0.050"), (-0.02, 0.05, "(-0.020 ± 0.050)"), (0.1, None, "(+0.100)")],
+)
+def test_difference_within_two_errors_is_in_brackets(mean: float, error: float | None, text: str) -> None:
+    assert str(answers.Difference(mean, error, 2)) == text
+
+
+def test_the_sections_count_who_learnt_and_compare_what_is_there() -> None:
+    learnt, not_learnt = run(0.1, 0.1, 0.1, 0.5, 0.5, 0.5, 0.5, 0.5), run(*[0.2] * 8, lag=1)
+    other = dataclasses.replace(not_learnt, cell=dataclasses.replace(not_learnt.cell, estimator="ppo"))
+    lines = answers.lines([learnt, not_learnt, other])
+    assert "| grpo | 2 | 1 | 0.20 | 0.00 |" in lines
+    assert "| ppo | 1 | 0 | 0.00 | 0.00 |" in lines
+    assert "| lag 1 instead of 0, decoupled | 1 | (-0.300) | (+0.000) |" in lines
+    assert not [line for line in lines if line.startswith(("| lag 4", "| coupled"))]
