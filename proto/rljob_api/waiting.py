@@ -12,6 +12,11 @@ from rljob_api import names, types
 _APPLYING = frozenset({"FETCHING", "STAGED", "PAUSED", "APPLYING", "VERIFYING"})
 # Reasons of the coordinator's own that name the culprit.
 _SAID = {"LedgerStuck": "LedgerStuck", "FilterStarvation": "AllGroupsFiltered"}
+# Labels of a metric that say little in a sentence.
+_IN_WORDS = {
+    str(names.WaitReason.STALENESS): "a trainer step (staleness bound)",
+    str(names.WaitReason.NO_PROMPTS): "a prompt to lease",
+}
 _T, _R = str(names.Role.TRAINER), str(names.Role.ROLLOUT)
 _V, _C = str(names.Role.VERIFIER), str(names.Role.COORDINATOR)
 
@@ -60,7 +65,8 @@ def unreachable(*, since: float) -> Diagnosis:
 
 def sentence(link: types.Waiting, now: float) -> str:
     """Return who waits for what and for how long, seconds rounded."""
-    return f"{link.pod or link.role} waits for {link.what or link.on_role} for {max(0.0, now - link.since):.0f} s"
+    what = _IN_WORDS.get(link.what, link.what) or link.on_role
+    return f"{link.pod or link.role} waits for {what} for {max(0.0, now - link.since):.0f} s"
 
 
 def chain_of(run: types.RunStatus) -> Chain:

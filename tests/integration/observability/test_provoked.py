@@ -160,7 +160,7 @@ STALLS = (
         "RolloutWaitingForTrainer",
         names.Role.TRAINER,
         "trainer-0",
-        "rollout-0 waits for staleness for ",
+        "rollout-0 waits for a trainer step (staleness bound) for ",
         lambda run: stopped(run.pids("trainer")),
         alerts=("RLJobNoProgress",),
     ),

@@ -96,3 +96,8 @@ def test_circle_remains_where_every_rollout_waits_and_serves_the_newest_version(
     found = _found(_rollout("rollout-0", leases=3))
     assert (found.reason, found.role, found.pod) == ("WaitCycle", "rollout", "rollout-0")
     assert found.message.endswith("rollout-0 waits for what trainer does for 80 s")
+
+
+def test_a_rollout_at_the_staleness_bound_waits_for_a_trainer_step() -> None:
+    link = types.Waiting(role="rollout", pod="r-0", what=names.WaitReason.STALENESS, on_role="trainer", since=70.0)
+    assert waiting.sentence(link, NOW) == "r-0 waits for a trainer step (staleness bound) for 30 s"
