@@ -207,7 +207,8 @@ started again.
 - Rewards are means of a step's raw rewards: of the first {FIRST} steps, and of the last {LAST} with the lowest and
   highest seed. Target: the first step at which the mean of {WINDOW} steps is {TARGET} or more, median of the seeds; -
   where a seed did not reach it. Held out: accuracy of the last version, greedy, on 200 other questions.
-- Age is the mean, over groups and steps, of how many versions the oldest token was behind.
+- Age is the mean, over groups and steps, of how many versions the oldest token was behind. The reward of a step is that
+  of the versions that sampled it, so at lag 4 it is of weights some versions back; held out is of the last weights.
 - A seed is a run: few of them show that an algorithm learns, and are too few to rank those that do. Runs shared the
   machine with others, so their seconds say nothing and are left out.
 
