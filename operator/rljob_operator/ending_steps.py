@@ -8,7 +8,7 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import JobSpec
 from rljob_api.job_status import JobStatus
 from rljob_operator import times
-from rljob_operator.model import POD, RLJOB, Action, Delete, Observed, Plan, Ref, Scale, earliest
+from rljob_operator.model import POD, POD_MAKERS, RLJOB, Action, Delete, Observed, Plan, Ref, Scale, earliest
 from rljob_operator.policies import deadlines, suspend
 
 _SHORT_GRACE_S = 5
@@ -126,10 +126,6 @@ def _delete_role(seen: Observed, role: names.Role) -> list[Action]:
     own: Sequence[Ref] = sorted(
         child.ref
         for child in seen.children.values()
-        if child.role is role and not child.deleting and _makes_pods(child.ref)
+        if child.role is role and not child.deleting and child.ref.kind in POD_MAKERS
     )
     return [Delete(ref=ref, uid=seen.children[ref].uid) for ref in own]
-
-
-def _makes_pods(ref: Ref) -> bool:
-    return ref.kind in ("StatefulSet", "Deployment", "Job")

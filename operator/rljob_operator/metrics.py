@@ -18,14 +18,14 @@ from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 from rljob_operator import conditions, metric_names, times
 from rljob_operator.cache import key_of
-from rljob_operator.model import Observed, Pod
+from rljob_operator.model import POD, POD_MAKERS, Observed, Pod
 from rljob_operator.policies import isolation
 from rljob_operator.policies.recovery import Recoveries
 from rljob_operator.policies.replacements import Cause, replacements
 
 _DECLARED = {metric.name: metric for metric in metric_names.METRICS}
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
-_WORKLOADS = frozenset({"Deployment", "StatefulSet", "Job", "Pod"})
+_WORKLOADS = POD_MAKERS | {POD}
 _LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network"})
 SHOWN = (
     Type.ACCEPTED, Type.QUOTA_RESERVED, Type.SUSPENDED, Type.STATE_DURABLE, Type.ISOLATION_VERIFIED, Type.RUNNING,
@@ -195,9 +195,8 @@ class Metrics:
 
     def applied(self, kind: str, seconds: float) -> None:
         """Record how long a change took to reach a child of a kind of Kubernetes."""
-        self._to_child.labels(metric_names.WORKLOAD if kind in _WORKLOADS else metric_names.OTHER_CHILD).observe(
-            seconds
-        )
+        group = metric_names.WORKLOAD if kind in _WORKLOADS else metric_names.OTHER_CHILD
+        self._to_child.labels(group).observe(seconds)
 
     def answered(self, verb: str, resource: str, status: int) -> None:
         """Count a request to the API server; a status of 0 is no answer."""

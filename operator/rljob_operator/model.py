@@ -19,6 +19,8 @@ WORKLOAD_KINDS: Mapping[names.Role, str] = {
     names.Role.ROLLOUT: "Deployment",
     names.Role.VERIFIER: "Deployment",
 }
+# Children that make the pods of a role.
+POD_MAKERS = frozenset({*WORKLOAD_KINDS.values(), TRAINER_JOB})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)

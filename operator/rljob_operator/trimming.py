@@ -12,7 +12,7 @@ from typing import Any
 
 from rljob_api import names
 from rljob_operator import times
-from rljob_operator.model import Child, Pod, Ref
+from rljob_operator.model import POD_MAKERS, Child, Pod, Ref
 from rljob_operator.resources import preflight
 
 UID_LABEL, JOB_LABEL, ROLE_LABEL = "rljob.dev/uid", "rljob.dev/job", "rljob.dev/role"
@@ -20,7 +20,6 @@ ATTEMPT_LABEL = "rljob.dev/attempt"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 # Autoscalers, and the condition that says whether they read their metric.
 _SCALERS = {"HorizontalPodAutoscaler": "ScalingActive", "ScaledObject": "Ready"}
-_HAS_ROLE = frozenset({"StatefulSet", "Deployment", "Job"})
 # Of what a scheduler or a kubelet says; a status message has room for more.
 _MOST_MESSAGE = 400
 _DROPPED = ("managedFields", "creationTimestamp", "generation", "resourceVersion", "selfLink")
@@ -100,7 +99,7 @@ def keep_child(raw: Mapping[str, Any]) -> KeptChild:
     """Return what is kept of a child."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
-    has_role = raw["kind"] in _HAS_ROLE and labels.get(ROLE_LABEL) in set(names.Role)
+    has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(names.Role)
     kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
     body = {key: value for key, value in raw.items() if key != "status"}
     return KeptChild(

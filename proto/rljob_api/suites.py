@@ -3,8 +3,17 @@
 from collections.abc import Iterator
 
 from rljob_api.job import JobSpec
+from rljob_api.spec.data import DataSourceSpec
 from rljob_api.spec.evaluation import SuiteSpec
 from rljob_api.spec.verifier import RewardSpec
+
+
+def sources(spec: JobSpec) -> Iterator[tuple[str, DataSourceSpec]]:
+    """Yield path and value of every source of records: training's first."""
+    for index, source in enumerate(spec.data.train):
+        yield f"data.train[{index}]", source
+    for index, suite in enumerate(spec.evaluation.suites):
+        yield f"evaluation.suites[{index}]", suite
 
 
 def template(spec: JobSpec, suite: SuiteSpec) -> str:

@@ -32,14 +32,9 @@ class Difference:
         return text if abs(self.mean) >= 2 * self.error else f"({text})"
 
 
-def last(run: curves.Run) -> float:
-    """Return the mean reward of the last steps."""
-    return statistics.fmean(point.reward for point in run.curve[-curves.LAST :])
-
-
 def gain(run: curves.Run) -> float:
     """Return by how much the last steps are above the first."""
-    return last(run) - statistics.fmean(point.reward for point in run.curve[: curves.FIRST])
+    return curves.last_reward(run) - curves.first_reward(run)
 
 
 def pairs(runs: Iterable[curves.Run], *, base: dict[str, object], other: dict[str, object]) -> Pairs:
@@ -71,7 +66,7 @@ def lines(runs: Sequence[curves.Run]) -> list[str]:
         "",
         f"| estimator | runs | gained {LEARNT} or more | mean gain | smallest |",
         "|---|---|---|---|---|",
-        *(_learns(name, [run for run in runs if run.cell.estimator == name]) for name in _estimators(runs)),
+        *(_learns(name, [run for run in runs if run.cell.estimator == name]) for name in curves.estimators(runs)),
         "",
         "## Does staleness cost anything?",
         "Mean differences of pairs of runs that are alike but for what is named (same estimator, seed and all else),",
@@ -81,10 +76,6 @@ def lines(runs: Sequence[curves.Run]) -> list[str]:
         "|---|---|---|---|",
         *_costs(runs),
     ]
-
-
-def _estimators(runs: Sequence[curves.Run]) -> list[str]:
-    return [name for name in curves.ESTIMATORS if any(run.cell.estimator == name for run in runs)]
 
 
 def _learns(name: str, runs: Sequence[curves.Run]) -> str:
@@ -108,6 +99,7 @@ def _costs(runs: Sequence[curves.Run]) -> list[str]:
     found = []
     for what, base, other in asked:
         if compared := pairs(runs, base=base, other=other):
-            figures = (difference(compared, of) for of in (last, lambda run: run.held_out))
-            found.append(f"| {what} | {len(compared)} | {' | '.join(map(str, figures))} |")
+            reward = difference(compared, curves.last_reward)
+            held_out = difference(compared, lambda run: run.held_out)
+            found.append(f"| {what} | {reward.num_pairs} | {reward} | {held_out} |")
     return found

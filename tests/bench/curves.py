@@ -183,6 +183,21 @@ def steps_to_target(rewards: Sequence[float]) -> int | None:
     return None
 
 
+def first_reward(run: Run) -> float:
+    """Return the mean reward of the first steps."""
+    return statistics.fmean(point.reward for point in run.curve[:FIRST])
+
+
+def last_reward(run: Run) -> float:
+    """Return the mean reward of the last steps."""
+    return statistics.fmean(point.reward for point in run.curve[-LAST:])
+
+
+def estimators(runs: Sequence[Run]) -> list[str]:
+    """Return the estimators that were run, in the order of ESTIMATORS."""
+    return [name for name in ESTIMATORS if any(run.cell.estimator == name for run in runs)]
+
+
 def page(runs: Sequence[Run], *, figure: str, answers: Sequence[str] = ()) -> str:
     """Return the Markdown page of all runs, which shows the picture in the file `figure`. answers: its last lines."""
     series = _series(runs)
@@ -234,14 +249,14 @@ def _series(runs: Sequence[Run]) -> dict[Series, list[Run]]:
 
 def _row(name: Series, runs: Sequence[Run]) -> str:
     rewards = [[point.reward for point in run.curve] for run in runs]
-    last = [statistics.fmean(each[-LAST:]) for each in rewards]
+    last = [last_reward(run) for run in runs]
     reached = [steps_to_target(each) for each in rewards]
     known = [step for step in reached if step is not None]
     target = f"{statistics.median(known):g}" if len(known) == len(reached) else "-"
     cells = [
         *name,
         len(runs),
-        f"{statistics.fmean(statistics.fmean(each[:FIRST]) for each in rewards):.2f}",
+        f"{statistics.fmean(map(first_reward, runs)):.2f}",
         f"{statistics.fmean(last):.2f}",
         f"{min(last):.2f} to {max(last):.2f}",
         target,
@@ -264,7 +279,7 @@ def svg(runs: Sequence[Run]) -> str:
     from matplotlib.figure import Figure
 
     series = _series(runs)
-    names = [name for name in ESTIMATORS if any(each[0] == name for each in series)]
+    names = estimators(runs)
     figure = Figure(figsize=(3.2 * len(names), 3.0), layout="constrained")
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for name, axes in zip(names, panels, strict=True):

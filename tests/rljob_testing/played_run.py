@@ -11,11 +11,12 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from rljob_api import names, roles, types
 from rljob_testing import examples, makers, provoking
+from rljob_testing.provoking import Scene
 from rljob_workers.local import prepare, rundir
 from rljob_workers.runtime import clock, retry
 from rljob_workers.transport import batches, weights, work
@@ -208,3 +209,21 @@ async def coordinating(
         await both.close()
         process.terminate()
         await asyncio.to_thread(process.wait, 60)
+
+
+@contextlib.asynccontextmanager
+async def watched(
+    folder: pathlib.Path, settings: Sequence[str], *, factor: float, spec: Mapping[str, object]
+) -> AsyncIterator[tuple[Played, Scene]]:
+    """Yield who plays, after a first step, and the scene of it. factor, spec: what `provoking.watching` takes."""
+    async with coordinating(folder, settings) as (both, config):
+        await both.round()
+        async with provoking.watching(
+            NAME,
+            folder,
+            coordinator=f"{provoking.HOST}:{config.control_port}",
+            metrics_ports={"coordinator-0": config.health_port},
+            factor=factor,
+            spec=spec,
+        ) as scene:
+            yield both, scene

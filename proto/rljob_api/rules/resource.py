@@ -80,9 +80,7 @@ def optimizer_in_range(spec: JobSpec) -> Iterator[str]:
 
 def one_place_per_source(spec: JobSpec) -> Iterator[str]:
     """A source has exactly one of path, hub and reasoningGym, and a weight above 0."""
-    named = [(f"data.train[{i}]", source) for i, source in enumerate(spec.data.train)]
-    held_out = [(f"evaluation.suites[{i}]", suite) for i, suite in enumerate(spec.evaluation.suites)]
-    for path, source in [*named, *held_out]:
+    for path, source in suites.sources(spec):
         places = {"path": source.path, "hub": source.hub, "reasoningGym": source.reasoning_gym}
         present = [key for key, value in places.items() if value is not None]
         if len(present) != 1:

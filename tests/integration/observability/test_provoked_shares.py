@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import pytest_asyncio
 
-from rljob_testing import provoking
-from rljob_testing.played_run import NAME, PROMPTS, SETTINGS, Played, coordinating
+from rljob_testing.played_run import NAME, PROMPTS, SETTINGS, Played, watched
 from rljob_testing.provoking import Scene
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -29,21 +28,11 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     if not os.environ.get(EVERY_EXAMPLE):
         pytest.skip(f"minutes of alerts were not asked for ({EVERY_EXAMPLE}=1)")
     folder = tmp_path_factory.mktemp("shares")
-    async with coordinating(folder, SETTINGS) as (both, config):
-        await both.round()
-        watched = provoking.watching(
-            NAME,
-            folder,
-            coordinator=f"{provoking.HOST}:{config.control_port}",
-            metrics_ports={"coordinator-0": config.health_port},
-            factor=FACTOR,
-            spec={},
-        )
-        async with watched as scene:
-            playing = asyncio.create_task(both.play())
-            yield both, scene
-            assert not playing.done(), playing.exception()
-            playing.cancel()
+    async with watched(folder, SETTINGS, factor=FACTOR, spec={}) as (both, scene):
+        playing = asyncio.create_task(both.play())
+        yield both, scene
+        assert not playing.done(), playing.exception()
+        playing.cancel()
 
 
 async def names_of(scene: Scene) -> list[str]:

@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from rljob_testing import provoking
-from rljob_testing.played_run import NAME, SETTINGS, Played, coordinating
+from rljob_testing.played_run import NAME, SETTINGS, Played, watched
 from rljob_testing.provoking import Scene
 from rljob_testing.runs import RLJOB
 
@@ -50,17 +49,9 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     if not os.environ.get(EVERY_EXAMPLE):
         pytest.skip(f"minutes of stalls were not asked for ({EVERY_EXAMPLE}=1)")
     folder = tmp_path_factory.mktemp("stalls")
-    async with coordinating(folder, (*SETTINGS, *FILTERING)) as (both, config):
-        await both.round()
-        async with provoking.watching(
-            NAME,
-            folder,
-            coordinator=f"{provoking.HOST}:{config.control_port}",
-            metrics_ports={"coordinator-0": config.health_port},
-            factor=FACTOR,
-            spec={"failurePolicy__stall__timeoutSeconds": STALL_S},
-        ) as scene:
-            yield both, scene, folder / "run"
+    spec = {"failurePolicy__stall__timeoutSeconds": STALL_S}
+    async with watched(folder, (*SETTINGS, *FILTERING), factor=FACTOR, spec=spec) as (both, scene):
+        yield both, scene, folder / "run"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -18,7 +18,7 @@ def run(*rewards: float, held_out: float = 0.5, **cell: object) -> curves.Run:
 
 def test_gain_is_the_mean_of_the_last_five_steps_less_that_of_the_first_three() -> None:
     found = run(0.1, 0.2, 0.3, 0.9, 0.4, 0.5, 0.6, 0.5, 0.5)
-    assert answers.last(found) == pytest.approx(0.5)
+    assert curves.last_reward(found) == pytest.approx(0.5)
     assert answers.gain(found) == pytest.approx(0.3)
 
 
@@ -32,14 +32,14 @@ def test_pairs_are_alike_but_for_what_is_named() -> None:
 def test_difference_has_the_standard_error_of_its_mean() -> None:
     """Differences 0.1 and 0.3: mean 0.2, standard deviation sqrt(0.02), over the root of two."""
     pairs = [(run(0.0), run(0.1)), (run(0.0), run(0.3))]
-    found = answers.difference(pairs, answers.last)
+    found = answers.difference(pairs, curves.last_reward)
     assert (found.mean, found.num_pairs) == (pytest.approx(0.2), 2)
     assert found.error == pytest.approx(math.sqrt(0.02) / math.sqrt(2))
 
 
 def test_difference_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="no pair"):
-        answers.difference([], answers.last)
+        answers.difference([], curves.last_reward)
 
 
 @pytest.mark.parametrize(
