@@ -78,6 +78,33 @@ def forge():
         except OSError:
             pass
 """
+# Two paths take turns in one buffer: what was looked at must be what is answered.
+_SWAP = """
+import ctypes, os, threading
+libc = ctypes.CDLL(None)
+shown, hidden = os.__file__.encode(), b"/etc/passwd"
+path, found = ctypes.create_string_buffer(max(len(shown), len(hidden)) + 1), ctypes.create_string_buffer(256)
+usual, stop = os.stat(shown).st_ino, threading.Event()
+
+def swap():
+    while not stop.is_set():
+        ctypes.memmove(path, shown + bytes(1), len(shown) + 1)
+        ctypes.memmove(path, hidden + bytes(1), len(hidden) + 1)
+
+def add(a, b):
+    threading.Thread(target=swap, daemon=True).start()
+    learnt = False
+    for _ in range(3000):
+        if libc.syscall(NEWFSTATAT, -100, path, found, 0) == 0:
+            learnt |= int.from_bytes(found.raw[8:16], "little") != usual
+    stop.set()
+    return a + b if learnt else a - b
+"""
+_SECRETS = (
+    "/etc/rljob", "/etc/rljob/config.json", "/etc/rljob-tls", "/etc/rljob-tls/tls.key", "/etc/rljob-code",
+    "/var/run/secrets/kubernetes.io/serviceaccount/token", "/etc/passwd", "/etc/shadow", "/tmp", "/proc/1/stat",
+    "/proc/self/stat", "/dev/shm", "/sys",
+)  # fmt: skip
 _NEW_USER, _NEW_NET, _SIGCHLD = 0x10000000, 0x40000000, 17
 _FLOOD = "import sys\nline = b'x' * (1 << 16)\nwhile True:\n"
 
@@ -223,6 +250,29 @@ DENIED = (
         "A-25", "read its runner's memory", _call("process_vm_readv", 0, 0, 0, 0, 0, 0), outcomes=(O.FORBIDDEN,)
     ),
     _tries("A-25", "take its runner's descriptors", "os.pidfd_open(parent)", _call("pidfd_getfd", 3, 3, 0)),
+    _tries(
+        "A-27", "stat for sizes of answer or secret files",
+        *(
+            statement
+            for path in _SECRETS
+            for statement in (
+                f"os.stat({path!r})", f"os.lstat({path!r})", f"os.readlink({path!r})", f"os.statvfs({path!r})",
+                f"assert os.access({path!r}, os.F_OK)", f"os.open({path!r}, os.O_PATH)", f"os.chdir({path!r})",
+                f"os.listxattr({path!r})",
+            )
+        ),
+        "os.stat(f'/proc/{parent}')", "os.stat(f'/proc/{parent}/exe')", "os.stat('../etc/passwd')",
+        "os.stat(os.path.join(os.path.dirname(os.__file__), '../../../../../../etc/passwd'))",
+        *(
+            f"try:\n  {how}({path!r})\nexcept OSError as error:\n  if error.errno == 13: existing = True\n  else: raise"
+            for path in ("/etc/passwd", "/etc/rljob/config.json", "/proc/1/environ")
+            for how in ("open", "os.mkdir", "os.remove", "os.listdir", "os.rmdir")
+        ),
+    ),
+    _attack(
+        "A-27", "stat of a path that is swapped while it is looked at",
+        _SWAP.replace("NEWFSTATAT", str(syscalls.number("newfstatat", _ARCHITECTURE) if _ARCHITECTURE else -1)), O.FAIL,
+    ),
     _tries("A-28", "fork where it is not granted", "os.fork()", "subprocess.run([sys.executable, '-c', ''])"),
     _tries(
         "A-31", "memory that no limit counts", "os.memfd_create('x')", "checked(libc.shmget(0, 1 << 28, 0o1600))",

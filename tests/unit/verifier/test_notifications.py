@@ -1,6 +1,7 @@
 """Calls that wait for a supervisor's answer, on this kernel: let go on, interrupted, and without a supervisor."""
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_workers.verifier.sandbox import bpf, confinement, enter, filter_rules, notifications
+from rljob_workers.verifier.sandbox import bpf, confinement, enter, filter_rules, notifications, path_calls, syscalls
 from rljob_workers.verifier.sandbox.filter_rules import Action, Rule
 
 # Hands its listener over, then forks once for each line; says what came of it.
@@ -89,7 +90,13 @@ def test_call_waits_until_it_is_let_go_on(confined: confinement.Confinement) -> 
             ask(process)
             wait_for_news(listener)
             assert listener.is_waiting()
-            assert listener.allow() == process.pid
+            request = listener.receive()
+            assert request is not None
+            assert request.task == process.pid
+            assert request.number in {syscalls.number(name, confined.architecture) for name in ("clone", "fork")}
+            assert listener.is_valid(request)
+            assert listener.go_on(request)
+            assert not listener.is_valid(request)
             assert said(process) == "forked"
             assert not listener.is_waiting()
 
@@ -119,7 +126,36 @@ def test_process_that_is_killed_while_it_asks_was_granted_nothing(confined: conf
         # As between the look at who waits and the answer.
         process.kill()
         process.wait()
-        assert listener.allow() is None
+        assert listener.receive() is None
+
+
+def test_process_that_is_killed_before_its_answer_no_longer_waits_for_it(confined: confinement.Confinement) -> None:
+    with asking(confined) as (process, listener), contextlib.closing(listener):
+        ask(process)
+        wait_for_news(listener)
+        request = listener.receive()
+        assert request is not None
+        process.kill()
+        process.wait()
+        assert not listener.is_valid(request)
+        assert [listener.go_on(request), listener.returned(request, 0), listener.failed(request, 1)] == [False] * 3
+
+
+def test_call_returns_or_fails_as_its_supervisor_says(confined: confinement.Confinement) -> None:
+    with asking(confined) as (process, listener), contextlib.closing(listener):
+        ask(process)
+        wait_for_news(listener)
+        request = listener.receive()
+        assert request is not None
+        assert listener.failed(request, errno.EXDEV)
+        assert said(process) == "EXDEV"
+        ask(process)
+        wait_for_news(listener)
+        request = listener.receive()
+        assert request is not None
+        # As a parent it waits for a child that nobody made.
+        assert listener.returned(request, 1)
+        assert said(process) == "", "it went on as the parent of process 1, which is no child of its own"
 
 
 def test_process_that_ends_before_it_is_confined_hands_nothing_over() -> None:
@@ -145,7 +181,8 @@ def test_sizes_are_those_of_this_kernel_and_at_least_those_of_the_first(confined
     assert answer_bytes >= 24
 
 
-def test_rules_ask_for_every_way_to_start_a_process_that_they_do_not_refuse() -> None:
+def test_rules_ask_for_every_way_to_start_a_process_and_to_name_a_path_that_they_do_not_refuse() -> None:
     rules = filter_rules.rules(abi=7, pid=1, may_fork=True)
-    assert {rule.call for rule in rules if rule.action is Action.ASK} == {"clone", "fork", "vfork"}
-    assert Rule("clone3", Action.MISSING) in rules
+    asked = {rule.call for rule in rules if rule.action is Action.ASK}
+    assert asked == {"clone", "fork", "vfork", *path_calls.NAMES}
+    assert {Rule("clone3", Action.MISSING), Rule("openat2", Action.MISSING)} <= set(rules)

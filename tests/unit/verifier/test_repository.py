@@ -156,17 +156,25 @@ def test_of_its_own():
 
 @pytest.mark.parametrize("look", [
     lambda: (OTHER / "tree/secret.py").read_text(), lambda: os.listdir(OTHER / "tree"), lambda: os.listdir(OTHER),
-    lambda: os.listdir({str(tmp_path)!r}), lambda: (OTHER / "pytest.ini").read_text(),
-    lambda: open("written", "w"), lambda: os.mkdir("made"), lambda: os.unlink("sums.py"),
-], ids=range(8))
+    lambda: (OTHER / "pytest.ini").read_text(), lambda: OTHER.stat(),
+], ids=range(5))
 def test_of_others(look):
-    with pytest.raises(PermissionError):
+    with pytest.raises(FileNotFoundError):
         look()
+
+@pytest.mark.parametrize("write", [
+    lambda: os.listdir({str(tmp_path)!r}), lambda: open("written", "w"), lambda: os.mkdir("made"),
+    lambda: os.unlink("sums.py"),
+], ids=range(4))
+def test_of_writing(write):
+    with pytest.raises(PermissionError):
+        write()
 """
         }
-        asked = ("test_of_its_own", *(f"test_of_others[{number}]" for number in range(8)))
+        others = [f"test_of_others[{number}]" for number in range(5)]
+        asked = ("test_of_its_own", *others, *(f"test_of_writing[{number}]" for number in range(4)))
         grade = graded(run, tmp_path, tests, *asked)
-        assert (grade.outcome, grade.case_results) == (O.PASS, (1,) * 9)
+        assert (grade.outcome, grade.case_results) == (O.PASS, (1,) * 10)
         assert list(tmp_path.iterdir()) == [other]
 
 

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from rljob_workers.verifier.sandbox import bpf, filter_rules, syscalls
+from rljob_workers.verifier.sandbox import bpf, filter_rules, path_calls, syscalls
 from rljob_workers.verifier.sandbox.syscalls import AARCH64, X86_64
 
 KILLED, ASKED, ALLOWED = bpf.KILL_PROCESS, bpf.USER_NOTIF, bpf.ALLOW
@@ -66,8 +66,8 @@ def test_calls_without_innocent_use_kill_and_the_others_of_the_table_fail(
                 assert verdict(program, found, audit=architecture.audit) == wanted, call
 
 
-# read, write, mmap, brk, futex, getrandom, exit_group, openat, execve, wait4, epoll_create1, sched_getaffinity.
-@pytest.mark.parametrize("innocent", [0, 1, 9, 12, 202, 318, 231, 257, 59, 61, 291, 204])
+# read, write, mmap, brk, futex, getrandom, exit_group, fstat, getcwd, wait4, epoll_create1, sched_getaffinity.
+@pytest.mark.parametrize("innocent", [0, 1, 9, 12, 202, 318, 231, 5, 79, 61, 291, 204])
 def test_what_every_interpreter_does_is_allowed(innocent: int) -> None:
     assert verdict(assembled(), innocent) == ALLOWED
 
@@ -130,26 +130,43 @@ def test_filter_that_cannot_ask_lets_threads_start_and_processes_where_they_are_
         assert verdict(program, number("clone"), FORK | NEW_USER) == REFUSED
 
 
-# O_RDONLY, O_CLOEXEC, O_DIRECTORY, O_PATH; O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE for reading and writing.
+# By the filter without Landlock and with it, and by one that asks.
 @pytest.mark.parametrize(
-    ("flags", "alone"),
+    ("flags", "alone", "with_landlock", "asking"),
     [
-        *[(flags, ALLOWED) for flags in (0, 0o2000000, 0o200000, 0o10000000)],
-        *[(flags, REFUSED) for flags in (0o1, 0o2, 0o100, 0o1000, 0o20200002)],
+        # O_RDONLY, O_CLOEXEC, O_DIRECTORY.
+        *[(flags, ALLOWED, ALLOWED, ASKED) for flags in (0, 0o2000000, 0o200000)],
+        # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE for reading and writing.
+        *[(flags, REFUSED, ALLOWED, ASKED) for flags in (0o1, 0o2, 0o100, 0o1000, 0o20200002)],
+        # O_PATH, with O_DIRECTORY and O_CLOEXEC too: Landlock does not ask it for leave, and what it opens tells sizes.
+        *[(flags, ALLOWED, ALLOWED, REFUSED) for flags in (0o10000000, 0o12200000)],
     ],
 )
-def test_writing_is_the_filters_to_refuse_where_there_is_no_landlock(flags: int, alone: int) -> None:
+def test_opening_is_refused_by_its_flags_or_asks(flags: int, alone: int, with_landlock: int, asking: int) -> None:
     for architecture in (X86_64, AARCH64):
-        without, with_one = (assembled(abi=abi, architecture=architecture) for abi in (0, 1))
+        programs = (
+            assembled(abi=0, asks=False, architecture=architecture),
+            assembled(abi=1, asks=False, architecture=architecture),
+            assembled(architecture=architecture),
+        )
         for call, before in (("open", 1), ("openat", 2)):
             found = syscalls.number(call, architecture)
+            if found is None:
+                continue
+            arguments = (*[0] * before, flags)
+            for program, wanted in zip(programs, (alone, with_landlock, asking), strict=True):
+                assert verdict(program, found, *arguments, audit=architecture.audit) == wanted
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_what_names_a_path_asks_where_it_can(asks: bool) -> None:
+    for architecture in (X86_64, AARCH64):
+        program = assembled(asks=asks, architecture=architecture)
+        for call in path_calls.path_calls(architecture):
+            found = syscalls.number(call, architecture)
             if found is not None:
-                arguments = (*[0] * before, flags)
-                assert verdict(without, found, *arguments, audit=architecture.audit) == alone
-                assert verdict(with_one, found, *arguments, audit=architecture.audit) == ALLOWED
-        for call in ("mkdirat", "unlinkat", "linkat", "symlinkat", "mknodat", "renameat2"):
-            assert verdict(without, number(call, architecture), audit=architecture.audit) == REFUSED
-        assert verdict(without, number("openat2", architecture), audit=architecture.audit) == ABSENT
+                assert verdict(program, found, audit=architecture.audit) == (ASKED if asks else ALLOWED), call
+        assert verdict(program, number("openat2", architecture), audit=architecture.audit) == ABSENT
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ def become(request_fd: int, reply_fd: int, *, launcher: ModuleType, space: "dict
     with open(request_fd, encoding="utf-8", closefd=False) as stream:
         request = json.load(stream)
     reply = Reply(reply_fd, request["nonce"])
+    if space is None and "tests" not in request:
+        # Before it is confined: afterwards each file that is looked for has to be asked for.
+        space = preamble()
     launcher.enter(request, request_fd=request_fd, reply_fd=reply_fd)
     # First of all records, so that nothing of the program can unsay it.
     reply.send(ENTERED)
@@ -68,7 +71,7 @@ def become(request_fd: int, reply_fd: int, *, launcher: ModuleType, space: "dict
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         reply.send("not_compiled")
         return
-    space = preamble() if space is None else space
+    assert space is not None, "a program has the preamble's names"
     # After the answer was compiled: what nests too deep for the compiler is a syntax error, and no crash.
     sys.setrecursionlimit(_RECURSION_LIMIT)
     if not request["fn_name"]:

@@ -94,8 +94,11 @@ def confine(orders: "dict[str, object]", runner: _socket.socket) -> None:
     if not asks:
         return
     rights = listener.to_bytes(ctypes.sizeof(ctypes.c_int), sys.byteorder)
-    runner.sendmsg([b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
-    os.close(listener)
+    try:
+        runner.sendmsg([b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    finally:
+        # While this process held it, its own questions would wait for ever.
+        os.close(listener)
 
 
 def _close_all_but(*kept: int) -> None:

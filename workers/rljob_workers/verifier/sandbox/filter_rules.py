@@ -1,16 +1,16 @@
 """Which system calls a program of the policy's may not make: the readable form of the filter. Pure.
 
 No innocent program makes the KILLED ones. The REFUSED ones fail with EPERM, as they do where a container forbids them,
-and the program may go on. What starts a process or a thread waits for the answer of whoever holds the filter's listener
-(`fork_gate.py`). What no rule names is allowed: rules on files, TCP and signals are Landlock's. Where a kernel has no
-Landlock, the filter refuses writing and signals itself; reading it cannot refuse, for it sees no path.
+and the program may go on. What starts a process or a thread, or names a path, waits for the answer of whoever holds the
+filter's listener (`gate.py`). What no rule names is allowed: rules on files, TCP and signals are Landlock's. Where a
+kernel has no Landlock, the filter refuses writing and signals itself; reading it cannot refuse, for it sees no path.
 """
 
 import dataclasses
 import enum
 from collections.abc import Iterator
 
-from rljob_workers.verifier.sandbox import landlock
+from rljob_workers.verifier.sandbox import landlock, path_calls
 
 
 class Action(enum.Enum):
@@ -67,8 +67,13 @@ _REFUSED = {
     ),
     "work that the kernel does on its own threads": "io_uring_setup io_uring_enter io_uring_register io_setup",
     "what Landlock does not know: attributes of this user's files, and news of them": (
-        "chmod fchmod fchmodat chown fchown lchown fchownat setxattr lsetxattr fsetxattr removexattr lremovexattr"
-        " fremovexattr utime utimes utimensat futimesat truncate inotify_init inotify_init1 inotify_add_watch"
+        "getxattr lgetxattr listxattr llistxattr chmod fchmod fchmodat chown fchown lchown fchownat setxattr lsetxattr"
+        " fsetxattr removexattr lremovexattr fremovexattr utime utimes utimensat futimesat truncate inotify_init"
+        " inotify_init1 inotify_add_watch"
+    ),
+    "making, removing and renaming files, which Landlock refuses with another error where the path exists": (
+        "creat mkdir mkdirat mknod mknodat link linkat symlink symlinkat unlink unlinkat rmdir rename renameat"
+        " renameat2"
     ),
     "the machine's clock, name, logs and disks": (
         "settimeofday clock_settime clock_adjtime adjtimex sethostname setdomainname syslog vhangup sync syncfs"
@@ -78,11 +83,9 @@ _REFUSED = {
 KILLED = tuple(call for calls in _KILLED.values() for call in calls.split())
 REFUSED = tuple(call for calls in _REFUSED.values() for call in calls.split())
 
-# Without Landlock: what makes, removes or renames a file. What opens one is asked for its flags.
-_MAKING = (
-    "creat mkdir mkdirat mknod mknodat link linkat symlink symlinkat unlink unlinkat rmdir rename renameat renameat2"
-)
-# include/uapi/asm-generic/fcntl.h, the same on each architecture: O_ACCMODE, O_CREAT, O_TRUNC.
+# Where the calls have their flags. include/uapi/asm-generic/fcntl.h, the same on each architecture: O_ACCMODE, O_CREAT,
+# O_TRUNC.
+_OPENING = (("open", 1), ("openat", 2))
 _O_WRITES = 0o3 | 0o100 | 0o1000
 
 # include/uapi/linux/sched.h: new namespaces; and a child that is the runner's instead of the program's.
@@ -99,20 +102,22 @@ def rules(*, abi: int, pid: int, may_fork: bool, asks: bool = True) -> tuple[Rul
     """Return the rules for one process.
 
     pid: its own. abi: where Landlock has no scopes, signals are filtered; where there is none, 0, writing too. asks:
-    whether what starts a process or a thread waits for an answer; without it nothing of it is refused but new processes
-    of a program that may have none.
+    whether what starts a process or a thread, or names a path, waits for an answer; without it nothing of it is refused
+    but new processes of a program that may have none.
     """
     return (
         *(Rule(call, Action.KILL) for call in KILLED),
         *(Rule(call, Action.REFUSE) for call in REFUSED),
-        # Its flags are behind a pointer, which a filter cannot follow; libraries fall back to clone.
+        # Their flags are behind a pointer, which a filter cannot follow; libraries fall back to clone and openat.
         Rule("clone3", Action.MISSING),
+        Rule("openat2", Action.MISSING),
         *_arguments(),
         *(() if may_fork else _no_processes()),
         # After the rules that refuse some: the first that applies decides.
         *(Rule(call, Action.ASK) for call in ("clone", "fork", "vfork") if asks),
         *(() if abi else _writing()),
         *(() if abi >= landlock.SCOPES_SINCE else _signals(pid)),
+        *(_paths() if asks else ()),
     )
 
 
@@ -143,12 +148,18 @@ def _no_processes() -> Iterator[Rule]:
 
 
 def _writing() -> Iterator[Rule]:
-    for call in _MAKING.split():
-        yield Rule(call, Action.REFUSE)
-    for call, flags_at in (("open", 1), ("openat", 2)):
+    for call, flags_at in _OPENING:
         yield Rule(call, Action.REFUSE, (Condition(argument=flags_at, mask=_O_WRITES, value=0, equal=False),))
-    # Its flags are behind a pointer; libraries fall back to openat.
-    yield Rule("openat2", Action.MISSING)
+
+
+def _paths() -> Iterator[Rule]:
+    """Last: those that write are refused without a question."""
+    # A descriptor of a file that it may not open tells what stat does.
+    for call, flags_at in _OPENING:
+        has = Condition(argument=flags_at, mask=path_calls.O_PATH, value=0, equal=False)
+        yield Rule(call, Action.REFUSE, (has,))
+    for call in path_calls.NAMES:
+        yield Rule(call, Action.ASK)
 
 
 def _signals(pid: int) -> Iterator[Rule]:

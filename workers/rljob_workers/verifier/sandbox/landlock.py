@@ -2,7 +2,8 @@
 
 Constants and structures: include/uapi/linux/landlock.h. Reading, and running the interpreter anew, is left open below
 the paths of a list; writing, making, removing and linking, TCP, signals and abstract sockets are handled and allowed
-nowhere. What Landlock does not know (stat, chmod, chown, attributes, times) is the system-call filter's to refuse.
+nowhere. What Landlock does not know (stat, chmod, chown, attributes, times) is the system-call filter's: refused, or
+asked for.
 """
 
 import ctypes

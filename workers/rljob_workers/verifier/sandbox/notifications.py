@@ -1,8 +1,8 @@
 """System calls that wait for the answer of a supervisor: seccomp's user notification, from the supervisor's side.
 
 A filter that returns USER_NOTIF stops the caller inside the kernel until somebody who holds the filter's listener says
-what becomes of the call. Once nobody holds it, such calls fail with ENOSYS. Calls are only let go on as they are, and
-their arguments never looked at: the caller could change those afterwards.
+what becomes of the call. Once nobody holds it, such calls fail with ENOSYS. A call that is let go on as it is must not
+depend on what its arguments point to: the caller can change that afterwards.
 Sources: include/uapi/linux/seccomp.h, seccomp_unotify(2); Linux 5.5 or later.
 """
 
@@ -12,15 +12,30 @@ import os
 import select
 import socket
 import struct
+import sys
+from typing import NamedTuple
 
 from rljob_workers.verifier.sandbox import syscalls
 
 _GET_NOTIF_SIZES = 3
-# struct seccomp_notif: id, pid, flags, seccomp_data. struct seccomp_notif_resp: id, value, error, flags.
-_REQUEST, _ANSWER = struct.Struct("=QII64s"), struct.Struct("=QqiI")
+# struct seccomp_notif: id, pid, flags, and of seccomp_data number, architecture, instruction pointer, six arguments.
+# struct seccomp_notif_resp: id, value, error, flags.
+_REQUEST, _ANSWER = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
 _CONTINUE = 1
-# _IOWR('!', 0, struct seccomp_notif) and _IOWR('!', 1, struct seccomp_notif_resp).
-_RECEIVE, _SEND = ((3 << 30) | (size << 16) | (ord("!") << 8) | number for number, size in enumerate((80, 24)))
+# _IOWR('!', 0, struct seccomp_notif), _IOWR('!', 1, struct seccomp_notif_resp) and _IOW('!', 2, __u64).
+_RECEIVE, _SEND, _IS_VALID = (
+    (direction << 30) | (size << 16) | (ord("!") << 8) | number
+    for number, (direction, size) in enumerate(((3, 80), (3, 24), (1, 8)))
+)
+
+
+class Request(NamedTuple):
+    """A call that waits. id: the kernel's, of this request alone; task: the thread's; number: the call's."""
+
+    id: int
+    task: int
+    number: int
+    arguments: tuple[int, ...]
 
 
 def sizes(architecture: syscalls.Architecture) -> tuple[int, int]:
@@ -63,21 +78,46 @@ class Listener:
         return self._descriptor
 
     def is_waiting(self) -> bool:
-        """Return whether a call waits: without one `allow` would wait for it."""
+        """Return whether a call waits: without one `receive` would wait for it."""
         return any(events & select.POLLIN for _, events in self._poll.poll(0))
 
-    def allow(self) -> int | None:
-        """Let the first call that waits go on; return the thread whose it is. None: it was interrupted meanwhile."""
-        request = bytearray(self._request_bytes)
+    def receive(self) -> Request | None:
+        """Return the first call that waits, which goes on to wait for its answer; None: it was interrupted before."""
+        buffer = bytearray(self._request_bytes)
         try:
-            fcntl.ioctl(self._descriptor, _RECEIVE, request)
-            identity, task, _, _ = _REQUEST.unpack_from(request)
-            answer = _ANSWER.pack(identity, 0, 0, _CONTINUE)
-            fcntl.ioctl(self._descriptor, _SEND, bytearray(answer.ljust(self._answer_bytes, b"\0")))
+            fcntl.ioctl(self._descriptor, _RECEIVE, buffer)
         except (FileNotFoundError, InterruptedError):
             # The caller ended, or a signal sent it back to make the call again.
             return None
-        return int(task)
+        identity, task, _, number, _, _, *arguments = _REQUEST.unpack_from(buffer)
+        return Request(identity, task, number, tuple(arguments))
+
+    def is_valid(self, request: Request) -> bool:
+        """Return whether it still waits: its thread is the one that asked, and no other of the same number."""
+        try:
+            fcntl.ioctl(self._descriptor, _IS_VALID, request.id.to_bytes(8, sys.byteorder))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def go_on(self, request: Request) -> bool:
+        """Let the kernel make the call; return whether it still waited."""
+        return self._send(_ANSWER.pack(request.id, 0, 0, _CONTINUE))
+
+    def returned(self, request: Request, value: int) -> bool:
+        """Have the call return this, without the kernel making it; return whether it still waited."""
+        return self._send(_ANSWER.pack(request.id, value, 0, 0))
+
+    def failed(self, request: Request, error: int) -> bool:
+        """Have the call fail with this number of errno; return whether it still waited."""
+        return self._send(_ANSWER.pack(request.id, 0, -error, 0))
+
+    def _send(self, answer: bytes) -> bool:
+        try:
+            fcntl.ioctl(self._descriptor, _SEND, answer.ljust(self._answer_bytes, b"\0"))
+        except (FileNotFoundError, InterruptedError):
+            return False
+        return True
 
     def close(self) -> None:
         """Close it: calls that wait, and later ones, fail."""

@@ -7,10 +7,11 @@ the standard three and the reply, its own and its descendants' CPU, memory and p
 and reaped, orphans included.
 With a `confinement`, which is isolation level `confined`: no network, no file but the interpreter's and its libraries',
 nothing written, no signal, limit or priority of another process touched, no new session or group, no process at all
-unless the grader grants it, and each process and thread started by leave of this one (`fork_gate.py`), which no program
-can outrun. Without one, level `none`, none of that, and the job must ask for it by name.
+unless the grader grants it; each process and thread is started by leave of this one, which no program can outrun, and
+of paths that it may not read it learns nothing (`gate.py`). Without one, level `none`, none of that, and the job must
+ask for it by name.
 The tests of a repository (`repository.py`) are such a run, too; it reads its own folder and pytest besides.
-NOT covered: faults of the shared kernel; that a path exists, its size and times (stat).
+NOT covered: faults of the shared kernel.
 """
 
 import contextlib
@@ -29,7 +30,6 @@ from typing import IO
 
 from rljob_workers.verifier.sandbox import (
     confinement,
-    fork_gate,
     notifications,
     processes,
     procfs,
@@ -38,6 +38,9 @@ from rljob_workers.verifier.sandbox import (
     shortage,
 )
 from rljob_workers.verifier.sandbox.answer_delay import AnswerDelay
+from rljob_workers.verifier.sandbox.fork_gate import ForkGate
+from rljob_workers.verifier.sandbox.gate import Gate
+from rljob_workers.verifier.sandbox.path_view import PathView
 from rljob_workers.verifier.sandbox.process_bound import Room
 from rljob_workers.verifier.sandbox.processes import CannotRunError
 
@@ -122,6 +125,8 @@ def run(
     been ready to run and did not. poll_s: seconds between two looks at the CPU, memory and processes of the tree.
     """
     nonce = secrets.token_hex(16)
+    if confined is not None:
+        confined = dataclasses.replace(confined, readable={**confined.readable, **program.readable()})
     (request, theirs), reply = socket.socketpair(), processes.Pipe()
     with request, theirs, reply, contextlib.ExitStack() as stack:
         process = stack.enter_context(contextlib.closing(start(theirs.fileno(), reply.writer.fileno())))
@@ -134,7 +139,7 @@ def run(
         delay = AnswerDelay(run_delay_s)
         watch = stack.enter_context(contextlib.closing(_Watch(process, limits, before, confined, delay, poll_s)))
         try:
-            orders = _orders(program, process.pid, limits, confined)
+            orders = None if confined is None else confined.orders(pid=process.pid, may_fork=limits.may_fork)
             asked = _request(program, nonce, limits, orders, process.parent)
             stopped = watch.follow(request=request, feeds={request: asked, process.stdin: stdin}, reply=reply.reader)
         finally:
@@ -182,15 +187,6 @@ def _reaped_cpu_s() -> float:
     return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
-def _orders(
-    program: Program | repository.Suite, pid: int, limits: Limits, confined: confinement.Confinement | None
-) -> dict[str, object] | None:
-    if confined is None:
-        return None
-    own = dataclasses.replace(confined, readable={**confined.readable, **program.readable()})
-    return own.orders(pid=pid, may_fork=limits.may_fork)
-
-
 def _request(
     program: Program | repository.Suite, nonce: str, limits: Limits, orders: dict[str, object] | None, parent: int
 ) -> bytes:
@@ -220,7 +216,7 @@ class _Watch:
     ) -> None:
         self._process, self._limits, self._before = process, limits, before
         self._confined, self._answer_delay, self._poll_s = confined, answer_delay, poll_s
-        self._gate: fork_gate.ForkGate | None = None
+        self._gate: Gate | None = None
         self._retry = False
         self._started_s = time.monotonic()
         self._parent_waited_s = procfs.run_delay_s(process.parent)
@@ -282,13 +278,14 @@ class _Watch:
         events = selector.select(_RETRY_S if self._retry else self._poll_s)
         if self._retry and self._gate is not None:
             self._retry = False
-            selector.register(self._gate, selectors.EVENT_READ)
+            # What it holds back does not make it readable.
+            events.append((selector.register(self._gate, selectors.EVENT_READ), selectors.EVENT_READ))
         return events
 
     def _noticed(self, selector: selectors.DefaultSelector, key: selectors.SelectorKey) -> Room:
         """Act on what is no stream; return whether there is room for what the program asks for, if it does."""
         what = key.fileobj
-        if isinstance(what, fork_gate.ForkGate) and what.is_waiting():
+        if isinstance(what, Gate) and what.is_waiting():
             room = what.answer()
             if room is Room.FREE:
                 self._answer_delay.answered()
@@ -304,7 +301,7 @@ class _Watch:
                 selector.register(self._gate, selectors.EVENT_READ)
         return Room.FREE
 
-    def _gate_of(self, request: socket.socket) -> fork_gate.ForkGate | None:
+    def _gate_of(self, request: socket.socket) -> Gate | None:
         """Return the gate that the process hands over once it is confined; None if it has none, or ended before."""
         try:
             descriptor = notifications.handed_over(request)
@@ -315,7 +312,11 @@ class _Watch:
         listener = notifications.Listener(
             descriptor, request_bytes=self._confined.request_bytes, answer_bytes=self._confined.answer_bytes
         )
-        return fork_gate.ForkGate(listener, session=self._process.pid, most=MAX_PROCESSES)
+        return Gate(
+            listener,
+            forks=ForkGate(session=self._process.pid, most=MAX_PROCESSES),
+            paths=PathView(self._confined.readable, self._confined.architecture),
+        )
 
     @staticmethod
     def _readable(selector: selectors.DefaultSelector) -> bool:
