@@ -83,6 +83,15 @@ def wait_for_news(listener: notifications.Listener) -> None:
     assert news.poll(TIMEOUT_MS), "nobody asked"
 
 
+def received(process: "subprocess.Popen[str]", listener: notifications.Listener) -> notifications.Request:
+    """Have it ask, and return what it asks for."""
+    ask(process)
+    wait_for_news(listener)
+    request = listener.receive()
+    assert request is not None
+    return request
+
+
 def test_call_waits_until_it_is_let_go_on(confined: confinement.Confinement) -> None:
     with asking(confined) as (process, listener), contextlib.closing(listener):
         assert not listener.is_waiting()
@@ -131,10 +140,7 @@ def test_process_that_is_killed_while_it_asks_was_granted_nothing(confined: conf
 
 def test_process_that_is_killed_before_its_answer_no_longer_waits_for_it(confined: confinement.Confinement) -> None:
     with asking(confined) as (process, listener), contextlib.closing(listener):
-        ask(process)
-        wait_for_news(listener)
-        request = listener.receive()
-        assert request is not None
+        request = received(process, listener)
         process.kill()
         process.wait()
         assert not listener.is_valid(request)
@@ -143,16 +149,10 @@ def test_process_that_is_killed_before_its_answer_no_longer_waits_for_it(confine
 
 def test_call_returns_or_fails_as_its_supervisor_says(confined: confinement.Confinement) -> None:
     with asking(confined) as (process, listener), contextlib.closing(listener):
-        ask(process)
-        wait_for_news(listener)
-        request = listener.receive()
-        assert request is not None
+        request = received(process, listener)
         assert listener.failed(request, errno.EXDEV)
         assert said(process) == "EXDEV"
-        ask(process)
-        wait_for_news(listener)
-        request = listener.receive()
-        assert request is not None
+        request = received(process, listener)
         # As a parent it waits for a child that nobody made.
         assert listener.returned(request, 1)
         assert said(process) == "", "it went on as the parent of process 1, which is no child of its own"

@@ -3,14 +3,15 @@
 A default pod refuses process_vm_readv; /proc/<pid>/mem takes the same rights, which an ancestor of the same user has.
 """
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from types import TracebackType
 
 from rljob_workers.verifier.sandbox.path_view import MAX_PATH_BYTES
 
 _PAGE_BYTES = 4096
-_MAX_ADDRESS = (1 << 63) - 1
 
 
 class ForeignMemory:
@@ -45,24 +46,21 @@ class ForeignMemory:
 
     def write(self, address: int, data: bytes) -> None:
         """Write it there. Raises OSError: EFAULT."""
-        try:
-            written = os.pwrite(self._descriptor, data, _checked(address))
-        except OSError as error:
-            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from error
-        if written < len(data):
-            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
+        with _faults():
+            if os.pwrite(self._descriptor, data, address) < len(data):
+                raise OSError
 
     def _read(self, address: int, size: int) -> bytes:
-        try:
-            piece = os.pread(self._descriptor, size, _checked(address))
-        except OSError as error:
-            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from error
-        if not piece:
-            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
-        return piece
+        with _faults():
+            if piece := os.pread(self._descriptor, size, address):
+                return piece
+            raise OSError
 
 
-def _checked(address: int) -> int:
-    if address > _MAX_ADDRESS:
-        raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
-    return address
+@contextlib.contextmanager
+def _faults() -> Iterator[None]:
+    """Say of all errors what the kernel says of an address that is not there; one of its own half is out of range."""
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from error
