@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from rljob_api import errors, names, roles
-from rljob_testing import grader_rows
+from rljob_testing import areal_sample, grader_rows
 from rljob_workers.verifier.graders import areal_math, catalog, protocol
 
 R = names.VerdictReason
@@ -45,6 +45,15 @@ def test_row_has_the_verdict_of_its_mode(
     assert grade.formatted
     if expected is not None:
         assert grade.score == expected
+
+
+def test_published_sample_of_160_answers_has_its_83_right_ones(
+    warm: dict[str, areal_math.ArealMathGrader], mode: str
+) -> None:
+    sample = list(areal_sample.cases())
+    assert (len(sample), sum(case.right for case in sample)) == (160, 83)
+    others = [case for case in sample if warm[mode].grade(answered(case.completion, case.gold)).score != case.right]
+    assert others == []
 
 
 def test_python_call_is_outside_the_grammar_and_writes_nothing(
