@@ -119,6 +119,10 @@ GRANTED = (
     "assert os.path.realpath(os.__file__) == os.__file__",
     "os.listdir(os.path.dirname(os.__file__))",
     "assert os.path.exists('/') and os.path.isdir('/usr')",
+    # Names of what is open.
+    "assert open('/dev/stdin').read() == open('/proc/self/fd/0').read() == open('/dev/fd/0').read() == ''",
+    "assert os.path.exists('/dev/stdout')",
+    "assert os.stat('/dev/stdin').st_ino == os.fstat(0).st_ino",
     "thread = threading.Thread(target=print); thread.start(); thread.join()",
     "socket.socketpair()",
     "os.kill(os.getpid(), 0)",
@@ -207,7 +211,8 @@ def test_landlock_alone_lets_nothing_be_opened_or_run(
 def test_confined_program_has_what_innocent_programs_use(
     confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
 ) -> None:
-    assert tried(confined, secret, list(GRANTED), start) == dict.fromkeys(GRANTED, "reached")
+    granted = [*GRANTED, "open('/dev/stderr', 'w').close()"]
+    assert tried(confined, secret, granted, start) == dict.fromkeys(granted, "reached")
 
 
 def test_without_landlock_the_filter_denies_everything_but_reading(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rljob_workers.verifier.sandbox import path_calls, syscalls
 from rljob_workers.verifier.sandbox.foreign_memory import ForeignMemory
 from rljob_workers.verifier.sandbox.notifications import Request
-from rljob_workers.verifier.sandbox.path_view import MAX_PATH_BYTES, Outcome, PathView, is_shown
+from rljob_workers.verifier.sandbox.path_view import MAX_PATH_BYTES, Outcome, PathView, is_shown, named_descriptor
 
 ARCHITECTURE = syscalls.ARCHITECTURES[platform.machine()]
 TASK = threading.get_native_id()
@@ -222,6 +222,29 @@ def test_open_file_is_known_whatever_it_is(asked: Asked) -> None:
         assert asked("newfstatat", b"", folder=reader) == ABSENT
         assert asked("execveat", b"", folder=reader, flags=path_calls.AT_EMPTY_PATH) == GOES_ON
     assert asked("newfstatat", b"", folder=NOT_OPEN, flags=path_calls.AT_EMPTY_PATH) == Outcome(error=errno.EBADF)
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}"])
+def test_name_of_an_open_file_is_there_while_it_is_open(name: str, asked: Asked) -> None:
+    reader, writer = os.pipe()
+    with open(reader, "rb"), open(writer, "wb"):
+        path = name.format(reader).encode()
+        assert asked("openat", path) == GOES_ON
+        assert asked("newfstatat", path).value == 0
+        assert asked("readlinkat", path).value == len(os.readlink(f"/proc/self/fd/{reader}"))
+    assert asked("newfstatat", name.format(NOT_OPEN).encode()) == ABSENT
+
+
+@pytest.mark.parametrize(
+    ("path", "descriptor"),
+    [
+        ("/dev/stdin", 0), ("/dev/stdout", 1), ("/dev/stderr", 2), ("/dev/fd/17", 17), ("/proc/self/fd/0", 0),
+        ("/proc/self/fd", None), ("/proc/self/fd/", None), ("/proc/self/fd/0/x", None), ("/proc/1/fd/0", None),
+        ("/proc/self/fd/0\n", None), ("/proc/self/fd/../maps", None), ("/dev/null", None), ("/dev/fd/99999999", None),
+    ],
+)  # fmt: skip
+def test_path_that_names_a_descriptor(path: str, descriptor: int | None) -> None:
+    assert named_descriptor(path) == descriptor
 
 
 def test_memory_that_is_not_there_fails_as_the_kernel_would(asked: Asked, folder: pathlib.Path, view: PathView) -> None:

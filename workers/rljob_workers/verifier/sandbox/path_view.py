@@ -1,4 +1,5 @@
-"""Which paths there are for a confined program: those that it may read and the folders above them, and no others.
+"""Which paths there are for a confined program: those that it may read and the folders above them, the names of what it
+has open, and no others.
 
 Landlock refuses to open the rest; that a file exists, its size and its times (stat) it does not hide. Here each call
 that names a path is looked at while the kernel holds it, and outside of the view it fails with ENOENT. What returns
@@ -10,6 +11,7 @@ wins that race learns from its error that a path exists, and no more.
 import ctypes
 import errno
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -18,6 +20,8 @@ from rljob_workers.verifier.sandbox.notifications import Request
 from rljob_workers.verifier.sandbox.path_calls import PathCall
 
 MAX_PATH_BYTES = 4096
+_STANDARD = ("/dev/stdin", "/dev/stdout", "/dev/stderr")
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self|proc/thread-self)/fd/([0-9]{1,7})")
 # More than innocent programs import from, and little memory if each path is as long as may be.
 _MAX_FOLDERS = 256
 # Made once: as long as a call takes.
@@ -47,6 +51,14 @@ def is_shown(path: str, roots: Iterable[str]) -> bool:
         path == root or path.startswith(f"{root.rstrip('/')}/") or root.startswith(f"{path.rstrip('/')}/")
         for root in roots
     )
+
+
+def named_descriptor(path: str) -> int | None:
+    """Return the descriptor that a path names, which is the caller's own; None if it names none."""
+    if path in _STANDARD:
+        return _STANDARD.index(path)
+    found = _DESCRIPTOR.fullmatch(path)
+    return None if found is None else int(found[1])
 
 
 class PathView:
@@ -82,6 +94,9 @@ class PathView:
                 path = os.path.join(os.readlink(_opened(request.task, begins)), path)
             except OSError:
                 return Outcome(error=errno.EBADF)
+        if (opened := named_descriptor(path)) is not None:
+            # The kernel follows such a name to what is open, whoever could open it now.
+            return _made(call, request, memory, _opened(request.task, opened), flags) if call.makes else Outcome()
         real = self.resolved(path, follow=call.follows and not flags & path_calls.AT_SYMLINK_NOFOLLOW)
         if real is None:
             return Outcome(error=errno.ENOENT)
