@@ -31,6 +31,15 @@ class Difference:
         text = f"{self.mean:+.3f} ± {self.error:.3f}"
         return text if abs(self.mean) >= 2 * self.error else f"({text})"
 
+    @property
+    def in_words(self) -> str:
+        """Return what it is where it stands for a cost of accuracy: a gain, a cost, or nothing that can be told."""
+        if self.error is None:
+            return "has one pair of runs, which does not tell"
+        if abs(self.mean) < 2 * self.error:
+            return "costs nothing that these runs show"
+        return f"{'costs' if self.mean < 0 else 'gains'} {abs(self.mean):.2f}"
+
 
 def gain(run: curves.Run) -> float:
     """Return by how much the last steps are above the first."""
@@ -75,6 +84,9 @@ def lines(runs: Sequence[curves.Run]) -> list[str]:
         "| what | pairs | reward, last steps | held out |",
         "|---|---|---|---|",
         *_costs(runs),
+        "",
+        "Of held-out accuracy, then:",
+        *_lags_in_words(runs),
     ]
 
 
@@ -84,6 +96,16 @@ def _learns(name: str, runs: Sequence[curves.Run]) -> str:
     # Nothing has no sign.
     mean, smallest = (round(figure, 2) + 0.0 for figure in (statistics.fmean(gains), min(gains)))
     return f"| {name} | {len(runs)} | {num_learnt} | {mean:.2f} | {smallest:.2f} |"
+
+
+def _lags_in_words(runs: Sequence[curves.Run]) -> list[str]:
+    found = []
+    for loss in curves.LOSSES:
+        for lag in curves.LAGS[1:]:
+            if compared := pairs(runs, base={"lag": 0, "loss": loss}, other={"lag": lag}):
+                cost = difference(compared, lambda run: run.held_out)
+                found.append(f"- lag {lag} with the {loss} loss {cost.in_words};")
+    return [*found[:-1], found[-1][:-1] + "."] if found else ["- there is no pair of runs to tell."]
 
 
 def _costs(runs: Sequence[curves.Run]) -> list[str]:

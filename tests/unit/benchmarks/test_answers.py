@@ -50,6 +50,21 @@ def test_difference_within_two_errors_is_in_brackets(mean: float, error: float |
     assert str(answers.Difference(mean, error, 2)) == text
 
 
+@pytest.mark.parametrize(
+    ("mean", "error", "words"),
+    [
+        (-0.075, 0.02, "costs 0.07"),
+        (0.026, 0.009, "gains 0.03"),
+        (-0.01, 0.02, "costs nothing that these runs show"),
+        (-0.5, None, "has one pair of runs, which does not tell"),
+    ],
+)
+def test_difference_in_words_is_a_cost_a_gain_or_nothing_that_can_be_told(
+    mean: float, error: float | None, words: str
+) -> None:
+    assert answers.Difference(mean, error, 10).in_words == words
+
+
 def test_the_sections_count_who_learnt_and_compare_what_is_there() -> None:
     learnt, not_learnt = run(0.1, 0.1, 0.1, 0.5, 0.5, 0.5, 0.5, 0.5), run(*[0.2] * 8, lag=1)
     other = dataclasses.replace(not_learnt, cell=dataclasses.replace(not_learnt.cell, estimator="ppo"))
@@ -58,3 +73,11 @@ def test_the_sections_count_who_learnt_and_compare_what_is_there() -> None:
     assert "| ppo | 1 | 0 | 0.00 | 0.00 |" in lines
     assert "| lag 1 instead of 0, decoupled | 1 | (-0.300) | (+0.000) |" in lines
     assert not [line for line in lines if line.startswith(("| lag 4", "| coupled"))]
+    assert lines[-2:] == [
+        "Of held-out accuracy, then:",
+        "- lag 1 with the decoupled loss has one pair of runs, which does not tell.",
+    ]
+
+
+def test_without_a_pair_the_sections_say_so() -> None:
+    assert answers.lines([run(0.1, 0.1, 0.1)])[-1] == "- there is no pair of runs to tell."
