@@ -98,13 +98,17 @@ def _learns(name: str, runs: Sequence[curves.Run]) -> str:
     return f"| {name} | {len(runs)} | {num_learnt} | {mean:.2f} | {smallest:.2f} |"
 
 
+def _held_out(compared: Pairs) -> Difference:
+    return difference(compared, lambda run: run.held_out)
+
+
 def _lags_in_words(runs: Sequence[curves.Run]) -> list[str]:
-    found = []
-    for loss in curves.LOSSES:
-        for lag in curves.LAGS[1:]:
-            if compared := pairs(runs, base={"lag": 0, "loss": loss}, other={"lag": lag}):
-                cost = difference(compared, lambda run: run.held_out)
-                found.append(f"- lag {lag} with the {loss} loss {cost.in_words};")
+    found = [
+        f"- lag {lag} with the {loss} loss {_held_out(compared).in_words};"
+        for loss in curves.LOSSES
+        for lag in curves.LAGS[1:]
+        if (compared := pairs(runs, base={"lag": 0, "loss": loss}, other={"lag": lag}))
+    ]
     return [*found[:-1], found[-1][:-1] + "."] if found else ["- there is no pair of runs to tell."]
 
 
@@ -122,6 +126,5 @@ def _costs(runs: Sequence[curves.Run]) -> list[str]:
     for what, base, other in asked:
         if compared := pairs(runs, base=base, other=other):
             reward = difference(compared, curves.last_reward)
-            held_out = difference(compared, lambda run: run.held_out)
-            found.append(f"| {what} | {reward.num_pairs} | {reward} | {held_out} |")
+            found.append(f"| {what} | {reward.num_pairs} | {reward} | {_held_out(compared)} |")
     return found

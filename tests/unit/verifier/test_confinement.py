@@ -148,10 +148,9 @@ LANDLOCKED = {**DENIED, **dict.fromkeys(VIEWED, "EACCES"), **SEEN}
 # What Landlock denies that a filter can deny, too: it sees flags and no paths.
 MAKES = ("open(folder + '/new', 'w')", "open(secret, 'a')")
 FILTERED = {
-    **{statement: error for statement, error in DENIED.items() if error == "EPERM"},
+    **{statement: error for statement, error in DENIED.items() if error == "EPERM" and statement not in SEEN},
     **dict.fromkeys(MAKES, "EPERM"),
 }
-FILTERED = {statement: error for statement, error in FILTERED.items() if statement not in SEEN}
 
 Try = Callable[[list[str]], dict[str, str]]
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import threading
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -24,19 +25,34 @@ NOT_OPEN = 1 << 20
 GOES_ON, ABSENT = Outcome(), Outcome(error=errno.ENOENT)
 
 
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Return a folder with one that is shown, one that is not, and links between them."""
-    root = tmp_path.resolve()
+def planted(root: pathlib.Path, links: Sequence[tuple[str, str]]) -> pathlib.Path:
+    """Make a folder with one that is shown, one that is not, and links; return its real path."""
+    root = root.resolve()
     for name in ("shown", "hidden"):
         (root / name / "inner").mkdir(parents=True)
         (root / name / "file").write_text(name)
-    for name, target in (
-        ("shown/out", "../hidden/file"), ("shown/in", "file"), ("shown/back", "through/shown"), ("shown/loop", "loop"),
-        ("shown/through", ".."), ("alias", "shown"), ("outward", "hidden"), ("hidden/in", "../shown/file"),
-    ):  # fmt: skip
+    for name, target in links:
         (root / name).symlink_to(target)
     return root
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    links = (
+        ("shown/out", "../hidden/file"), ("shown/in", "file"), ("shown/back", "through/shown"), ("shown/loop", "loop"),
+        ("shown/through", ".."), ("alias", "shown"), ("outward", "hidden"), ("hidden/in", "../shown/file"),
+    )  # fmt: skip
+    return planted(tmp_path, links)
+
+
+@pytest.fixture(scope="module")
+def maze(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Return one folder for all examples of a property: nothing changes it."""
+    links = (
+        ("shown/out", "../hidden"), ("shown/in", "inner"), ("alias", "shown"), ("hidden/x", "../shown"),
+        ("shown/inner/x", "../.."),
+    )  # fmt: skip
+    return planted(tmp_path_factory.mktemp("maze"), links)
 
 
 @pytest.fixture
@@ -101,35 +117,13 @@ PARTS = st.lists(st.sampled_from(["..", ".", "", "shown", "hidden", "file", "inn
 
 
 @given(parts=PARTS, follow=st.booleans())
-def test_no_path_at_all_leads_to_what_is_hidden(
-    parts: list[str], follow: bool, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = _tree(tmp_path_factory)
-    path = "/".join([str(folder), *parts])
-    real = PathView([str(folder / "shown")], ARCHITECTURE).resolved(path, follow=follow)
+def test_no_path_at_all_leads_to_what_is_hidden(parts: list[str], follow: bool, maze: pathlib.Path) -> None:
+    path = "/".join([str(maze), *parts])
+    real = PathView([str(maze / "shown")], ARCHITECTURE).resolved(path, follow=follow)
     if real is not None:
-        assert is_shown(os.path.realpath(real), [str(folder / "shown")])
+        assert is_shown(os.path.realpath(real), [str(maze / "shown")])
         if follow and os.path.exists(path):
             assert os.path.realpath(real) == os.path.realpath(path)
-
-
-_TREES: list[pathlib.Path] = []
-
-
-def _tree(factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Return one tree for all examples: nothing changes it."""
-    if not _TREES:
-        root = factory.mktemp("tree").resolve()
-        for name in ("shown", "hidden"):
-            (root / name / "inner").mkdir(parents=True)
-            (root / name / "file").write_text(name)
-        for name, target in (
-            ("shown/out", "../hidden"), ("shown/in", "inner"), ("alias", "shown"), ("hidden/x", "../shown"),
-            ("shown/inner/x", "../.."),
-        ):  # fmt: skip
-            (root / name).symlink_to(target)
-        _TREES.append(root)
-    return _TREES[0]
 
 
 class Asked:

@@ -158,6 +158,13 @@ def test_opening_is_refused_by_its_flags_or_asks(flags: int, alone: int, with_la
                 assert verdict(program, found, *arguments, audit=architecture.audit) == wanted
 
 
+def test_making_and_removing_files_is_refused_with_landlock_and_without() -> None:
+    for architecture in (X86_64, AARCH64):
+        for program in (assembled(abi=abi, asks=False, architecture=architecture) for abi in (0, 1)):
+            for call in ("mkdirat", "unlinkat", "linkat", "symlinkat", "mknodat", "renameat2"):
+                assert verdict(program, number(call, architecture), audit=architecture.audit) == REFUSED
+
+
 @pytest.mark.parametrize("asks", [True, False])
 def test_what_names_a_path_asks_where_it_can(asks: bool) -> None:
     for architecture in (X86_64, AARCH64):

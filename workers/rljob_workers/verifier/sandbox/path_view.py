@@ -10,6 +10,7 @@ wins that race learns from its error that a path exists, and no more.
 
 import ctypes
 import errno
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -65,8 +66,8 @@ class PathView:
     """One program's. Not for several threads."""
 
     def __init__(self, readable: Iterable[str], architecture: syscalls.Architecture) -> None:
-        """readable: files, and folders with all that is below them."""
-        self._roots = tuple(os.path.realpath(path) for path in readable)
+        """readable: real paths of files, and of folders with all that is below them."""
+        self._roots = tuple(readable)
         self._calls = _by_number(architecture)
         # As they were asked for, with their real paths. Nothing changes while a program runs: it cannot write.
         self._folders: dict[str, str] = {}
@@ -94,13 +95,15 @@ class PathView:
                 path = os.path.join(os.readlink(_opened(request.task, begins)), path)
             except OSError:
                 return Outcome(error=errno.EBADF)
-        if (opened := named_descriptor(path)) is not None:
+        opened = named_descriptor(path)
+        if opened is None:
+            place = self.resolved(path, follow=call.follows and not flags & path_calls.AT_SYMLINK_NOFOLLOW)
+        else:
             # The kernel follows such a name to what is open, whoever could open it now.
-            return _made(call, request, memory, _opened(request.task, opened), flags) if call.makes else Outcome()
-        real = self.resolved(path, follow=call.follows and not flags & path_calls.AT_SYMLINK_NOFOLLOW)
-        if real is None:
+            place = _opened(request.task, opened)
+        if place is None:
             return Outcome(error=errno.ENOENT)
-        return _made(call, request, memory, real, flags) if call.makes else Outcome()
+        return _made(call, request, memory, place, flags) if call.makes else Outcome()
 
     def resolved(self, path: str, *, follow: bool) -> str | None:
         """Return the real path of an absolute one, a link at its end followed or not; None: out of the view."""
@@ -136,6 +139,7 @@ class PathView:
         return target if is_shown(target, self._roots) else None
 
 
+@functools.cache
 def _by_number(architecture: syscalls.Architecture) -> Mapping[int, PathCall]:
     found = {syscalls.number(name, architecture): call for name, call in path_calls.path_calls(architecture).items()}
     return {number: call for number, call in found.items() if number is not None}

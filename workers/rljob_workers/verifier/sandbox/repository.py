@@ -45,13 +45,13 @@ class Suite:
         }
 
     def readable(self) -> dict[str, int]:
-        """Return what it may read beside what every program may, and the rights on it."""
+        """Return what it may read beside what every program may, by its real path, and the rights on it."""
         file, tree = int(landlock.Fs.READ_FILE), int(landlock.Fs.READ_FILE | landlock.Fs.READ_DIR)
         of_packages = {
             os.path.dirname(path) if _is_package(path) else path: tree if _is_package(path) else file
             for path in packages().values()
         }
-        return {str(self.folder): tree, str(HARNESS): file, **of_packages}
+        return {os.path.realpath(self.folder): tree, os.path.realpath(HARNESS): file, **of_packages}
 
 
 @contextlib.contextmanager
