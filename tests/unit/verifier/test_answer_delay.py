@@ -71,4 +71,4 @@ def test_program_that_asks_for_nothing_is_to_blame_however_late_its_runner_wakes
 def test_answers_that_the_tree_itself_delayed_are_its_own_doing(answer_s: float, starved: bool) -> None:
     # A cap of 10 s; for the last row the tree used half a second in which its runner may have waited.
     cpu_s = 0.5 if answer_s == 3.0 else 0.0
-    assert programs.is_starved(waited_s=answer_s, cpu_s=cpu_s, wall_s=10.0) is starved
+    assert programs.is_starved([answer_s], cpu_s=cpu_s, wall_s=10.0) is starved

@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import pytest
 
-from rljob_api import errors
-from rljob_workers.verifier import canaries, runner
-from rljob_workers.verifier.sandbox import confinement, programs, warm
+from rljob_api import errors, roles, types
+from rljob_workers.verifier import canaries, frames, grading, grading_worker, replies, runner, service
+from rljob_workers.verifier.sandbox import confinement, launcher, programs, warm
 
 RIGHT = programs.Run(output=b"3\n", exit_code=0)
 WRONG = programs.Run(output=b"4\n", exit_code=0)
@@ -75,9 +76,41 @@ def test_canaries_are_due_after_so_many_executions_and_do_not_count_themselves()
     assert seen == [0, len(canaries.CANARIES)] * 3
 
 
+def test_canaries_are_due_soon_after_three_quarters_of_the_executions_until_they_were_run() -> None:
+    watch = canaries.Watch(Scripted(), every=4)
+    soon = []
+    for _ in range(3):
+        watch.count()
+        soon.append(watch.are_due_soon)
+    assert soon == [False, False, True]
+    assert watch.wrong() == ""
+    assert not watch.are_due_soon
+
+
 def test_runner_with_a_wrong_canary_is_not_ready(confined: confinement.Confinement) -> None:
     spoiled = dataclasses.replace(canaries.CANARIES[0], program="print(4)")
     with contextlib.closing(runner.Runner(confined, known=(spoiled,))) as made:
         with pytest.raises(errors.SandboxError, match="canary pass came out otherwise"):
             made.verify()
         assert made.survivors() == frozenset()
+
+
+async def test_worker_says_when_its_canaries_are_due_and_runs_them_when_it_is_asked(
+    confined: confinement.Confinement, make_config: Callable[..., roles.VerifierConfig]
+) -> None:
+    reward = roles.GraderConfig(name="sums", type="areal-code", cpu_limit_s=5.0, wall_limit_s=60.0)
+    config = make_config(reward)
+    (grader,) = service.make_graders(config)
+    columns = {"query_id": "q", "input_output": '{"inputs": [""], "outputs": ["3"]}'}
+    item = types.VerifyItem(sample_id="s", attempt=0, prompt="", completion="```python\nprint(3)\n```", columns=columns)
+    sum_request = grading.request_of(item, 0, reward, grader).frame
+    canary_request = frames.encode(replies.CANARIES, max_bytes=1 << 10)
+    hello = grading_worker.Hello(rewards=(reward,), memory_bytes=512 << 20)
+    worker = await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
+    try:
+        due = [(await worker.exchange(sum_request))["then"] == "canaries" for _ in range(canaries.EVERY * 3 // 4)]
+        assert due == [False] * (len(due) - 1) + [True]
+        assert await worker.exchange(canary_request) == {"canary": ""}
+        assert (await worker.exchange(sum_request))["then"] == "serve"
+    finally:
+        await worker.teardown()

@@ -34,12 +34,15 @@ class Babbling:
     """A worker whose reply has marked texts in one field, where none belongs."""
 
     def __init__(self, field: str) -> None:
-        self._reply = {**GRADE, field: [COMPLETION, {COMPLETION: GOLD}], "retire": False}
+        self._reply = {**GRADE, field: [COMPLETION, {COMPLETION: GOLD}]}
         if field in ("reason", "outcome"):
             self._reply[field] = COMPLETION
 
     async def exchange(self, request: bytes) -> dict[str, object]:
         return self._reply
+
+    def note_programs(self) -> None:
+        pass
 
     def cpu_s(self) -> float:
         return 0.0

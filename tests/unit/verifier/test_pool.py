@@ -14,22 +14,25 @@ from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.sandbox import launcher
 
 R = names.VerdictReason
-RIGHT = {**replies.grade_to(protocol.passed("5")), "retire": False}
+RIGHT = replies.grade_to(protocol.passed("5"))
 
 
 class ScriptedWorker:
-    """Answers by the order in the request: right, retire, die, hang (asleep), spin (busy), nonsense; w1 alone does what
-    `doubt ...` says first.
+    """Answers by the order in the request: right, retire, due, die, hang (asleep), spin (busy), nonsense; w1 alone does
+    what `doubt ...` says first. Canaries come out as `Nursery.canaries` says.
     """
 
-    def __init__(self, name: str, events: list[str], *, survives: bool = False) -> None:
-        self._name, self._events, self._survives = name, events, survives
+    def __init__(self, name: str, nursery: "Nursery", *, survives: bool = False) -> None:
+        self._name, self._events, self._survives = name, nursery.events, survives
+        self._nursery = nursery
         self._cpu_s = 0.0
         self._spinning = False
         self._killed = asyncio.Event()
 
     async def exchange(self, request: bytes) -> dict[str, object]:
         (payload,) = frames.Decoder(max_bytes=1 << 20).feed(request)
+        if payload == replies.CANARIES:
+            return await self._canaries()
         order = str(payload["order"])
         if order.startswith("doubt") and self._name == "w1":
             self._events.append("w1 doubt")
@@ -44,11 +47,23 @@ class ScriptedWorker:
             self._spinning = order == "spin"
             await self._killed.wait()
         known: dict[str, dict[str, object]] = {
-            "retire": {**RIGHT, "retire": True},
+            "retire": {**RIGHT, "then": "retire"},
+            "due": {**RIGHT, "then": "canaries"},
+            "ever": {**RIGHT, "then": "for ever"},
             "nonsense": {"score": "high"},
             "infinite": {**RIGHT, "score": float("inf")},
         }
         return known.get(order, RIGHT)
+
+    async def _canaries(self) -> dict[str, object]:
+        self._events.append(f"{self._name} canaries")
+        await self._nursery.canary_gate.wait()
+        if self._nursery.canary == "die":
+            raise launcher.WorkerLostError("died", signal=signal.SIGKILL)
+        return {} if self._nursery.canary == "nonsense" else replies.wrong_canary_to(self._nursery.canary)
+
+    def note_programs(self) -> None:
+        pass
 
     def cpu_s(self) -> float:
         self._cpu_s += 0.02 if self._spinning else 0.0
@@ -68,6 +83,9 @@ class Nursery:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.broken = False
+        self.canary = ""
+        self.canary_gate = asyncio.Event()
+        self.canary_gate.set()
         self.survivors: set[str] = set()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -80,7 +98,7 @@ class Nursery:
         self._count += 1
         name = f"w{self._count}"
         self.events.append(f"{name} started")
-        return ScriptedWorker(name, self.events, survives=name in self.survivors)
+        return ScriptedWorker(name, self, survives=name in self.survivors)
 
 
 def order(text: str, *, cpu_s: float = 0.1) -> pool.Request:
@@ -158,7 +176,7 @@ async def test_wall_cap_without_cpu_use_is_nobodys_fault_and_has_no_score(start:
     assert (await workers.submit(order("right"))).reason is R.OK
 
 
-@pytest.mark.parametrize("reply", ["nonsense", "infinite"])
+@pytest.mark.parametrize("reply", ["nonsense", "infinite", "ever"])
 async def test_worker_that_answers_nonsense_is_not_trusted_again(start: Started, nursery: Nursery, reply: str) -> None:
     workers = await start()
     assert (await workers.submit(order(reply))).reason is R.CRASH
@@ -206,6 +224,46 @@ async def test_wrong_canary_is_no_death_of_the_answers_own_doing(start: Started,
     workers = await start()
     assert (await workers.submit(order("doubt die"))).detail == "worker_killer"
     assert [event for event in nursery.events if "die" in event] == ["w2 die", "w3 die"]
+
+
+async def test_worker_whose_canaries_are_due_runs_them_after_its_grade_is_told_and_then_serves_again(
+    start: Started, nursery: Nursery
+) -> None:
+    workers = await start()
+    nursery.canary_gate.clear()
+    assert (await workers.submit(order("due"))).reason is R.OK
+    following = workers.submit(order("right"))
+    while nursery.events[-1] != "w1 canaries":
+        await asyncio.sleep(0)
+    assert not following.done()
+    nursery.canary_gate.set()
+    assert (await following).reason is R.OK
+    assert nursery.events[-3:] == ["w1 due", "w1 canaries", "w1 right"]
+
+
+async def test_one_worker_at_a_time_runs_its_canaries_and_the_others_serve(start: Started, nursery: Nursery) -> None:
+    workers = await start(num_slots=2)
+    nursery.canary_gate.clear()
+    grades = [await workers.submit(order("due")) for _ in range(20)]
+    assert {grade.reason for grade in grades} == {R.OK}
+    assert len([event for event in nursery.events if event.endswith("canaries")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("canary", "num_doubts", "reason"), [("flood", 1, "retired"), ("die", 0, "lost"), ("nonsense", 0, "lost")]
+)
+async def test_worker_that_its_canaries_end_is_replaced(
+    start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics, canary: str, num_doubts: int, reason: str
+) -> None:
+    workers = await start()
+    nursery.canary = canary
+    assert (await workers.submit(order("due"))).reason is R.OK
+    assert (await workers.submit(order("right"))).reason is R.OK
+    assert [event for event in nursery.events if "w1" in event][-2:] == ["w1 canaries", "w1 ended"]
+    assert "w2 right" in nursery.events
+    assert workers.num_doubts == num_doubts
+    text = verifier_metrics.exposition().decode()
+    assert f'rljob_verifier_workers_ended_total{{reason="{reason}",rljob="job",rljob_namespace="tests"}} 1.0' in text
 
 
 async def test_slow_answer_delays_nobody_while_a_slot_is_free(start: Started) -> None:

@@ -12,21 +12,26 @@ ADDS = programs.Program(source="print(sum(map(int, input().split())))", compat=F
 
 
 @pytest.mark.parametrize(
-    ("waited_s", "cpu_s", "starved"),
+    ("waits_s", "cpu_s", "starved"),
     [
-        (0.0, 0.0, False),
-        (3.0, 0.0, False),
-        (3.1, 0.0, True),
-        # A tree that used so much may have made them wait itself.
-        (3.1, 0.2, False),
-        (9.0, 3.0, True),
-        (3.9, 4.0, False),
+        ([0.0, 0.0], 0.0, False),
+        ([3.0, 0.0], 0.0, False),
+        ([3.1, 0.0], 0.0, True),
+        # The program waited for its turn, then for a runner that had none.
+        ([1.6, 1.5], 0.0, True),
+        ([1.1, 1.0, 1.0], 0.0, True),
+        ([1.0, 1.0, 1.0], 0.0, False),
+        # A tree that used so much may have made them wait itself, all at once.
+        ([3.1, 0.0], 0.2, False),
+        ([1.6, 1.5, 0.1], 0.2, False),
+        ([9.0, 0.0], 3.0, True),
+        ([3.9, 3.9, 3.9], 4.0, False),
     ],
 )
 def test_machine_is_to_blame_where_a_quarter_of_the_cap_went_by_in_waiting_for_others(
-    waited_s: float, cpu_s: float, starved: bool
+    waits_s: list[float], cpu_s: float, starved: bool
 ) -> None:
-    assert programs.is_starved(waited_s=waited_s, cpu_s=cpu_s, wall_s=12.0) is starved
+    assert programs.is_starved(waits_s, cpu_s=cpu_s, wall_s=12.0) is starved
 
 
 class Overslept:

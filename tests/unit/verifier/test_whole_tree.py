@@ -76,7 +76,7 @@ async def test_program_and_orphans_end_with_their_worker(isolation: str, confine
 async def test_orphans_of_a_worker_that_died_by_itself_end_too(confined: confinement.Confinement) -> None:
     async with crowded("sandbox") as (worker, members):
         # As the pool does while it waits.
-        worker.cpu_s()
+        worker.note_programs()
         os.kill(worker.pid, signal.SIGKILL)
         assert await worker.teardown()
         assert alive(members) == []

@@ -14,6 +14,8 @@ from rljob_workers.verifier.graders import code, protocol
 from rljob_workers.verifier.sandbox import programs
 
 EVERY = 200
+# From this share of them on they are better run at once, where nobody waits for this worker.
+_SOON = 0.75
 _O = names.VerifyOutcome
 _COLUMNS: Mapping[str, object] = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
 _MEMORY_BYTES, _OUTPUT_BYTES = 128 << 20, 64 << 10
@@ -83,6 +85,11 @@ class Watch:
     def count(self) -> None:
         """Count an execution that another one ran."""
         self._count += 1
+
+    @property
+    def are_due_soon(self) -> bool:
+        """Return whether another time for them would be hard to find."""
+        return self._count >= _SOON * self._every
 
     def wrong(self) -> str:
         """Run the canaries now; return the name of the first that is wrong, empty if there is none."""

@@ -7,8 +7,9 @@
                                             |  death: once more on a fresh worker; the second is the answer's own doing
                                             +-- takes the next worker from [spares], which a nursery keeps full
 
-A lane is one slot. The clock of an answer starts when its lane sends it to a worker. Nothing here looks at text, so
-one answer cannot delay the others but by using a slot until its limit.
+A lane is one slot. One lane at a time takes no answer while its worker runs its canaries; the others serve. The clock
+of an answer starts when its lane sends it to a worker. Nothing here looks at text, so one answer cannot delay the
+others but by using a slot until its limit.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from rljob_api import errors, names
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
-from rljob_workers.verifier import replies
+from rljob_workers.verifier import frames, replies
 from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.sandbox import launcher
 
@@ -32,6 +33,7 @@ ENDS = ("killed", "lost", "retired")
 MOST_DEATHS = 2
 WORKER_KILLER = "worker_killer"
 _POLL_S = 0.05
+_GONE = replies.Then.RETIRE
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,10 @@ class Request:
         return timed_out(self.cpu_s / self.cpu_factor)
 
 
+# Six short programs; a machine that needs as long as this for them needs another worker.
+_CANARIES = Request(frame=frames.encode(replies.CANARIES, max_bytes=frames.MAX_REQUEST_BYTES), cpu_s=30.0, wall_s=200.0)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Job:
     request: Request
@@ -86,6 +92,7 @@ class Pool:
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._spares: asyncio.Queue[launcher.Worker | errors.SandboxError] = asyncio.Queue()
         self._wanted = asyncio.Semaphore(size.num_spares)
+        self._canaries = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = 0
         self._num_doubts = 0
@@ -184,11 +191,15 @@ class Pool:
                 job = await self._jobs.get()
                 self._count_busy(+1)
                 answer: protocol.Grade | errors.GraderError = infra("the verifier stopped")
+                then = replies.Then.SERVE
                 try:
-                    answer, worker = await self._grade(job, worker)
+                    answer, worker, then = await self._grade(job, worker)
                 finally:
                     self._count_busy(-1)
                     _resolve(job, answer)
+                if worker is not None and then is replies.Then.CANARIES and not self._canaries.locked():
+                    async with self._canaries:
+                        worker = await self._with_right_canaries(worker)
         finally:
             if worker is not None:
                 await worker.teardown()
@@ -201,26 +212,22 @@ class Pool:
 
     async def _grade(
         self, job: _Job, worker: launcher.Worker | None
-    ) -> tuple[protocol.Grade | errors.GraderError, launcher.Worker | None]:
-        """Return the grade, or the grader's own error, and the worker that may serve the next answer."""
+    ) -> tuple[protocol.Grade | errors.GraderError, launcher.Worker | None, replies.Then]:
+        """Return the grade, or the grader's own error, the worker that is left, and what it can do next."""
         num_deaths = 0
         while num_deaths < MOST_DEATHS:
             worker = worker or await self._next_worker()
             if worker is None:
-                return infra(f"no grading worker: {self._start_failure}"), None
+                return infra(f"no grading worker: {self._start_failure}"), None, _GONE
             try:
-                grade, retire = await self._attempt(job, worker)
+                grade, then = await self._attempt(job, worker)
             except errors.GraderError as error:
-                return error, worker
+                return error, worker, replies.Then.SERVE
             except _StoppedError as stopped:
                 await self._end(worker, "killed")
-                return stopped.grade, None
+                return stopped.grade, None, _GONE
             except replies.WrongCanaryError as wrong:
-                logger.error("%s; its grading worker was replaced, and what it said is forgotten", wrong)
-                self._metrics.counter("rljob_verifier_canary_failures_total").inc(canary=wrong.name)
-                self._num_doubts += 1
-                self._doubt = str(wrong)
-                await self._end(worker, "retired")
+                await self._distrust(worker, wrong)
                 worker = None
             except launcher.WorkerLostError as lost:
                 num_deaths += 1
@@ -228,38 +235,62 @@ class Pool:
                 await self._end(worker, "lost")
                 worker = None
                 if lost.signal == signal.SIGXCPU:
-                    return job.request.timed_out, None
+                    return job.request.timed_out, None, _GONE
             else:
-                if retire:
+                if then is replies.Then.RETIRE:
                     await self._end(worker, "retired")
-                    return grade, None
-                return grade, worker
+                    worker = None
+                return grade, worker, then
         logger.error("an answer ended %d grading workers", MOST_DEATHS)
-        return protocol.failed(names.VerdictReason.CRASH, detail=WORKER_KILLER), None
+        return protocol.failed(names.VerdictReason.CRASH, detail=WORKER_KILLER), None, _GONE
 
-    async def _attempt(self, job: _Job, worker: launcher.Worker) -> tuple[protocol.Grade, bool]:
-        started_s = self._clock.monotonic()
-        exchange = asyncio.ensure_future(worker.exchange(job.request.frame))
+    async def _with_right_canaries(self, worker: launcher.Worker) -> launcher.Worker | None:
+        """Have a worker run its canaries; return it if they are right, None if it was ended."""
         try:
-            await self._within_limits(job.request, exchange, worker, started_s)
-            reply = exchange.result()
+            replies.check_canaries(await self._reply(_CANARIES, worker))
+        except _StoppedError as stopped:
+            logger.warning("a grading worker did not come back from its canaries: %s", stopped)
+            await self._end(worker, "killed")
+        except replies.WrongCanaryError as wrong:
+            await self._distrust(worker, wrong)
+        except launcher.WorkerLostError as lost:
+            logger.warning("lost a grading worker: %s", lost)
+            await self._end(worker, "lost")
+        else:
+            return worker
+        return None
+
+    async def _distrust(self, worker: launcher.Worker, wrong: replies.WrongCanaryError) -> None:
+        logger.error("%s; its grading worker was replaced, and what it said is forgotten", wrong)
+        self._metrics.counter("rljob_verifier_canary_failures_total").inc(canary=wrong.name)
+        self._num_doubts += 1
+        self._doubt = str(wrong)
+        await self._end(worker, "retired")
+
+    async def _attempt(self, job: _Job, worker: launcher.Worker) -> tuple[protocol.Grade, replies.Then]:
+        started_s = self._clock.monotonic()
+        reply = await self._reply(job.request, worker)
+        wall_s = self._clock.monotonic() - started_s
+        return dataclasses.replace(replies.grade_from(reply), wall_s=wall_s), replies.then_from(reply)
+
+    async def _reply(self, request: Request, worker: launcher.Worker) -> dict[str, object]:
+        """Return what a worker replies within the limits of a request. Raises _StoppedError and WorkerLostError."""
+        exchange = asyncio.ensure_future(worker.exchange(request.frame))
+        try:
+            await self._within_limits(request, exchange, worker)
+            return exchange.result()
         finally:
             if not exchange.done():
                 exchange.cancel()
                 await asyncio.wait({exchange})
-        wall_s = self._clock.monotonic() - started_s
-        return dataclasses.replace(replies.grade_from(reply), wall_s=wall_s), reply.get("retire") is True
 
     async def _within_limits(
-        self,
-        request: Request,
-        exchange: "asyncio.Future[dict[str, object]]",
-        worker: launcher.Worker,
-        started_s: float,
+        self, request: Request, exchange: "asyncio.Future[dict[str, object]]", worker: launcher.Worker
     ) -> None:
-        cpu_started_s = worker.cpu_s()
+        started_s, cpu_started_s = self._clock.monotonic(), worker.cpu_s()
         poll_s = min(_POLL_S, request.cpu_s / 4)
         while not (await asyncio.wait({exchange}, timeout=poll_s))[0]:
+            worker.note_programs()
             cpu_s = worker.cpu_s() - cpu_started_s
             wall_s = self._clock.monotonic() - started_s
             if cpu_s >= request.cpu_s:

@@ -1,4 +1,7 @@
-"""What a grading worker answers, as it crosses the socket: a grade, the grader's own error, or the worker's. JSON."""
+"""What a grading worker answers, as it crosses the socket: a grade, the grader's own error, or the worker's. JSON.
+
+It is asked for a grade, or for its canaries.
+"""
 
 import enum
 from collections.abc import Mapping
@@ -11,6 +14,18 @@ from rljob_workers.verifier.sandbox import launcher
 EnumT = TypeVar("EnumT", bound=enum.StrEnum)
 
 
+# The request for the canaries.
+CANARIES = {"canaries": True}
+
+
+class Then(enum.StrEnum):
+    """What a worker can do after an answer: serve the next, rather run its canaries before, or nothing any more."""
+
+    SERVE = "serve"
+    CANARIES = "canaries"
+    RETIRE = "retire"
+
+
 class WrongCanaryError(Exception):
     """Instead of a grade: a program of known outcome came out otherwise, and the answer was not looked at."""
 
@@ -20,9 +35,10 @@ class WrongCanaryError(Exception):
         self.name = name
 
 
-def grade_to(grade: protocol.Grade) -> dict[str, object]:
+def grade_to(grade: protocol.Grade, then: Then = Then.SERVE) -> dict[str, object]:
     """Return the frame of a grade."""
     return {
+        "then": then.value,
         "score": grade.score,
         "reason": grade.reason.value,
         "outcome": grade.outcome.value,
@@ -42,8 +58,17 @@ def error_to(error: errors.GraderError) -> dict[str, object]:
 
 
 def wrong_canary_to(name: str) -> dict[str, object]:
-    """Return the reply of a worker whose verdicts are not to be believed any more."""
+    """Return the reply of a worker whose verdicts are not to be believed any more; of one whose are, for no name."""
     return {"canary": name}
+
+
+def check_canaries(reply: Mapping[str, object]) -> None:
+    """Look at the answer to the request for the canaries. Raises WrongCanaryError and WorkerLostError."""
+    name = reply.get("canary")
+    if name:
+        raise WrongCanaryError(str(name))
+    if name is None:
+        raise launcher.WorkerLostError("malformed reply: it is not on the canaries")
 
 
 def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
@@ -53,7 +78,7 @@ def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
     malformed: that worker is not trusted again.
     """
     if "canary" in reply:
-        raise WrongCanaryError(str(reply["canary"]))
+        check_canaries(reply)
     if "error" in reply:
         raise errors.GraderError(str(reply["error"]))
     try:
@@ -72,6 +97,14 @@ def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
             case_results=_case_results(reply["case_results"]),
             error_code=_error_code(reply["error_code"]),
         )
+    except (KeyError, ValueError) as error:
+        raise launcher.WorkerLostError(f"malformed reply: {error}") from error
+
+
+def then_from(reply: Mapping[str, object]) -> Then:
+    """Return what its worker can do next. Raises WorkerLostError if the reply is malformed."""
+    try:
+        return _member(Then, reply, "then")
     except (KeyError, ValueError) as error:
         raise launcher.WorkerLostError(f"malformed reply: {error}") from error
 

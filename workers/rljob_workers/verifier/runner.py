@@ -45,9 +45,16 @@ class Runner:
         if wrong:
             raise errors.SandboxError(f"isolation {confinement.LEVEL} does not hold: canary {wrong} came out otherwise")
 
-    def wrong_canary(self) -> str:
-        """Run the canaries if they are due again; return the one that is wrong, empty if there is none."""
-        return "" if self._confined is None else self._canaries.wrong_if_due()
+    @property
+    def canaries_due_soon(self) -> bool:
+        """Return whether the canaries are to be asked for while nobody waits."""
+        return self._confined is not None and self._canaries.are_due_soon
+
+    def wrong_canary(self, *, now: bool = False) -> str:
+        """Run the canaries if they are due again, or now; return the one that is wrong, empty if there is none."""
+        if self._confined is None:
+            return ""
+        return self._canaries.wrong() if now else self._canaries.wrong_if_due()
 
     def survivors(self) -> frozenset[int]:
         """Return the processes that programs left, which would slow the next one or write into it."""

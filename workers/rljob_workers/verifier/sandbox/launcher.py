@@ -64,6 +64,9 @@ class Worker(Protocol):
     def cpu_s(self) -> float:
         """Return the CPU seconds that it has used; the last known value once it is gone."""
 
+    def note_programs(self) -> None:
+        """Remember what it runs, which must end with it."""
+
     async def teardown(self) -> bool:
         """Kill it whole and wait. Returns False if something survived."""
 
@@ -118,11 +121,15 @@ class ProcessWorker:
         return WorkerLostError(f"worker {self.pid} {what}, exit code {code}", signal=-code if code and code < 0 else 0)
 
     def cpu_s(self) -> float:
-        """Return its CPU seconds; the last known value once it is gone. Remembers the sessions of what it runs."""
+        """Return its CPU seconds; the last known value once it is gone."""
         with contextlib.suppress(OSError):
             self._cpu_s = procfs.cpu_s(self.pid)
-            self._sessions = self._sessions_of_programs()
         return self._cpu_s
+
+    def note_programs(self) -> None:
+        """Remember the sessions of what it runs; once it is gone, those of the last time."""
+        if self._process.poll() is None:
+            self._sessions = self._sessions_of_programs()
 
     async def teardown(self) -> bool:
         """Kill the whole tree, reap, close. Returns False if a member is still there after 5 s."""

@@ -173,14 +173,14 @@ def _used_up(process: processes.Started, limits: Limits, cpu_s: float) -> bool:
     return process.returncode == -signal.SIGXCPU or cpu_s >= limits.cpu_s
 
 
-def is_starved(*, waited_s: float, cpu_s: float, wall_s: float) -> bool:
+def is_starved(waits_s: Sequence[float], *, cpu_s: float, wall_s: float) -> bool:
     """Return whether a machine that gave no time is to blame for a wall cap: over a quarter of it went by in waiting.
 
-    waited_s: of the one that waited longest for a processor: a process of the tree, or its runner while the tree waited
-    for its answers. What the tree itself used is taken off, as the most that it can have made anybody wait: no program
-    can have it so.
+    waits_s: for a processor, of the process of the tree that waited longest, of its runner while the tree waited for
+    its answers, and of the interpreter that forks it. Each goes on while the others do not, so that they add up. What
+    the tree itself used is taken off each, as the most that it can have made anybody wait: no program can have it so.
     """
-    return waited_s - cpu_s > wall_s / 4
+    return sum(max(0.0, wait_s - cpu_s) for wait_s in waits_s) > wall_s / 4
 
 
 def _reaped_cpu_s() -> float:
@@ -344,11 +344,11 @@ class _Watch:
     def _over_wall(self) -> str:
         members = self._members()
         cpu_s = max(self._cpu_s, sum(procfs.usage(pid).cpu_s for pid in members))
-        waits = [self._answer_delay.total_s, *map(procfs.run_delay_s, members)]
+        waits_s = [self._answer_delay.total_s, max(map(procfs.run_delay_s, members), default=0.0)]
         if self._process.parent != os.getpid():
             # It forks the program and tells its end, and does nothing in between.
-            waits.append(procfs.run_delay_s(self._process.parent) - self._parent_waited_s)
-        return "starved" if is_starved(waited_s=max(waits), cpu_s=cpu_s, wall_s=self._limits.wall_s) else "wall"
+            waits_s.append(procfs.run_delay_s(self._process.parent) - self._parent_waited_s)
+        return "starved" if is_starved(waits_s, cpu_s=cpu_s, wall_s=self._limits.wall_s) else "wall"
 
     def _members(self) -> set[int]:
         """Return the processes of the run, orphans included, which are children of this process; not all if too many.
