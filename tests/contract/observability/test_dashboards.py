@@ -4,12 +4,14 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from grafana_foundation_sdk.cog import encoder, plugins
+from grafana_foundation_sdk.models import dashboard as grafana_model
 
 from rljob_testing import dashboards, grafana, metric_catalog, promql, rules
 from rljob_testing.charts import Helm, only
@@ -84,6 +86,34 @@ SCHEMA = {
 }
 
 
+# What Grafana's model leaves to the Prometheus data source: what its editor shows of a variable's query, and how often
+# and under which words it looks for annotations. Grafana itself keeps and loads both.
+# https://github.com/grafana/grafana, public/app/plugins/datasource/prometheus.
+OF_THE_SOURCE = re.compile(
+    r"templating\.list\[\d+\]\.definition|annotations\.list\[\d+\]\.(step|titleFormat|textFormat)"
+)
+
+plugins.register_default_plugins()
+
+
+def through_grafana(made: dict[str, Any]) -> dict[str, Any]:
+    """Return what is left of a dashboard that Grafana's model has read and written."""
+    written: dict[str, Any] = json.loads(json.dumps(grafana_model.Dashboard.from_json(made), cls=encoder.JSONEncoder))
+    return written
+
+
+def lost(made: object, kept: object, path: str = "") -> Iterator[str]:
+    """Yield where the first says something that the second does not."""
+    if isinstance(made, dict) and isinstance(kept, dict):
+        for key, value in made.items():
+            yield from lost(value, kept.get(key), f"{path}.{key}".lstrip("."))
+    elif isinstance(made, list) and isinstance(kept, list) and len(made) == len(kept):
+        for index, (one, other) in enumerate(zip(made, kept, strict=True)):
+            yield from lost(one, other, f"{path}[{index}]")
+    elif made != kept:
+        yield path
+
+
 def panels(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield panels that show something."""
     yield from (panel for panel in made["panels"] if panel["type"] != "row")
@@ -129,6 +159,27 @@ def test_a_dashboard_with_a_fixed_source_or_without_a_description_has_another_sh
     del panel["description"]
     messages = [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(made)]
     assert len(messages) == 2
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_grafanas_own_model_reads_a_dashboard_and_loses_nothing_of_it(name: str) -> None:
+    left_out = lost(BOARDS[name], through_grafana(BOARDS[name]))
+    assert [path for path in left_out if not OF_THE_SOURCE.fullmatch(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("panels[1].fieldConfg", lambda made: made["panels"][1].update(fieldConfg={"defaults": {}})),
+        ("panels[1].options.grafMode", lambda made: made["panels"][1]["options"].update(grafMode="none")),
+        ("panels[1].targets[0].expresion", lambda made: made["panels"][1]["targets"][0].update(expresion="up")),
+        ("templating.list[1].refesh", lambda made: made["templating"]["list"][1].update(refesh=2)),
+    ],
+)
+def test_field_that_grafana_does_not_know_is_found(path: str, change: Callable[[dict[str, Any]], None]) -> None:
+    made = json.loads(json.dumps(BOARDS["run"]))
+    change(made)
+    assert path in set(lost(made, through_grafana(made)))
 
 
 def test_uids_and_titles_are_unique() -> None:
