@@ -1,5 +1,6 @@
 """`python -m tests.bench --rows C14 --size smoke|full --out DIR`: run rows, print the table, store JSON.
 
+What is measured is told, and stored, row by row.
 Exit 0: all passed or skipped; 1: a bar was missed; 2: noisy; 3: a row broke.
 """
 
@@ -39,7 +40,8 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown rows {unknown}; known: {', '.join(ROWS)}")
     judged, worst = [], 0
-    for name in chosen:
+    for number, name in enumerate(chosen, start=1):
+        print(f"{name}, {number} of {len(chosen)}", file=sys.stderr, flush=True)
         row: runner.Row = importlib.import_module(f"tests.bench.rows.{ROWS[name]}").measure
         command = f"make bench ROWS={name} SIZE={arguments.size}"
         try:
@@ -49,8 +51,10 @@ def main() -> int:
             worst = max(worst, _WORST["broke"])
             continue
         judged += results
+        runner.save(judged, arguments.out)
+        for result in results:
+            print(f"{result['row']}: {result['verdict']}", file=sys.stderr, flush=True)
         worst = max([worst, *(_WORST[str(result["verdict"])] for result in results)])
-    runner.save(judged, arguments.out)
     print(runner.table(judged))
     return worst
 

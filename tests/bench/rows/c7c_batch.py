@@ -22,7 +22,7 @@ ANSWERS = 1024
 REWARD = roles.GraderConfig(name="maths", type="math", cpu_limit_s=5.0, wall_limit_s=60.0)
 
 
-class _Plain:
+class Plain:
     """A warm grader in each process of a plain pool."""
 
     grader: maths.MathGrader
@@ -70,9 +70,9 @@ async def _pairs(num_pairs: int, count: int) -> tuple[list[runner.Pair], int]:
     cores = len(os.sched_getaffinity(0))
     spawn = multiprocessing.get_context("spawn")
     async with c7_maths.client_of(REWARD, num_slots=cores) as client:
-        with spawn.Pool(cores, initializer=_Plain.warm) as plain:
+        with spawn.Pool(cores, initializer=Plain.warm) as plain:
             await c7_maths.ours(client, roots(10_000, 8 * cores), "warm", batch=8 * cores)
-            plain.map(_Plain.score, roots(10_000, 8 * cores), chunksize=1)
+            plain.map(Plain.score, roots(10_000, 8 * cores), chunksize=1)
             for seed in range(num_pairs):
                 cases = roots(seed, count)
                 first = random.Random(seed).choice(("ours", "peer"))
@@ -84,7 +84,7 @@ async def _pairs(num_pairs: int, count: int) -> tuple[list[runner.Pair], int]:
                         verdicts = await c7_maths.ours(client, cases, f"batch-{seed}", batch=count)
                         scores[side] = [verdict.reward or 0.0 for verdict in verdicts]
                     else:
-                        scores[side] = plain.map(_Plain.score, cases)
+                        scores[side] = plain.map(Plain.score, cases)
                     rates[side] = count / (time.perf_counter() - started_s)
                 pairs.append(runner.Pair(rates["ours"], rates["peer"], first))
                 differing += sum(one != other for one, other in zip(scores["ours"], scores["peer"], strict=True))
