@@ -93,7 +93,7 @@ def _ready_graders(hello: Hello, extra: Sequence[str], run: runner.Runner) -> tu
     for grader in graders:
         if grader.needs_worker:
             grader.warm()
-    # What the libraries hold stays: looking through it again and again takes a tenth of the time of grading.
+    # What the libraries hold stays: the collector need not look through it again and again.
     gc.freeze()
     confine.adopt()
     confine.silence()
