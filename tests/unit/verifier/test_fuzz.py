@@ -1,6 +1,7 @@
 """Arbitrary input at the verifier's seams: an answer or the seam's own error, and the next one is served.
 
-`RLJOB_FUZZ_EXAMPLES` says how many examples each test tries.
+`RLJOB_FUZZ_EXAMPLES` says how many examples each test tries. In `python -m rljob_testing.guided_fuzzing` coverage leads
+to the texts instead of rules.
 """
 
 import asyncio
@@ -16,69 +17,34 @@ from hypothesis import strategies as st
 
 from rljob_api import errors, roles
 from rljob_api.wire.v1 import verify_pb2
-from rljob_testing import fuzzing
+from rljob_testing import fuzzing, text_functions
 from rljob_workers.verifier import frames, replies, service
 from rljob_workers.verifier.graders import (
-    areal_extract,
-    areal_text,
     code,
-    code_blocks,
     code_compare,
     code_tests,
-    extract,
     gsm8k,
-    latex_text,
     normalise,
-    number_words,
-    oat_extract,
     protocol,
-    reader,
-    repository_answer,
     repository_paths,
     repository_record,
 )
 from rljob_workers.verifier.sandbox import launcher, records
 
-_WORDS = (
-    r"\boxed{ } { ( ) [ ] \frac \sqrt \text{cm} <answer> </answer> #### ``` ```python $ \( \) , . - + ^ ! _ = % 1 -7"
-    r" 9e9 0.5 x \pi two hundred answer is and or \begin{pmatrix} \\ & \end{pmatrix} \%"
-)
-WORDS = st.sampled_from(_WORDS.split())
+WORDS = st.sampled_from(text_functions.WORDS)
 TEXTS = st.one_of(st.text(), st.lists(WORDS | st.text(max_size=4), max_size=40).map(" ".join))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=10), inner, max_size=5),
     max_leaves=20,
 )
-OF_TEXT: dict[str, Callable[[str], object]] = {
-    "find_answer": lambda text: extract.find_answer(text, boxed_only=False),
-    "find_answer boxed": lambda text: extract.find_answer(text, boxed_only=True),
-    "unbox": extract.unbox,
-    "oat boxed": oat_extract.boxed,
-    "oat tagged": lambda text: oat_extract.tagged(text, loose=True, compat=False),
-    "oat tagged compat": lambda text: oat_extract.tagged(text, loose=False, compat=True),
-    "areal answer": lambda text: areal_extract.answer_of(text, compat=False),
-    "areal answer compat": lambda text: areal_extract.answer_of(text, compat=True),
-    "areal gold": lambda text: areal_extract.gold_of(text, compat=True),
-    "areal text compat": areal_text.compat,
-    "areal text strict": lambda text: areal_text.strict(text, "x=5"),
-    "normalise": normalise.normalise,
-    "rational": normalise.rational,
-    "matrices": latex_text.matrices,
-    "layout": latex_text.layout,
-    "short fractions": latex_text.short_fractions,
-    "number words": lambda text: number_words.to_digits(text, whole=True),
-    "reader": reader.read,
-    "blocks": code_blocks.blocks,
-    "blocks of files": repository_answer.blocks,
-}
 
 
-@pytest.mark.parametrize("name", OF_TEXT)
+@pytest.mark.parametrize("name", text_functions.ALL)
 @hypothesis.given(text=TEXTS)
 @fuzzing.settings
 def test_any_text_is_extracted_and_normalised_without_an_error(name: str, text: str) -> None:
-    OF_TEXT[name](text)
+    text_functions.ALL[name](text)
 
 
 @hypothesis.given(text=TEXTS)

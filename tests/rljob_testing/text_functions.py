@@ -1,0 +1,45 @@
+"""What reads or rewrites an answer's text: the functions that model output meets first, by name."""
+
+from collections.abc import Callable, Mapping
+
+from rljob_workers.verifier.graders import (
+    areal_extract,
+    areal_text,
+    code_blocks,
+    extract,
+    latex_text,
+    normalise,
+    number_words,
+    oat_extract,
+    reader,
+    repository_answer,
+)
+
+# What those look for.
+_WORDS = (
+    r"\boxed{ } { ( ) [ ] \frac \sqrt \text{cm} <answer> </answer> #### ``` ```python $ \( \) , . - + ^ ! _ = % 1 -7"
+    r" 9e9 0.5 x \pi two hundred answer is and or \begin{pmatrix} \\ & \end{pmatrix} \%"
+)
+WORDS = _WORDS.split()
+ALL: Mapping[str, Callable[[str], object]] = {
+    "find_answer": lambda text: extract.find_answer(text, boxed_only=False),
+    "find_answer boxed": lambda text: extract.find_answer(text, boxed_only=True),
+    "unbox": extract.unbox,
+    "oat boxed": oat_extract.boxed,
+    "oat tagged": lambda text: oat_extract.tagged(text, loose=True, compat=False),
+    "oat tagged compat": lambda text: oat_extract.tagged(text, loose=False, compat=True),
+    "areal answer": lambda text: areal_extract.answer_of(text, compat=False),
+    "areal answer compat": lambda text: areal_extract.answer_of(text, compat=True),
+    "areal gold": lambda text: areal_extract.gold_of(text, compat=True),
+    "areal text compat": areal_text.compat,
+    "areal text strict": lambda text: areal_text.strict(text, "x=5"),
+    "normalise": normalise.normalise,
+    "rational": normalise.rational,
+    "matrices": latex_text.matrices,
+    "layout": latex_text.layout,
+    "short fractions": latex_text.short_fractions,
+    "number words": lambda text: number_words.to_digits(text, whole=True),
+    "reader": reader.read,
+    "blocks": code_blocks.blocks,
+    "blocks of files": repository_answer.blocks,
+}
