@@ -210,7 +210,7 @@ def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pa
 
 
 def _beginning(coordinator: fake_coordinator.FakeCoordinator) -> tuple[str, str]:
-    """Return the first event, and the first version: it goes out behind the first step, whose groups are here already."""
+    """Return the first event, and the first version (sent behind the first step, whose groups are here already)."""
     return coordinator.events[0], next(event for event in coordinator.events if event.startswith("version "))
 
 
