@@ -5,6 +5,7 @@ Namespaces, containerd, etcd and the relay are real. The stand-ins write down th
 
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -96,6 +97,27 @@ def test_nothing_is_left_of_a_cluster_that_was_taken_down(cluster: full.FullClus
     assert str(cluster.run_dir) not in pathlib.Path("/proc/self/mountinfo").read_text()
     assert not [node for node in cluster.nodes if list(cgroups.ROOT.glob(f"*/{node.cgroup}"))]
     assert not [node for node in cluster.nodes if node.runtime.root.exists()]
+
+
+def test_cluster_that_was_killed_is_cleared_away_by_the_next_one_in_its_place(
+    cluster: full.FullCluster, tmp_path: pathlib.Path
+) -> None:
+    volume = cluster.nodes[0].folder / "volume"
+    volume.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(volume)], check=True, timeout=30)
+    for name in [path.name for path in (cluster.run_dir / "pids").iterdir()]:
+        pid = int((cluster.run_dir / "pids" / name).read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    other = full.FullCluster(tmp_path / "other", (C, D))
+    try:
+        other.up()
+        assert str(cluster.run_dir) not in pathlib.Path("/proc/self/mountinfo").read_text()
+        cluster.down()
+        assert processes.alive(other.run_dir, "node-c-containerd"), "taken down by one that no longer holds the place"
+    finally:
+        other.down()
+    assert not [place for place in (C, D) if pathlib.Path("/run/netns", place.namespace).exists()]
 
 
 def test_second_cluster_in_the_same_place_is_refused(cluster: full.FullCluster, tmp_path: pathlib.Path) -> None:

@@ -17,6 +17,7 @@ import sys
 from rljob_testing.cluster import binaries, namespaces, processes
 from rljob_testing.cluster.light import LOOPBACK, LightCluster, Network
 from rljob_testing.cluster.node import Node
+from rljob_testing.cluster.runtime import SOCKETS
 
 NODES_READY_S = 120.0
 HELM_S = 300.0
@@ -80,8 +81,7 @@ class FullCluster:
     def up(self) -> None:
         """Start it; both nodes are Ready afterwards. Raises MissingProgramError, NotReadyError, FileExistsError."""
         authority = self.plane.prepare()
-        namespaces.create(*self.places)
-        self._own.touch()
+        self._take_places()
         authority.client("scheduler", "system:kube-scheduler")
         authority.client("proxy", "system:kube-proxy")
         authority.client("dns", "rljob-test-dns")
@@ -103,8 +103,7 @@ class FullCluster:
 
     def down(self) -> None:
         """Stop what was started here and remove its state; logs stay."""
-        if not self._own.exists():
-            # Another cluster may hold the places.
+        if self._holder() != self.run_dir:
             return
         # Without its controllers nothing new is started while nodes go.
         for name in ("kube-controller-manager", "kube-scheduler"):
@@ -113,12 +112,25 @@ class FullCluster:
             node.down()
         self.plane.down()
         namespaces.delete(self.places)
-        self._own.unlink()
+        self._claim.unlink()
 
     @property
-    def _own(self) -> pathlib.Path:
-        """Return the file that says that this cluster holds its places."""
-        return self.run_dir / "holds-places"
+    def _claim(self) -> pathlib.Path:
+        """Return the file with the run folder of the cluster that holds these places."""
+        return SOCKETS / f"{self.home.namespace}.holder"
+
+    def _holder(self) -> pathlib.Path | None:
+        return pathlib.Path(self._claim.read_text()) if self._claim.exists() else None
+
+    def _take_places(self) -> None:
+        """Make the namespaces and say so. Raises FileExistsError if another cluster runs in them."""
+        holder = self._holder()
+        if holder is not None and not processes.any_alive(holder):
+            # It was killed before it could clear its places, as a pipeline's time limit does.
+            FullCluster(holder, self.places).down()
+        namespaces.create(*self.places)
+        SOCKETS.mkdir(parents=True, exist_ok=True)
+        self._claim.write_text(str(self.run_dir))
 
     def helm(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run Helm as administrator, with caches of its own; the caller looks at the return code."""

@@ -46,6 +46,11 @@ def alive(run_dir: pathlib.Path, name: str) -> bool:
     return _pid(run_dir / "pids" / name) is not None
 
 
+def any_alive(run_dir: pathlib.Path) -> bool:
+    """Return whether any process that was started in this run folder still runs."""
+    return any(_pid(path) is not None for path in (run_dir / "pids").glob("*"))
+
+
 def stop_all(run_dir: pathlib.Path) -> None:
     """Stop every process of a run folder, the latest first; a pid that was given to another process is left alone."""
     files = sorted((run_dir / "pids").glob("*"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
