@@ -5,5 +5,8 @@ import os
 import hypothesis
 
 EXAMPLES = int(os.environ.get("RLJOB_FUZZ_EXAMPLES", "50"))
-# No deadline: that of one example would measure the machine. What must be fast has a test of its own.
-settings = hypothesis.settings(max_examples=EXAMPLES, deadline=None)
+# No deadline, and no limit to the making of examples: both would measure the machine, which hours of this share with
+# other work. What must be fast has a test of its own.
+settings = hypothesis.settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
