@@ -7,6 +7,7 @@ A loop that dies ends the process: Kubernetes starts it anew, and a start is saf
 """
 
 import asyncio
+import functools
 import logging
 import random
 import socket
@@ -19,7 +20,7 @@ import pydantic
 from rljob_api import cluster_placement, crd, errors, names
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
-from rljob_operator import events, kinds, restart
+from rljob_operator import events, kinds, metric_names, restart
 from rljob_operator.cache import Cache, key_of, split_key
 from rljob_operator.certifying import Certifier
 from rljob_operator.cluster import ApiError, Client
@@ -122,11 +123,12 @@ class Operator:
         gauge = self.metrics.gauge
         gauge("rljob_operator_queue_depth", lambda: float(len(self._queue)))
         gauge("rljob_operator_queue_oldest_seconds", self._queue.oldest_s)
-        gauge("rljob_operator_cache_objects", lambda: float(len(self.cache)))
-        gauge("rljob_operator_watch_lag_seconds", self._lag_s)
+        for kind in metric_names.KEPT_KINDS:
+            gauge("rljob_operator_cache_objects", functools.partial(self.cache.number, kind), kind=kind)
+            gauge("rljob_operator_watch_lag_seconds", functools.partial(self._lag_s, kind), kind=kind)
 
-    def _lag_s(self) -> float:
-        return self._lister.lag.seconds(now=self._clock.monotonic())
+    def _lag_s(self, kind: str = "") -> float:
+        return self._lister.lag.seconds(now=self._clock.monotonic(), kind=kind)
 
     async def _reconcile(self, key: str) -> float | None:
         began = self._clock.monotonic()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rljob_api import names
-from rljob_operator import trimming
+from rljob_operator import metric_names, trimming
 from rljob_operator.kinds import POD, RLJOB, Kind
 from rljob_operator.model import Child, Pod, Ref
 from rljob_operator.trimming import KeptChild, KeptJob, KeptPod
@@ -51,8 +51,12 @@ class Cache:
 
     def __len__(self) -> int:
         """Return how many objects are kept."""
-        num_children = sum(len(children) for children in self._children.values())
-        return len(self._jobs) + num_children + sum(len(pods) for pods in self._pods.values())
+        return sum(map(self.number, metric_names.KEPT_KINDS))
+
+    def number(self, kind: str) -> int:
+        """Return how many objects of a kind are kept: rljob, pod or child. Raises KeyError for another."""
+        pods = sum(map(len, self._pods.values()))
+        return {"rljob": len(self._jobs), "pod": pods, "child": sum(map(len, self._children.values()))}[kind]
 
     @property
     def keys(self) -> list[str]:

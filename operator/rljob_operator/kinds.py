@@ -59,6 +59,11 @@ CHILDREN = (*WORKLOADS, *QUIET)
 BY_NAME: Mapping[str, Kind] = {kind.kind: kind for kind in (RLJOB, POD, EVENT, *CHILDREN, *OPTIONAL)}
 
 
+def kept_as(kind: Kind) -> str:
+    """Return the label under which objects of a kind are counted."""
+    return {RLJOB: "rljob", POD: "pod"}.get(kind, "child")
+
+
 def selector_of(kind: Kind) -> str:
     """Return the label selector by which objects of a kind are listed and watched; empty for all."""
     return "" if kind is RLJOB else MANAGED

@@ -89,7 +89,7 @@ class Lister:
         if found is None or self.cache.put(kind, found) is None:
             return set()
         if kind in kinds.WATCHED:
-            self.lag.ahead(found["metadata"]["uid"], now=time.monotonic())
+            self.lag.ahead(found["metadata"]["uid"], kind=kinds.kept_as(kind), now=time.monotonic())
         return {key}
 
     async def refresh(self, key: str) -> None:

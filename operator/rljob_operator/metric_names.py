@@ -7,9 +7,13 @@ from rljob_api.names import Metric
 
 JOB = ("rljob_namespace", "rljob")
 # Few buckets, at bounds that are asked for: the operator may have 60 series of its own. Sum and count give the mean.
-_SECONDS = (0.02, 0.1, 0.5, 3.0)
-_MINUTES = (60.0, 300.0, 1800.0)
-_DAYS = (3600.0, 21_600.0, 86_400.0)
+_SECONDS = (0.1, 0.5, 3.0)
+_MINUTES = (60.0, 600.0)
+_DAYS = (3600.0, 86_400.0)
+# Phases of rljob_startup_seconds.
+STARTUP_PHASES = QUEUE, SCHEDULE, PULL, LOAD, FIRST_STEP = ("queue", "schedule", "pull", "load", "first_step")
+# Labels of what is kept and watched.
+KEPT_KINDS = ("rljob", "pod", "child")
 # What `resource` says of lists and watches, which each process makes of every kind.
 EVERY_KIND = "all"
 # Labels of rljob_operator_spec_to_child_seconds: children that make pods, and what these need.
@@ -65,7 +69,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     _h(
         "rljob_startup_seconds",
-        "Seconds of starts, of all jobs; first_step is from the first pod to the first finished step.",
+        "Seconds of starts, of all jobs. queue: asked for, no pod yet; first_step: from the first pod to the first"
+        " finished step; of each pod schedule: to its node, pull: until its containers run, load: until it is ready.",
         "phase",
         buckets=_MINUTES,
     ),
@@ -98,6 +103,6 @@ METRICS: tuple[Metric, ...] = (
     _c("rljob_operator_status_polls_total", "Questions to coordinators by result.", "result"),
     _g("rljob_operator_queue_depth", "Keys that wait."),
     _g("rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits."),
-    _g("rljob_operator_cache_objects", "Objects that are kept."),
-    _g("rljob_operator_watch_lag_seconds", "Age of the oldest change that only a list saw."),
+    _g("rljob_operator_cache_objects", "Objects that are kept.", "kind"),
+    _g("rljob_operator_watch_lag_seconds", "Age of the oldest change that only a list saw.", "kind"),
 )

@@ -22,6 +22,7 @@ from rljob_operator.model import POD, POD_MAKERS, Observed, Pod
 from rljob_operator.policies import isolation
 from rljob_operator.policies.recovery import Recoveries
 from rljob_operator.policies.replacements import Cause, replacements
+from rljob_operator.policies.startup import Starts
 
 _DECLARED = {metric.name: metric for metric in metric_names.METRICS}
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
@@ -91,6 +92,13 @@ def _pods(seen: Observed) -> dict[tuple[str, str], int]:
         counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods)
         counts[(str(role), "failed")] = sum(pod.phase == "Failed" for pod in pods)
     return counts
+
+
+def _asked_at(status: JobStatus, otherwise: float) -> float:
+    """Return when a run was asked for, in unix seconds: accepted, or its last suspension ended."""
+    since = {(Type.ACCEPTED, "True"), (Type.SUSPENDED, "False")}
+    told = [times.to_seconds(one.last_transition_time) for one in status.conditions if (one.type, one.status) in since]
+    return max((at for at in told if at is not None and at <= otherwise), default=otherwise)
 
 
 class _Jobs(Collector):
@@ -174,6 +182,11 @@ class Metrics:
         self._scales = _counter("rljob_rollout_scale_total", self.registry)
         self._recovery = _histogram("rljob_recovery_seconds", self.registry)
         self._recoveries: dict[str, Recoveries] = {}
+        self._starts: dict[str, Starts] = {}
+        self._gauges: dict[str, prometheus_client.Gauge] = {}
+        for phase in metric_names.STARTUP_PHASES:
+            # From 0: Prometheus sees no increase in a series that begins with its first event.
+            self._startup.labels(phase)
         self._now = now
 
     def definition_matches(self, matches: bool) -> None:
@@ -181,9 +194,11 @@ class Metrics:
         self._info.clear()
         self._info.labels(rljob_api.__version__, str(matches).lower()).set(1)
 
-    def gauge(self, name: str, value: Callable[[], float]) -> None:
-        """Read a declared gauge without labels when it is scraped. Raises KeyError for a name that is not declared."""
-        _gauge(name, self.registry).set_function(value)
+    def gauge(self, name: str, value: Callable[[], float], **labels: str) -> None:
+        """Read a declared gauge when it is scraped. Raises KeyError for a name that is not declared."""
+        if name not in self._gauges:
+            self._gauges[name] = _gauge(name, self.registry)
+        (self._gauges[name].labels(**labels) if labels else self._gauges[name]).set_function(value)
 
     def reconciled(self, result: str, seconds: float) -> None:
         """Count a pass: ok, error or requeue."""
@@ -224,6 +239,8 @@ class Metrics:
 
     def _follow_pods(self, key: str, seen: Observed, before: tuple[Pod, ...]) -> None:
         """Count lost pods by cause, and time until their roles have recovered."""
+        for phase, seconds in self._starts.setdefault(key, Starts()).observe(seen.pods):
+            self._startup.labels(phase).observe(max(0.0, seconds))
         kept = self._recoveries.setdefault(key, Recoveries())
         if not _is_meant_to_run(seen):
             kept.clear()
@@ -269,8 +286,10 @@ class Metrics:
         first, ended = times.to_seconds(after.first_step_time), times.to_seconds(after.completion_time)
         if began is None:
             return
+        if before.start_time is None:
+            self._startup.labels(metric_names.QUEUE).observe(max(0.0, began - _asked_at(after, began)))
         if first is not None and before.first_step_time is None:
-            self._startup.labels("first_step").observe(max(0.0, first - began))
+            self._startup.labels(metric_names.FIRST_STEP).observe(max(0.0, first - began))
         if ended is not None and before.completion_time is None:
             complete = conditions.statuses(after.conditions).get(Type.COMPLETE) == "True"
             self._run.labels("complete" if complete else "failed").observe(max(0.0, ended - began))
@@ -281,6 +300,7 @@ class Metrics:
         if row is None:
             return
         self._recoveries.pop(key, None)
+        self._starts.pop(key, None)
         for counter in (self._restarts, self._replacements, self._scales):
             counter.remove_by_labels(dict(zip(metric_names.JOB, row.labels, strict=True)))
 

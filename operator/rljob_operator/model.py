@@ -66,7 +66,8 @@ class Pod:
     pod away, the reason of its condition DisruptionTarget. deletion_cost: lower ones go first when a workload shrinks.
     unscheduled: why it has no node. message: what the cluster says of its waiting.
     preflight: what a verifier's test of its own isolation wrote, empty while it has not ended. runtime_class: the
-    name of its RuntimeClass, empty if it has none.
+    name of its RuntimeClass, empty if it has none. scheduled_at, started_at, ready_at: 0 while it is not; started: all
+    of its containers run.
     """
 
     name: str
@@ -93,6 +94,9 @@ class Pod:
     message: str = ""
     preflight: str = ""
     runtime_class: str = ""
+    scheduled_at: float = 0.0
+    started_at: float = 0.0
+    ready_at: float = 0.0
 
     @property
     def is_terminal(self) -> bool:

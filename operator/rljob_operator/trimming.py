@@ -161,8 +161,26 @@ def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:
         node=(raw.get("spec") or {}).get("nodeName", ""),
         runtime_class=(raw.get("spec") or {}).get("runtimeClassName", ""),
         preflight=_preflight(status),
+        scheduled_at=_since(status, "PodScheduled"),
+        started_at=_started_at(status),
+        ready_at=_since(status, "Ready"),
     )
     return KeptPod(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
+
+
+def _since(status: Mapping[str, Any], condition: str) -> float:
+    """Return when a condition became true, in unix seconds; 0 if it is not."""
+    for one in status.get("conditions") or ():
+        if (one["type"], one["status"]) == (condition, "True"):
+            return times.to_seconds(one.get("lastTransitionTime")) or 0.0
+    return 0.0
+
+
+def _started_at(status: Mapping[str, Any]) -> float:
+    """Return when the last container of a pod began to run; 0 while one does not."""
+    running = [(one.get("state") or {}).get("running") or {} for one in status.get("containerStatuses") or ()]
+    began = [times.to_seconds(state.get("startedAt")) or 0.0 for state in running]
+    return max(began) if began and all(began) else 0.0
 
 
 def _preflight(status: Mapping[str, Any]) -> str:

@@ -10,16 +10,16 @@ class WatchLag:
 
     def __init__(self) -> None:
         """Know of none."""
-        self._since: dict[str, float] = {}
+        self._since: dict[str, tuple[str, float]] = {}
 
-    def ahead(self, uid: str, *, now: float) -> None:
+    def ahead(self, uid: str, *, kind: str, now: float) -> None:
         """Note that a list showed a newer version of an object."""
-        self._since.setdefault(uid, now)
+        self._since.setdefault(uid, (kind, now))
 
     def told(self, uid: str) -> None:
         """Note that a watch told of the object, or that it is gone."""
         self._since.pop(uid, None)
 
-    def seconds(self, *, now: float) -> float:
-        """Return the age of the oldest, 0 without one."""
-        return max((now - since for since in self._since.values()), default=0.0)
+    def seconds(self, *, now: float, kind: str = "") -> float:
+        """Return the age of the oldest, of one kind or of any; 0 without one."""
+        return max((now - since for of, since in self._since.values() if kind in ("", of)), default=0.0)

@@ -957,7 +957,13 @@ def status_to(status: types.RunStatus) -> status_pb2.StatusReply:
         ],
         evaluations=[
             status_pb2.EvaluationResult(
-                suite=e.suite, step=e.step, version=e.version, accuracy=e.accuracy, n=e.n, score=e.score
+                suite=e.suite,
+                step=e.step,
+                version=e.version,
+                accuracy=e.accuracy,
+                n=e.n,
+                score=e.score,
+                pass_at_k=e.pass_at_k,
             )
             for e in status.evaluations
         ],
@@ -1018,7 +1024,13 @@ def status_from(message: status_pb2.StatusReply) -> types.RunStatus:
         ),
         evaluations=tuple(
             types.EvaluationResult(
-                suite=e.suite, step=e.step, version=e.version, accuracy=e.accuracy, n=e.n, score=e.score
+                suite=e.suite,
+                step=e.step,
+                version=e.version,
+                accuracy=e.accuracy,
+                n=e.n,
+                score=e.score,
+                pass_at_k=e.pass_at_k,
             )
             for e in message.evaluations
         ),

@@ -89,6 +89,10 @@ class EngineError(RLJobError):
     grpc_code = "UNAVAILABLE"
 
 
+class EngineTimeoutError(EngineError):
+    """The inference engine did not answer within its deadline."""
+
+
 class EpisodeError(RLJobError):
     """An agent, environment or workflow raised."""
 

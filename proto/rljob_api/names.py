@@ -149,6 +149,26 @@ class WaitReason(enum.StrEnum):
     COORDINATOR = "coordinator"
 
 
+class SyncFailure(enum.StrEnum):
+    """Why a weight update failed (label of rljob_weight_sync_failures_total)."""
+
+    DIGEST = "digest"
+    FETCH = "fetch"
+    APPLY = "apply"
+    TIMEOUT = "timeout"
+
+
+class DrainResult(enum.StrEnum):
+    """What became of the groups of a rollout that drains (label of rljob_drain_seconds).
+
+    KILLED: given up while nobody took them back; their leases run out.
+    """
+
+    FINISHED = "finished"
+    HANDED_BACK = "handed_back"
+    KILLED = "killed"
+
+
 class Phase(enum.StrEnum):
     """Phase of a run as the coordinator sees it."""
 
@@ -162,8 +182,12 @@ class Phase(enum.StrEnum):
 
 
 class StepStat(enum.StrEnum):
-    """Keys of CommitStep.stats. Seconds, nats, ratios; definitions: the metrics table of the algorithms reference."""
+    """Keys of CommitStep.stats. Seconds, nats, ratios; definitions: the metrics table of the algorithms reference.
 
+    TOTAL_S: from one finished step to the next. KL_LOSS and ENTROPY_LOSS: what the two terms add to LOSS.
+    """
+
+    TOTAL_S = "total_s"
     WAIT_S = "wait_s"
     FORWARD_BACKWARD_S = "forward_backward_s"
     OPTIMIZER_S = "optimizer_s"
@@ -171,6 +195,8 @@ class StepStat(enum.StrEnum):
     CHECKPOINT_S = "checkpoint_s"
     PROXIMAL_S = "proximal_s"
     LOSS = "policy/loss"
+    KL_LOSS = "policy/kl_loss"
+    ENTROPY_LOSS = "policy/entropy_loss"
     ENTROPY = "policy/entropy"
     REF_KL = "policy/ref_kl"
     ZERO_ADVANTAGE_GROUPS = "groups/zero_adv"
@@ -325,7 +351,7 @@ METRICS: tuple[Metric, ...] = (
     _g(_R, "rljob_rollout_serving_version", "Weight version id that the engine serves."),
     _g(_R, "rljob_rollout_version_lag", "Steps behind the newest published version."),
     _h(_R, "rljob_weight_sync_seconds", "Seconds of a weight update by phase.", "phase", buckets=_SYNC),
-    _c(_R, "rljob_weight_sync_bytes_total", "Bytes fetched by kind of artifact.", "kind"),
+    _c(_R, "rljob_weight_sync_bytes_total", "Bytes fetched; a version is always fetched whole.", "kind"),
     _g(_R, "rljob_weight_changed_ratio", "Share of elements that the version fetched last changed."),
     _c(_R, "rljob_weight_sync_failures_total", "Failed weight updates.", "reason"),
     _c(_R, "rljob_generation_paused_seconds_total", "Seconds during which generation was paused."),
@@ -352,9 +378,14 @@ METRICS: tuple[Metric, ...] = (
         "rljob_hack_ratio",
         "Share of the last 1,000 programs with visible and hidden tests that pass the visible ones alone.",
     ),
-    _h(_T, "rljob_step_seconds", "Seconds of a step by phase.", "phase"),
-    _c(_T, "rljob_trainer_wait_seconds_total", "Seconds that rank 0 waited.", "reason"),
-    _g(_T, "rljob_loss", "Loss of the last step by component.", "component"),
+    _h(_T, "rljob_step_seconds", "Seconds of a step by phase; total: from one finished step to the next.", "phase"),
+    _c(_T, "rljob_trainer_wait_seconds_total", "Seconds in which rank 0 could not train.", "reason"),
+    _g(
+        _T,
+        "rljob_loss",
+        "Loss of the last step; policy is all of its loss, kl and entropy what these terms add to it.",
+        "component",
+    ),
     _g(_T, "rljob_entropy", "Mean entropy of sampled positions, nats."),
     _g(_T, "rljob_grad_norm", "Global gradient norm before clipping."),
     _g(_T, "rljob_learning_rate", "Learning rate of the last update."),

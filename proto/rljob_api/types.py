@@ -534,7 +534,10 @@ class PodStatus:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationResult:
-    """One suite evaluated wholly on one version. accuracy: share with score exactly 1; score: mean."""
+    """One suite evaluated wholly on one version. accuracy: share with score exactly 1; score: mean.
+
+    pass_at_k: share of prompts of which any sample has score exactly 1.
+    """
 
     suite: str
     step: int
@@ -542,6 +545,7 @@ class EvaluationResult:
     accuracy: float
     n: int
     score: float
+    pass_at_k: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

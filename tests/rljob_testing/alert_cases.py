@@ -222,8 +222,8 @@ CASES: Mapping[str, Case] = {
     "RLJobWeightSyncFailing": Case(
         severity="warning",
         at="25m",
-        fires={of_job("rljob_weight_sync_failures_total", pod="r-0", reason="weights"): "0+1x30"},
-        quiet={of_job("rljob_weight_sync_failures_total", pod="r-0", reason="weights"): "3x30"},
+        fires={of_job("rljob_weight_sync_failures_total", pod="r-0", reason="digest"): "0+1x30"},
+        quiet={of_job("rljob_weight_sync_failures_total", pod="r-0", reason="digest"): "3x30"},
     ),
     "RLJobMismatchHigh": Case(
         severity="warning",
@@ -234,8 +234,8 @@ CASES: Mapping[str, Case] = {
     "RLJobNonFinite": Case(
         severity="warning",
         at="8m",
-        fires={of_job("rljob_nonfinite_total", what="grad_norm"): "0x5 1x5"},
-        quiet={of_job("rljob_nonfinite_total", what="grad_norm"): "1x10"},
+        fires={of_job("rljob_nonfinite_total", what="gradient"): "0x5 1x5"},
+        quiet={of_job("rljob_nonfinite_total", what="gradient"): "1x10"},
     ),
     "RLJobNoLearningSignal": Case(
         severity="warning",

@@ -33,6 +33,9 @@ def rate(metric: str, by: str, more: str = "") -> str:
     return f"sum by ({by}) (rate({metric}{{{JOB}{more}}}{_RATE}))"
 
 
+# Phases that are stacked; the whole step is one more series.
+_NO_TOTAL = ', phase!="total"'
+
 FLEET = (
     Row(
         "Now",
@@ -145,10 +148,10 @@ FLEET = (
                 ],
             ),
             Panel(
-                title="From the first pod to the first step",
-                question="How long do starts take?",
-                good="Minutes: pulling, loading, the first generation.",
-                otherwise="Image pulls, model files or the schedule of pods; a job's start is bounded by a deadline.",
+                title="Starts by phase",
+                question="Where do starts lose time?",
+                good="Minutes from the first pod to the first step, most of them load.",
+                otherwise="queue: the operator. schedule: free nodes. pull: images. load: model files, engines.",
                 unit="s",
                 width=12,
                 queries=[
@@ -163,7 +166,8 @@ FLEET = (
                 otherwise="The role that takes longest: image pulls, model files, or free nodes.",
                 unit="s",
                 width=12,
-                queries=[Query(_mean("rljob_recovery_seconds", "role", "increase", "[1d]"), "{{role}} mean")],
+                # Since the operator began: the first of a role would be no increase.
+                queries=[Query(_mean("rljob_recovery_seconds", "role", "", ""), "{{role}} mean")],
             ),
             Panel(
                 title="Length of runs that ended in a week",
@@ -336,7 +340,8 @@ RUN = (
                 stacked=True,
                 queries=[
                     Query(
-                        f"{rate('rljob_step_seconds_sum', 'phase')} / {rate('rljob_step_seconds_count', 'phase')}",
+                        f"{rate('rljob_step_seconds_sum', 'phase', _NO_TOTAL)}"
+                        f" / {rate('rljob_step_seconds_count', 'phase', _NO_TOTAL)}",
                         "{{phase}}",
                     )
                 ],
@@ -825,7 +830,7 @@ TRAINER = (
                 title="Waits of the trainer",
                 question="What does rank 0 wait for?",
                 good="Little.",
-                otherwise="batch: more rollouts. publish: the weight store.",
+                otherwise="batch: more rollouts. publish: the weight store. checkpoint: the volume. peers: a rank.",
                 unit="percentunit",
                 stacked=True,
                 queries=[Query(rate("rljob_trainer_wait_seconds_total", "reason"), "{{reason}}")],
@@ -1059,7 +1064,7 @@ OPERATOR = (
                 good="0.",
                 otherwise="Runbook of RLJobOperatorWatchLagging.",
                 unit="s",
-                queries=[Query("max(rljob_operator_watch_lag_seconds)", "lag")],
+                queries=[Query("max by (kind) (rljob_operator_watch_lag_seconds)", "{{kind}}")],
             ),
             Panel(
                 title="Answers of coordinators",
@@ -1075,7 +1080,7 @@ OPERATOR = (
                 good="In proportion to jobs.",
                 otherwise="It grows without jobs: tell us.",
                 unit="short",
-                queries=[Query("max(rljob_operator_cache_objects)", "objects")],
+                queries=[Query("max by (kind) (rljob_operator_cache_objects)", "{{kind}}")],
             ),
             Panel(
                 title="Certificates",

@@ -145,7 +145,9 @@ def test_status_comes_back_from_its_message_as_it_was() -> None:
         reward_mean=0.5,
         pods=(types.PodStatus(role="rollout", pod="rollout-0", serving_version=3, ready=True),),
         waiting=(types.Waiting(role="trainer", pod="trainer-0", what="batch 5", on_role="rollout", since=1.0),),
-        evaluations=(types.EvaluationResult(suite="s", step=0, version=0, accuracy=0.25, n=4, score=0.25),),
+        evaluations=(
+            types.EvaluationResult(suite="s", step=0, version=0, accuracy=0.25, n=4, score=0.375, pass_at_k=0.75),
+        ),
         dump_failures=2,
         left_out={"too_long": 3},
         failure="record 7 cannot be used",

@@ -1,12 +1,13 @@
 import dataclasses
 import itertools
+from typing import Literal
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rljob_api import names
-from rljob_api.job_status import JobStatus
-from rljob_operator import permissions
+from rljob_api.job_status import Condition, JobStatus
+from rljob_operator import metric_names, permissions
 from rljob_operator.metrics import Metrics
 from rljob_operator.model import Observed
 from rljob_testing.operator_runs import KEY, Run, operator_job
@@ -42,6 +43,10 @@ def seen(run: Run) -> Observed:
     return Observed(
         job=job, children=run.cluster.children, pods=tuple(run.cluster.pods.values()), report=run.cluster.report
     )
+
+
+def condition(kind: str, status: Literal["True", "False"], since: str) -> Condition:
+    return Condition.model_validate({"type": kind, "status": status, "reason": "Told", "lastTransitionTime": since})
 
 
 def test_job_has_series_while_it_is_there_and_none_afterwards() -> None:
@@ -116,8 +121,10 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     ended = run.cluster.statuses[-1].model_copy(update={"completion_time": "2040-01-01T00:00:00Z"})
     for before, after in itertools.pairwise([*run.cluster.statuses, ended]):
         metrics.wrote(job, before, after)
-    for name in ("queue_depth", "queue_oldest_seconds", "cache_objects", "watch_lag_seconds"):
+    for name in ("queue_depth", "queue_oldest_seconds"):
         metrics.gauge(f"rljob_operator_{name}", lambda: 0.0)
+    for name, kind in itertools.product(("cache_objects", "watch_lag_seconds"), metric_names.KEPT_KINDS):
+        metrics.gauge(f"rljob_operator_{name}", lambda: 0.0, kind=kind)
     for rule in permissions.RULES:
         for verb in ("list", "watch"):
             metrics.answered(verb, rule.resources[0], 200)
@@ -207,6 +214,48 @@ def test_start_and_length_of_a_run_are_timed_once_by_how_it_ends() -> None:
     assert value(found, "rljob_startup_seconds_sum", "first_step") == 600
     assert value(found, "rljob_run_seconds_sum", "failed") == 3600
     assert value(found, "rljob_run_seconds_count", "complete") is None
+
+
+def test_a_run_waits_in_the_queue_from_what_asked_for_it_to_its_first_pod() -> None:
+    """Accepted at ten; suspended, and resumed at twelve: the first pod came two minutes later."""
+    run, metrics = Run(), Metrics()
+    job = run.cluster.job
+    assert job is not None
+    conditions = (
+        condition("Accepted", "True", "2030-01-01T10:00:00Z"),
+        condition("Suspended", "False", "2030-01-01T12:00:00Z"),
+    )
+    asked = JobStatus().model_copy(update={"conditions": conditions})
+    begun = asked.model_copy(update={"start_time": "2030-01-01T12:02:00Z"})
+    for before, after in itertools.pairwise((asked, begun, begun)):
+        metrics.wrote(job, before, after)
+    found = series(metrics)
+    assert value(found, "rljob_startup_seconds_sum", "queue") == 120
+    assert value(found, "rljob_startup_seconds_count", "queue") == 1
+
+
+def test_phases_of_starts_are_shown_from_zero() -> None:
+    found = series(Metrics())
+    assert [value(found, "rljob_startup_seconds_count", phase) for phase in metric_names.STARTUP_PHASES] == [0] * 5
+
+
+def test_each_pod_that_becomes_ready_tells_where_its_start_lost_time() -> None:
+    run, metrics = Run(), Metrics()
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    run.settle()
+    timed = {"created_at": 100.0, "scheduled_at": 101.0, "started_at": 131.0, "ready_at": 191.0}
+    run.cluster.pods = {
+        name: dataclasses.replace(pod, ready=pod.role is names.Role.ROLLOUT, **timed)
+        for name, pod in run.cluster.pods.items()
+    }
+    num_rollouts = sum(pod.role is names.Role.ROLLOUT for pod in run.cluster.pods.values())
+    for _ in range(2):
+        metrics.saw(KEY, seen(run), certificate_ends={})
+    found = series(metrics)
+    assert num_rollouts > 0
+    for phase, seconds in (("schedule", 1), ("pull", 30), ("load", 60)):
+        assert value(found, "rljob_startup_seconds_count", phase) == num_rollouts
+        assert value(found, "rljob_startup_seconds_sum", phase) == num_rollouts * seconds
 
 
 def test_a_run_that_completes_is_told_apart_from_one_that_fails() -> None:

@@ -27,8 +27,8 @@ RUN = types.RunStatus(
     checkpoint_at=100.0,
     config_generation=3,
     evaluations=(
-        types.EvaluationResult(suite="held-out", step=4, version=4, accuracy=0.25, n=8, score=0.3),
-        types.EvaluationResult(suite="held-out", step=6, version=6, accuracy=0.5, n=8, score=0.6),
+        types.EvaluationResult(suite="held-out", step=4, version=4, accuracy=0.25, n=8, score=0.3, pass_at_k=0.3),
+        types.EvaluationResult(suite="held-out", step=6, version=6, accuracy=0.5, n=8, score=0.6, pass_at_k=0.6),
     ),
 )
 
@@ -108,7 +108,7 @@ def test_decimal_string_is_within_half_a_digit_of_the_number(value: float) -> No
 
 
 def test_run_that_diverged_is_shown_without_the_numbers_that_it_has_not() -> None:
-    lost = types.EvaluationResult(suite="lost", step=6, version=6, accuracy=float("nan"), n=8, score=0.0)
+    lost = types.EvaluationResult(suite="lost", step=6, version=6, accuracy=float("nan"), n=8, score=0.0, pass_at_k=0.0)
     shown = told(dataclasses.replace(RUN, reward_mean=float("nan"), evaluations=(lost,)))
     assert (shown.step, shown.reward, shown.evaluation) == (7, None, ())
 

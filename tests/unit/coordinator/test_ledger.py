@@ -549,7 +549,7 @@ def test_an_evaluation_is_finished_once_and_not_begun_again(make_bench: Make) ->
     assert (running.finished, running.total) == (1, 1)
     (item,) = bench.ledger.evaluation_items(0)
     assert item.payload is not None
-    results = {"train": {"accuracy": 1.0, "score": 1.0, "n": 1}}
+    results = {"train": {"accuracy": 1.0, "score": 1.0, "pass_at_k": 1.0, "n": 1}}
     assert bench.ledger.finish_evaluation(step=0, results=results, metrics={"m": 1.0}, now=bench.now)
     assert not bench.ledger.finish_evaluation(step=0, results=results, metrics={"m": 1.0}, now=bench.now)
     assert not bench.ledger.begin_evaluation(step=0, version=0, now=bench.now)

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from rljob_api import errors, names, roles
@@ -31,4 +33,9 @@ def test_outcomes_and_drops_are_shown_from_zero_so_that_the_first_of_each_is_an_
     shown = made.exposition().decode()
     for outcome in ("accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate"):
         assert f'rljob_trajectories_total{{outcome="{outcome}",rljob="run",rljob_namespace="team"}} 0.0' in shown
+    for role, reason in itertools.product(
+        ("rollout", "verifier"), ("timeout", "oom", "sandbox_lost", "image_pull", "transport", "engine", "other")
+    ):
+        labels = f'reason="{reason}",rljob="run",rljob_namespace="team",role="{role}"'
+        assert f"rljob_infra_failures_total{{{labels}}} 0.0" in shown
     assert 'rljob_groups_dropped_total{reason="stale",rljob="run",rljob_namespace="team"} 0.0' in shown

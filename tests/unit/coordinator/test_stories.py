@@ -339,7 +339,7 @@ async def test_without_a_step_to_train_the_run_is_an_evaluation_alone(start: Sta
     assert (found["step"], found["version"], found["missing"]) == (0, 0, {})
     assert found["metrics"]["eval/held_out/accuracy"] == found["metrics"]["eval/average/accuracy"] == 1.0
     await run.housekeeper.refresh()
-    for metric in ("accuracy", "score"):
+    for metric in ("accuracy", "score", "avg_at_k", "pass_at_k"):
         assert _sample(run, "rljob_eval_score", suite="held_out", metric=metric) == 1.0
 
 
@@ -423,6 +423,18 @@ async def test_metrics_count_from_the_start_of_the_process_not_of_the_run(start:
     run = start()
     await run.housekeeper.refresh()
     assert _sample(run, "rljob_trajectories_total", outcome="accepted") == 0.0
+
+
+async def test_the_phases_of_consumed_groups_are_timed_from_the_queue_on(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, step=1)
+    counts = {
+        phase: _sample(run, "rljob_group_seconds_count", phase=phase)
+        for phase in ("queued", "generate", "verify", "packed")
+    }
+    assert counts == dict.fromkeys(counts, 2.0), "both groups of the step"
 
 
 async def test_a_step_of_oats_actor_is_in_the_gauges_as_it_is_in_the_history(start: Start) -> None:

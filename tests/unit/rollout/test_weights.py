@@ -143,14 +143,16 @@ async def test_recompute_clears_the_cache_at_the_pause() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "reason"),
     [
-        errors.DigestError("tensor w does not match its digest"),
-        errors.WeightsError("another layout"),
-        errors.UnavailableError("source died"),
+        (errors.DigestError("tensor w does not match its digest"), "digest"),
+        (errors.WeightsError("another layout"), "fetch"),
+        (errors.UnavailableError("source died"), "fetch"),
     ],
 )
-async def test_a_failed_fetch_touches_nothing_is_reported_and_tried_again(fault: errors.RLJobError) -> None:
+async def test_a_failed_fetch_touches_nothing_is_reported_and_tried_again(
+    fault: errors.RLJobError, reason: str
+) -> None:
     rig = Rig()
     await rig.start()
     rig.stager.faults = [fault]
@@ -158,7 +160,7 @@ async def test_a_failed_fetch_touches_nothing_is_reported_and_tried_again(fault:
     assert rig.engine_calls() == []
     assert (rig.receiver.state, rig.receiver.served.version) == (ReceiverState.SERVING, 0)
     assert rig.door.is_open
-    assert [sync.failure for sync in rig.receiver.syncs] == [f"{fault.name}: {fault}"]
+    assert [sync.failure for sync in rig.receiver.syncs] == [f"{reason}: {fault.name}: {fault}"]
     await rig.clock.advance(1.0)
     assert rig.engine_calls() == GOOD
 
@@ -207,6 +209,19 @@ async def test_every_pause_ends_on_one_whole_version(sentence: str) -> None:
     assert rig.events.count("generation stops") == rig.events.count("generation goes on")
     result = await asyncio.gather(rig.door.generate(fakes.make_request(max_tokens=1)))
     assert result[0].versions == (1,)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [({"pause": ["refused"]}, "apply"), ({"load": ["hang"]}, "timeout"), ({"load": ["x"]}, "apply")],
+)
+async def test_an_update_that_broke_is_told_even_where_the_next_attempt_mends_it(
+    fault: dict[str, list[str | None]], reason: str
+) -> None:
+    rig = Rig(fake_engine.Behaviour(faults=fault))
+    await rig.start()
+    await rig.take(1, 60.0)
+    assert [sync.failure.partition(":")[0] for sync in rig.receiver.syncs] == [reason, ""]
 
 
 async def test_the_watchdog_bites_at_the_deadline_and_not_before() -> None:

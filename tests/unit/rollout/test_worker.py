@@ -2,6 +2,7 @@
 
 import asyncio
 import pathlib
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -337,6 +338,13 @@ async def test_an_infra_verdict_is_submitted_as_a_member_failure() -> None:
     await rig.end()
 
 
+def drains(rig: Rig) -> dict[str, int]:
+    """Return how many drains ended in each way, as a page shows it."""
+    text = rig.metrics.exposition().decode()
+    shown = re.findall(r'rljob_drain_seconds_count\{result="(\w+)",[^}]*\} (\S+)', text)
+    return {result: int(float(count)) for result, count in shown}
+
+
 async def test_drain_finishes_what_is_held_and_leases_nothing_more() -> None:
     rig = Rig(token_s=1.0, max_groups=1)
     rig.work.queue = [fakes.make_lease("a"), fakes.make_lease("b")]
@@ -349,6 +357,7 @@ async def test_drain_finishes_what_is_held_and_leases_nothing_more() -> None:
     assert "leased b" not in rig.events
     assert rig.work.released == []
     assert rig.work.beats[-1]["draining"] is True
+    assert drains(rig) == {"finished": 1, "handed_back": 0, "killed": 0}
 
 
 async def test_drain_hands_back_what_does_not_finish_in_time() -> None:
@@ -364,6 +373,23 @@ async def test_drain_hands_back_what_does_not_finish_in_time() -> None:
     assert sorted(rig.work.released) == ["a", "b"]
     assert rig.engine.num_running() == 0
     assert rig.work.submitted == []
+    assert drains(rig) == {"finished": 0, "handed_back": 1, "killed": 0}
+
+
+async def test_a_drain_that_nobody_takes_groups_back_from_kills_them() -> None:
+    rig = Rig(token_s=100.0, drain_s=5.0)
+    rig.work.queue = [fakes.make_lease("a")]
+
+    async def refuse(lease_id: types.LeaseId, reason: str) -> bool:
+        raise errors.UnavailableError("the coordinator is gone")
+
+    rig.work.release = refuse  # type: ignore[method-assign]  # the fake always answers
+    await rig.go(1.0)
+    rig.worker.drain()
+    await rig.go(6.0)
+    assert rig.running is not None
+    await rig.running
+    assert drains(rig) == {"finished": 0, "handed_back": 0, "killed": 1}
 
 
 async def test_a_lease_that_comes_during_the_drain_is_handed_back() -> None:
@@ -421,7 +447,7 @@ async def test_metrics_tell_tokens_waits_versions_and_syncs() -> None:
     assert f'rljob_tokens_total{{kind="prompt",{labels}}} 6.0' in text
     assert f"rljob_rollout_serving_version{{{labels}}} 2.0" in text
     assert f"rljob_weight_changed_ratio{{{labels}}} 0.25" in text
-    assert f'rljob_weight_sync_bytes_total{{kind="anchor",{labels}}} 64.0' in text
+    assert f'rljob_weight_sync_bytes_total{{kind="full",{labels}}} 64.0' in text
     assert f'rljob_weight_sync_seconds_count{{phase="pause",{labels}}} 1.0' in text
     await rig.end()
 

@@ -1,9 +1,10 @@
 """The updates of a step, over an engine that only records. Numbers of the loss are tested elsewhere."""
 
+import contextlib
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -255,6 +256,30 @@ def step_with_rewards(num_updates: int, *, step: int = 1) -> tuple[types.BatchHe
         rewards = [1.0 if place in ends else 0.0 for place in range(len(part.target_index))]
         made.append(dataclasses.replace(part, rewards=types.floats(rewards), turn_ids=types.ints([0] * len(rewards))))
     return header, made
+
+
+def test_what_the_entropy_adds_to_the_loss_is_told_where_it_is_a_term_of_it() -> None:
+    engine = FakeEngine()
+    chosen = roles.LossConfig.model_validate({"constant_denominator": 8.0, "entropy_coef": 0.1, "correction": None})
+    learned = learner_of(engine, loss=chosen).learn(*step_of(1))
+    # The engine's entropies are 0.5 at every token.
+    assert learned.stats[Stat.ENTROPY_LOSS] == pytest.approx(-0.1 * 0.5)
+    assert Stat.KL_LOSS not in learned.stats
+    assert Stat.ENTROPY_LOSS not in learner_of(FakeEngine()).learn(*step_of(1)).stats
+
+
+def test_time_in_which_other_ranks_are_waited_for_is_a_wait_for_peers() -> None:
+    waits: list[str] = []
+
+    @contextlib.contextmanager
+    def waiting(reason: str) -> Iterator[None]:
+        waits.append(reason)
+        yield
+
+    config = make_trainer_config(pathlib.Path("/nowhere"))
+    made = learner.Learner(engine=FakeEngine(), config=config, clock=FakeClock(), waiting=waiting)
+    made.learn(*step_of(1))
+    assert waits == ["peers", "peers"], "before the first forward, and for the sums at the end"
 
 
 def test_the_critic_is_valued_before_the_step_and_updated_with_each_minibatch() -> None:

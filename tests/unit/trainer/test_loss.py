@@ -180,6 +180,7 @@ def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> 
     )
     outputs = loss.policy_loss(made, config(entropy_coef=0.1))
     assert float(outputs.loss.detach()) == pytest.approx(-0.1 * 3.0 / 4)
+    assert float(outputs.tally.sums[stats.Sum.ENTROPY_LOSS]) == pytest.approx(-0.1 * 3.0 / 4)
     outputs.loss.backward()
     assert made.entropies.grad is not None
     assert made.entropies.grad.tolist() == pytest.approx([-0.025, -0.025, 0.0, 0.0])
@@ -190,6 +191,12 @@ def test_a_non_finite_log_ratio_counts_as_zero_and_is_reported() -> None:
     outputs = loss.policy_loss(made, config(correction=roles.CorrectionConfig(mode="none", high=None)))
     assert float(outputs.loss.detach()) == pytest.approx(-1.0)
     assert float(outputs.tally.sums[stats.Sum.NONFINITE]) == 1.0
+    assert float(outputs.tally.sums[stats.Sum.NONFINITE_LOSS]) == 0.0
+
+
+def test_a_loss_that_is_not_finite_is_counted() -> None:
+    made = inputs(theta=[-1.0, -1.0], advantages=[float("nan"), 1.0])
+    assert float(loss.policy_loss(made, config()).tally.sums[stats.Sum.NONFINITE_LOSS]) == 1.0
 
 
 def test_an_enormous_log_ratio_is_clamped_to_twenty() -> None:

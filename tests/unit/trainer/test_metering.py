@@ -20,18 +20,20 @@ def registry() -> metrics_module.Metrics:
 
 
 def learned(stats: dict[Stat, float], masked: dict[str, float] | None = None) -> learner.Learned:
-    return learner.Learned(stats=stats, nonfinite_values=2.0, nonfinite_norms=1, masked=masked or {})
+    return learner.Learned(stats=stats, nonfinite={"logprob": 2.0, "gradient": 1.0}, masked=masked or {})
 
 
 def value(registry: metrics_module.Metrics, name: str, **labels: str) -> float | None:
     return registry.registry.get_sample_value(name, {**JOB, **labels})
 
 
-def test_losses_of_policy_and_critic_stand_side_by_side(registry: metrics_module.Metrics) -> None:
-    stats = {**TOKENS, Stat.LOSS: -0.5, Stat.VALUE_LOSS: 0.125}
+def test_loss_of_the_policy_its_terms_and_the_critics_stand_side_by_side(registry: metrics_module.Metrics) -> None:
+    stats = {**TOKENS, Stat.LOSS: -0.5, Stat.VALUE_LOSS: 0.125, Stat.KL_LOSS: 0.25, Stat.ENTROPY_LOSS: -0.0625}
     metering.Meter(registry, FakeClock()).step(1, learned(stats), stats)
     assert value(registry, "rljob_loss", component="policy") == -0.5
-    assert value(registry, "rljob_loss", component="critic") == 0.125
+    assert value(registry, "rljob_loss", component="value") == 0.125
+    assert value(registry, "rljob_loss", component="kl") == 0.25
+    assert value(registry, "rljob_loss", component="entropy") == -0.0625
 
 
 def test_a_statistic_that_a_step_lacks_leaves_its_series_alone(registry: metrics_module.Metrics) -> None:
@@ -54,13 +56,14 @@ def test_distances_and_counts_reach_their_series(registry: metrics_module.Metric
     assert value(registry, "rljob_clip_fraction", bound="high") == 0.25
     assert value(registry, "rljob_grad_norm") == 1.5
     assert value(registry, "rljob_tokens_total", kind="trained") == 12.0
-    assert value(registry, "rljob_nonfinite_total", what="log_ratio") == 2.0
-    assert value(registry, "rljob_nonfinite_total", what="grad_norm") == 1.0
+    assert value(registry, "rljob_nonfinite_total", what="logprob") == 2.0
+    assert value(registry, "rljob_nonfinite_total", what="gradient") == 1.0
+    assert value(registry, "rljob_nonfinite_total", what="loss") == 0.0
 
 
 def test_values_that_are_not_finite_are_shown_from_zero(registry: metrics_module.Metrics) -> None:
     metering.Meter(registry, FakeClock())
-    for what in ("log_ratio", "grad_norm"):
+    for what in ("loss", "gradient", "logprob"):
         assert value(registry, "rljob_nonfinite_total", what=what) == 0
 
 
@@ -97,6 +100,16 @@ def seconds(registry: metrics_module.Metrics, reason: str) -> str:
     name = f'rljob_trainer_wait_seconds_total{{reason="{reason}",rljob="job",rljob_namespace="default"}}'
     shown = [line for line in registry.exposition().decode().splitlines() if line.startswith(name)]
     return shown[0].rpartition(" ")[2] if shown else ""
+
+
+def test_every_reason_to_wait_is_shown_from_zero(registry: metrics_module.Metrics) -> None:
+    metering.Meter(registry, FakeClock())
+    assert {reason: seconds(registry, reason) for reason in ("batch", "publish", "checkpoint", "peers")} == {
+        "batch": "0.0",
+        "publish": "0.0",
+        "checkpoint": "0.0",
+        "peers": "0.0",
+    }
 
 
 def test_a_wait_that_has_not_ended_is_seen_to_grow_from_page_to_page(registry: metrics_module.Metrics) -> None:

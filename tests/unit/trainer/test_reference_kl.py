@@ -72,11 +72,14 @@ def losses(*, coef: float, placement: str = "loss", aggregation: str = "tokenMea
 def test_the_loss_term_is_aggregated_over_trained_rows_whatever_the_correction_rejects(
     aggregation: str, expected: float
 ) -> None:
-    assert float(losses(coef=0.5, aggregation=aggregation).loss.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
+    made = losses(coef=0.5, aggregation=aggregation)
+    assert float(made.loss.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
+    assert float(made.tally.sums[stats.Sum.KL_LOSS]) == pytest.approx(0.5 * expected, rel=1e-4)
 
 
 def test_with_the_term_in_the_reward_the_loss_has_none_and_the_distance_is_still_reported() -> None:
     made = losses(coef=0.5, placement="reward")
     assert float(made.loss.detach()) == 0.0
+    assert float(made.tally.sums[stats.Sum.KL_LOSS]) == 0.0
     assert float(made.tally.sums[stats.Sum.REF_TOKENS]) == 2.0
     assert float(made.tally.sums[stats.Sum.REF_KL]) == pytest.approx(2 * 0.106531, rel=1e-4)

@@ -45,7 +45,7 @@ class Script:
     def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> learner.Learned:
         self.events.append(f"learn {header.step}")
         self.clock.tick(5.0)
-        return learner.Learned(stats={Stat.LOSS: 0.5}, nonfinite_values=0.0, nonfinite_norms=0, masked={})
+        return learner.Learned(stats={Stat.LOSS: 0.5}, nonfinite={}, masked={})
 
     def publish(self, step: int) -> None:
         self.events.append(f"publish {step}")
@@ -78,8 +78,10 @@ class Script:
     @contextlib.contextmanager
     def waiting(self, reason: str) -> Iterator[None]:
         began = self.clock.monotonic()
-        yield
-        self.waits[reason] = self.waits.get(reason, 0.0) + self.clock.monotonic() - began
+        try:
+            yield
+        finally:
+            self.waits[reason] = self.waits.get(reason, 0.0) + self.clock.monotonic() - began
 
     def checkpointed(self, seconds: float, now: float) -> None:
         self.events.append("metered checkpoint")
@@ -173,16 +175,22 @@ def test_waiting_and_what_happens_behind_a_step_are_reported_with_the_next_one()
     script = Script(last=3)
     run(script, checkpoint_every=1)
     behind = {"policy/loss": 0.5, "wait_s": 2.0, "checkpoint_s": 7.0}
-    assert script.stats[1] == {"policy/loss": 0.5, "wait_s": 2.0}
-    assert script.stats[2] == {**behind, "publish_s": 1.0}, "nothing was in flight"
-    assert script.stats[3] == {**behind, "publish_s": 4.0}
+    assert script.stats[1] == {"policy/loss": 0.5, "wait_s": 2.0, "total_s": 2.0 + 5.0}
+    assert script.stats[2] == {**behind, "publish_s": 1.0, "total_s": 2.0 + 5.0 + 7.0 + 1.0}, "nothing was in flight"
+    assert script.stats[3] == {**behind, "publish_s": 4.0, "total_s": 2.0 + 5.0 + 7.0 + 4.0}
 
 
 def test_waits_for_batches_and_for_the_publish_before_are_counted_while_they_last() -> None:
     script = Script(last=3)
     run(script)
-    # Three batches and the answer that there is no other; two publishes had one before them in flight.
-    assert script.waits == {"batch": 8.0, "publish": 6.0}
+    # Three batches and the answer that there is no other; two publishes had one before them in flight; the last state.
+    assert script.waits == {"batch": 8.0, "publish": 6.0, "checkpoint": 7.0}
+
+
+def test_the_writing_of_a_checkpoint_is_counted_as_a_wait_even_where_it_fails() -> None:
+    script = Script(last=3, full_at=[2])
+    run(script, checkpoint_every=1)
+    assert script.waits["checkpoint"] == 3 * 7.0
 
 
 def test_other_ranks_do_the_same_work_and_tell_the_coordinator_nothing() -> None:

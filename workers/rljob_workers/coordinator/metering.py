@@ -35,6 +35,9 @@ class Metering:
             metrics.counter("rljob_trajectories_total").inc(0.0, outcome=outcome)
         for kind in ("infra", "data"):
             metrics.counter("rljob_prompt_retries_total").inc(0.0, **{"class": kind})
+        for role in (names.Role.ROLLOUT, names.Role.VERIFIER):
+            for why in (*_INFRA_REASONS, "other"):
+                metrics.counter("rljob_infra_failures_total").inc(0.0, role=role, reason=why)
         for reason in names.DropReason:
             metrics.counter("rljob_groups_dropped_total").inc(0.0, reason=str(reason))
 
@@ -59,7 +62,13 @@ class Metering:
             gauge("rljob_policy_version").set(version, state=state)
         self._shares(view, now)
         for result in view.results:
-            for metric, value in (("accuracy", result.accuracy), ("score", result.score)):
+            # avg@k is the accuracy: both are means over all samples of all prompts.
+            for metric, value in (
+                ("accuracy", result.accuracy),
+                ("score", result.score),
+                ("avg_at_k", result.accuracy),
+                ("pass_at_k", result.pass_at_k),
+            ):
                 gauge("rljob_eval_score").set(value, suite=result.suite, metric=metric)
 
     def _shares(self, view: status.View, now: types.RunStatus) -> None:

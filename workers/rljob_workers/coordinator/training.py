@@ -110,6 +110,7 @@ class Training:
         for candidate in choice.candidates or ():
             metrics.histogram("rljob_trajectory_staleness_steps").observe(choice.step - 1 - candidate.min_step)
             seconds = metrics.histogram("rljob_group_seconds")
+            seconds.observe(max(0.0, candidate.queued_s), phase="queued")
             seconds.observe(max(0.0, candidate.generate_finished_at - candidate.generate_started_at), phase="generate")
             seconds.observe(candidate.verify_s, phase="verify")
             seconds.observe(max(0.0, now - candidate.generate_finished_at), phase="packed")

@@ -1,7 +1,7 @@
 """What a rollout says of itself once per heartbeat: load, metrics, the probes' verdicts."""
 
 from rljob_api import types
-from rljob_api.names import WaitReason
+from rljob_api.names import DrainResult, SyncFailure, WaitReason
 from rljob_workers.rollout import readiness, waits, weights
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
@@ -26,6 +26,11 @@ class Reporting:
         self._waited = dict.fromkeys(WaitReason, 0.0)
         self._paused_s = 0.0
         self._last_sync_at = 0.0
+        # From 0: Prometheus sees no increase in a series that begins with its first event.
+        for reason in SyncFailure:
+            metrics.counter("rljob_weight_sync_failures_total").inc(0.0, reason=str(reason))
+        for result in DrainResult:
+            metrics.histogram("rljob_drain_seconds").show(result=str(result))
 
     def observe(self, *, num_groups: int, num_failed_dumps: int) -> types.RolloutLoad:
         """Look at everything once, and return the load of `num_groups` groups."""
@@ -45,9 +50,9 @@ class Reporting:
             dump_failures=num_failed_dumps,
         )
 
-    def drained(self, seconds: float, *, num_released: int) -> None:
+    def drained(self, seconds: float, result: DrainResult) -> None:
         """Count a drain."""
-        self._metrics.histogram("rljob_drain_seconds").observe(seconds, result="released" if num_released else "clean")
+        self._metrics.histogram("rljob_drain_seconds").observe(seconds, result=str(result))
 
     def _judge(self) -> None:
         receiver = self._receiver
@@ -98,4 +103,4 @@ class Reporting:
         }
         for phase, seconds in phases.items():
             self._metrics.histogram("rljob_weight_sync_seconds").observe(seconds, phase=phase)
-        self._metrics.counter("rljob_weight_sync_bytes_total").inc(sync.num_bytes, kind="anchor")
+        self._metrics.counter("rljob_weight_sync_bytes_total").inc(sync.num_bytes, kind="full")

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from rljob_api import errors, names, types
 from rljob_workers.rollout import admission as doors
-from rljob_workers.rollout import generation, receiver_states, staging
+from rljob_workers.rollout import generation, receiver_states, staging, sync_failures
 from rljob_workers.rollout.receiver_states import Event
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
@@ -194,23 +194,26 @@ class WeightReceiver:
             await self._swap(staged, began)
         except (errors.WeightsError, errors.WireError) as error:
             logger.warning("version %d was not taken: %s", version, error, extra={"version": version})
-            self._report(
-                types.WeightSync(
-                    version=version,
-                    step=0,
-                    fetch_s=0.0,
-                    verify_s=0.0,
-                    pause_s=0.0,
-                    apply_s=0.0,
-                    total_s=self._clock.monotonic() - began,
-                    num_bytes=0,
-                    requests_in_flight=0,
-                    finished_at=self._clock.now(),
-                    failure=f"{error.name}: {error}"[:500],
-                )
-            )
+            self._report_failure(version, error, began)
             return False
         return True
+
+    def _report_failure(self, version: types.VersionId, error: errors.RLJobError, began: float) -> None:
+        self._report(
+            types.WeightSync(
+                version=version,
+                step=0,
+                fetch_s=0.0,
+                verify_s=0.0,
+                pause_s=0.0,
+                apply_s=0.0,
+                total_s=self._clock.monotonic() - began,
+                num_bytes=0,
+                requests_in_flight=0,
+                finished_at=self._clock.now(),
+                failure=f"{sync_failures.reason_of(error)}: {error.name}: {error}"[:500],
+            )
+        )
 
     async def _stage(self, version: types.VersionId) -> staging.Staged:
         self._move(Event.FETCH)
@@ -235,7 +238,7 @@ class WeightReceiver:
         try:
             apply_s = await self._bounded(self._replace(staged), self._options.pause_deadline_s)
         except errors.EngineError as error:
-            await self._recover(staged, error)
+            await self._recover(staged, error, began)
         finally:
             self._on_pause(False)
             if receiver_states.may_generate(self._state):
@@ -281,35 +284,36 @@ class WeightReceiver:
         try:
             await asyncio.wait({task, watchdog}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise errors.EngineError(f"the engine did not finish within {deadline_s:g} s in {self._state}")
+                raise errors.EngineTimeoutError(f"the engine did not finish within {deadline_s:g} s in {self._state}")
             return task.result()
         finally:
             task.cancel()
             watchdog.cancel()
 
-    async def _recover(self, staged: staging.Staged, error: errors.EngineError) -> None:
+    async def _recover(self, staged: staging.Staged, error: errors.EngineError, began: float) -> None:
         logger.error("weight update broke in %s: %s", self._state, error, extra={"version": staged.manifest.version})
         if self._state in (names.ReceiverState.STAGED, names.ReceiverState.PAUSED) and self._engine.alive():
-            await self._let_go(staged, error)
+            await self._let_go(staged, error, began)
             return
-        await self._forward(staged)
+        await self._forward(staged, error, began)
 
-    async def _let_go(self, staged: staging.Staged, error: errors.EngineError) -> None:
+    async def _let_go(self, staged: staging.Staged, error: errors.EngineError, began: float) -> None:
         # Nothing was loaded yet: the old version is whole.
         try:
             await self._bounded(self._engine.resume(), self._options.pause_deadline_s)
         except errors.EngineError:
-            await self._forward(staged)
+            await self._forward(staged, error, began)
             return
         self._move(Event.LET_GO)
         raise errors.WeightsError(f"pausing failed, version {self._served.version} goes on: {error}") from error
 
-    async def _forward(self, staged: staging.Staged) -> None:
+    async def _forward(self, staged: staging.Staged, error: errors.EngineError, began: float) -> None:
+        self._report_failure(staged.manifest.version, error, began)
         self._move(Event.BROKEN)
         try:
             await self._bounded(self._repair_and_load(staged), self._options.pause_deadline_s)
-        except errors.EngineError as error:
-            logger.error("forward recovery failed: %s", error, extra={"version": staged.manifest.version})
+        except errors.EngineError as again:
+            logger.error("forward recovery failed: %s", again, extra={"version": staged.manifest.version})
             self._move(Event.BROKEN)
             await self._restart(staged)
 

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from rljob_api import errors, types
-from rljob_api.names import WaitReason
+from rljob_api.names import DrainResult, WaitReason
 from rljob_workers.rollout import dumps, groups, receiver_states, reporting, waits, weights
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
@@ -208,12 +208,14 @@ class RolloutWorker:
                 return
             await self._parts.clock.sleep(backoff.next_delay_s())
 
-    async def _release(self, lease_id: types.LeaseId, reason: str) -> None:
+    async def _release(self, lease_id: types.LeaseId, reason: str) -> bool:
         try:
             await self._parts.transport.release(lease_id, reason)
         except errors.RLJobError as error:
             # It expires by itself.
             logger.warning("could not release: %s", error, extra={"lease": lease_id, "error_class": error.name})
+            return False
+        return True
 
     # Heartbeats
 
@@ -294,6 +296,6 @@ class RolloutWorker:
         left = dict(self._held)
         for held in left.values():
             held.task.cancel()
-        for lease_id in left:
-            await self._release(lease_id, "drained")
-        self._parts.report.drained(self._parts.clock.monotonic() - began, num_released=len(left))
+        returned = [await self._release(lease_id, "drained") for lease_id in left]
+        result = DrainResult.FINISHED if not left else DrainResult.HANDED_BACK if all(returned) else DrainResult.KILLED
+        self._parts.report.drained(self._parts.clock.monotonic() - began, result)

@@ -52,6 +52,10 @@ class Histogram(_Series[prometheus_client.Histogram]):
         """Count one observation."""
         self._of(labels).observe(value)
 
+    def show(self, **labels: str) -> None:
+        """Show the series from 0: Prometheus sees no increase in one that begins with its first event."""
+        self._of(labels)
+
 
 class Metrics:
     """The registry of a process, with every metric that its role declares."""

@@ -35,6 +35,7 @@ from rljob_workers.trainer import (
     saving,
     train,
     updates,
+    waits,
 )
 from rljob_workers.trainer import engine as engines
 from rljob_workers.transport import batches, image, weights
@@ -258,6 +259,7 @@ def _loop(
         config=config,
         clock=clock,
         count=count,
+        waiting=waits.uncounted if meter is None else meter.waiting,
     )
     return train.StepLoop(
         config=train.LoopConfig(

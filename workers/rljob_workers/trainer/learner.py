@@ -5,21 +5,24 @@ the number of ranks. Ranks with fewer micro-batches than others, or none, run id
 backward are collective. A critic takes the same minibatches; while it warms up, the policy stays as it is.
 """
 
+import contextlib
 import dataclasses
 import math
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.trainer import accelerator, loss, preparation, schedule, stats, updates
+from rljob_workers.trainer import accelerator, loss, preparation, schedule, stats, updates, waits
 from rljob_workers.trainer import batch as batches
 from rljob_workers.trainer import critic as critics
 
 Stat = names.StepStat
+# Why a rank waits in a collective of a few numbers.
+PEERS = "peers"
 
 
 class PolicyEngine(Protocol):
@@ -51,11 +54,10 @@ class PolicyEngine(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Learned:
-    """The statistics of a step, and the counts that become metrics."""
+    """The statistics of a step, and what becomes metrics: values that are not finite, by what; masked shares by why."""
 
     stats: Mapping[Stat, float]
-    nonfinite_values: float
-    nonfinite_norms: int
+    nonfinite: Mapping[str, float]
     masked: Mapping[str, float]
 
 
@@ -84,8 +86,10 @@ class Learner:
         config: roles.TrainerConfig,
         clock: clocks.Clock,
         count: updates.UpdateCount | None = None,
+        waiting: Callable[[str], contextlib.AbstractContextManager[None]] = waits.uncounted,
     ) -> None:
-        """Continue after `count`. `reference`: the frozen model of the KL term."""
+        """Continue after `count`. `reference`: the frozen model of the KL term; `waiting`: what counts waits."""
+        self._waiting = waiting
         self._engine, self._config, self._clock = engine, config, clock
         self._reference, self._critic = reference, critic
         self.count = count or updates.UpdateCount()
@@ -127,7 +131,8 @@ class Learner:
             work[micro_batch.update].append(
                 preparation.Work(batches.to_tensors(micro_batch, self._engine.device), idle=False)
             )
-        most = self._engine.largest([float(len(part)) for part in work])
+        with self._waiting(PEERS):
+            most = self._engine.largest([float(len(part)) for part in work])
         for update, part in enumerate(work):
             idle = batches.to_tensors(batches.idle_batch(update), self._engine.device)
             part.extend(preparation.Work(idle, idle=True) for _ in range(max(1, int(most[update])) - len(part)))
@@ -215,12 +220,14 @@ class Learner:
 
     def _report(self, header: types.BatchHeader, measured: _Measured, prepared: preparation.Prepared) -> Learned:
         tally = measured.tally
-        totals = self._engine.total([*tally.sums.tolist(), measured.flops, float(measured.computed_tokens)])
+        sums = [*tally.sums.tolist(), measured.flops, float(measured.computed_tokens)]
+        with self._waiting(PEERS):
+            totals = self._engine.total(sums)
         peak_rss = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         chip = self._engine.accelerator
         memory = [] if chip is None else [float(peak) for peak in chip.peak_memory()]
         peaks = self._engine.largest([*tally.peaks.tolist(), *memory, peak_rss])
-        values = stats.report(totals, peaks, header.minibatches)
+        values = stats.report(totals, peaks, header.minibatches, terms=self._terms())
         first = header.minibatches[: self._config.minibatches]
         values |= prepared.stats
         values |= {
@@ -256,13 +263,16 @@ class Learner:
             values[Stat.LEARNING_RATE] = measured.learning_rate
         else:
             # The critic warms up: nothing of the policy was measured, and 0 would look like a value.
-            for stat in (Stat.LOSS, Stat.RATIO_MAX, Stat.WEIGHT_MAX, Stat.MISMATCH_TOKENS):
+            for stat in (Stat.LOSS, *self._terms(), Stat.RATIO_MAX, Stat.WEIGHT_MAX, Stat.MISMATCH_TOKENS):
                 del values[stat]
         tokens = totals[stats.Sum.TOKENS] or 1.0
         return Learned(
             stats={name: value for name, value in values.items() if math.isfinite(value)},
-            nonfinite_values=totals[stats.Sum.NONFINITE],
-            nonfinite_norms=int(values[Stat.SKIPPED]),
+            nonfinite={
+                "logprob": totals[stats.Sum.NONFINITE],
+                "loss": totals[stats.Sum.NONFINITE_LOSS],
+                "gradient": values[Stat.SKIPPED],
+            },
             masked={
                 "correction": totals[stats.Sum.CORRECTION_MASKED] / tokens,
                 "reject": totals[stats.Sum.REJECT_MASKED] / tokens,
@@ -270,6 +280,11 @@ class Learner:
                 "m2po": stats.m2_share(totals),
             },
         )
+
+    def _terms(self) -> list[Stat]:
+        config = self._config.loss
+        in_loss = self._reference is not None and config.kl_placement == "loss"
+        return [Stat.KL_LOSS] * in_loss + [Stat.ENTROPY_LOSS] * bool(config.entropy_coef)
 
     def _denominator(self, minibatch: types.Minibatch) -> float:
         config = self._config.loss

@@ -65,13 +65,16 @@ def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
     numerators = torch.where(kept, weights * surrogate.losses, torch.zeros_like(weights))
     shares = token_shares(inputs, config)
     loss = (numerators * shares).sum()
+    terms: dict[Sum, torch.Tensor] = {}
     if inputs.reference is not None:
         k = reference_kl.estimate(inputs.logprobs, inputs.reference, config.kl_estimator)
         if config.kl_placement == "loss":
             # Rejection and w are about the surrogate; the distance to the reference holds for every trained token.
-            loss = loss + config.kl_coef * (k * shares * trained).sum()
+            distance = config.kl_coef * (k * shares * trained).sum()
+            terms[Sum.KL_LOSS], loss = distance.detach().double(), loss + distance
     if config.entropy_coef:
-        loss = loss - config.entropy_coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
+        bonus = -config.entropy_coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
+        terms[Sum.ENTROPY_LOSS], loss = bonus.detach().double(), loss + bonus
     tally = _tally(inputs, surrogate, proximal, rows, weights, trained, loss, config)
     # Each token counts once: for the first reason that takes it.
     tally.put(
@@ -80,6 +83,7 @@ def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
             Sum.CORRECTION_MASKED: (~corrected.in_bounds & trained).sum(),
             Sum.REJECT_MASKED: (corrected.in_bounds & ~corrected.kept & trained).sum(),
             Sum.M2_MASKED: (~close & corrected.kept & trained).sum(),
+            **terms,
         },
         {},
     )
@@ -152,6 +156,7 @@ def _tally(
         Sum.CLIP_HIGH: surrogate.high.sum(),
         Sum.CLIP_DUAL: surrogate.dual.sum(),
         Sum.NONFINITE: nonfinite.sum() + (~torch.isfinite(theta - proximal)).sum(),
+        Sum.NONFINITE_LOSS: (~torch.isfinite(loss)).sum(),
     }
     tally.put(sums, {Peak.RATIO: surrogate.ratio.max(), Peak.WEIGHT: weights.max()})
     return tally

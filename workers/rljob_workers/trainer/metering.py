@@ -24,6 +24,7 @@ _GAUGES = {
 _CLIPS = {Stat.CLIP_LOW: "low", Stat.CLIP_HIGH: "high", Stat.CLIP_DUAL: "dual"}
 _MEMORY = {Stat.PEAK_GPU_ALLOCATED_BYTES: "allocated", Stat.PEAK_GPU_RESERVED_BYTES: "reserved"}
 _PHASES = {
+    Stat.TOTAL_S: "total",
     Stat.WAIT_S: "wait",
     Stat.PROXIMAL_S: "proximal",
     Stat.FORWARD_BACKWARD_S: "forward_backward",
@@ -31,6 +32,13 @@ _PHASES = {
     Stat.PUBLISH_S: "publish",
     Stat.CHECKPOINT_S: "checkpoint",
 }
+_LOSSES = {
+    Stat.LOSS: "policy",
+    Stat.KL_LOSS: "kl",
+    Stat.ENTROPY_LOSS: "entropy",
+    Stat.VALUE_LOSS: "value",
+}
+_NONFINITE = ("loss", "gradient", "logprob")
 
 
 class Meter:
@@ -42,8 +50,10 @@ class Meter:
         self._waits = waits.Waits(metrics.counter("rljob_trainer_wait_seconds_total"), clock)
         metrics.before_exposition(self._waits.settle)
         # From 0: Prometheus sees no increase in a series that begins with its first event.
-        for what in ("log_ratio", "grad_norm"):
+        for what in _NONFINITE:
             metrics.counter("rljob_nonfinite_total").inc(0.0, what=what)
+        for reason in ("batch", "publish", "checkpoint", learner.PEERS):
+            metrics.counter("rljob_trainer_wait_seconds_total").inc(0.0, reason=reason)
 
     def step(self, step: int, learned: learner.Learned, stats: Mapping[Stat, float]) -> None:
         """Set the gauges of a finished step and log its line. `stats` holds the loop's own seconds too."""
@@ -59,14 +69,14 @@ class Meter:
         for stat, phase in _PHASES.items():
             if stat in stats:
                 self._metrics.histogram("rljob_step_seconds").observe(stats[stat], phase=phase)
-        for stat, component in ((Stat.LOSS, "policy"), (Stat.VALUE_LOSS, "critic")):
+        for stat, component in _LOSSES.items():
             if stat in stats:
                 self._metrics.gauge("rljob_loss").set(stats[stat], component=component)
         for reason, share in learned.masked.items():
             self._metrics.gauge("rljob_masked_token_ratio").set(share, reason=reason)
         self._metrics.counter("rljob_tokens_total").inc(stats[Stat.TOKENS_TRAINED], kind="trained")
-        self._metrics.counter("rljob_nonfinite_total").inc(learned.nonfinite_values, what="log_ratio")
-        self._metrics.counter("rljob_nonfinite_total").inc(learned.nonfinite_norms, what="grad_norm")
+        for what in _NONFINITE:
+            self._metrics.counter("rljob_nonfinite_total").inc(learned.nonfinite.get(what, 0.0), what=what)
         logger.info(
             "finished step %d: loss %s, grad norm %s, entropy %s, engine gap %s, waited %.1f s, worked %.1f s",
             step,

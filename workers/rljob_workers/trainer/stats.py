@@ -7,7 +7,7 @@ tokens that were; losses use the minibatch's own denominators, which count every
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -49,6 +49,9 @@ class Sum(enum.IntEnum):
     VALUE_TOKENS = 27
     VALUE_LOSS = 28
     VALUE_CLIPPED = 29
+    KL_LOSS = 30
+    ENTROPY_LOSS = 31
+    NONFINITE_LOSS = 32
 
 
 class Peak(enum.IntEnum):
@@ -88,10 +91,17 @@ class Tally:
         self.peaks = torch.maximum(self.peaks, other.peaks)
 
 
-def report(sums: Sequence[float], peaks: Sequence[float], minibatches: Sequence[types.Minibatch]) -> dict[Stat, float]:
+def report(
+    sums: Sequence[float],
+    peaks: Sequence[float],
+    minibatches: Sequence[types.Minibatch],
+    *,
+    terms: Collection[Stat] = (),
+) -> dict[Stat, float]:
     """Return the statistics of a step from its totals over all ranks. A mean over nothing is left out.
 
-    `minibatches`: one per update; LOSS was divided by their denominators, so its mean is per update.
+    `minibatches`: one per update; LOSS was divided by their denominators, so its mean is per update. `terms`: which of
+    KL_LOSS and ENTROPY_LOSS are parts of it.
     """
     stats = {
         Stat.LOSS: sums[Sum.LOSS] / max(1, len(minibatches)),
@@ -99,6 +109,7 @@ def report(sums: Sequence[float], peaks: Sequence[float], minibatches: Sequence[
         Stat.WEIGHT_MAX: peaks[Peak.WEIGHT],
         Stat.MISMATCH_TOKENS: sums[Sum.MISMATCH_TOKENS],
     }
+    stats |= {term: sums[_TERMS[term]] / max(1, len(minibatches)) for term in terms}
     stats |= _means(sums, Sum.UPDATE_TOKENS, _UPDATE_MEANS)
     stats |= _means(sums, Sum.TOKENS, _TOKEN_MEANS) | _means(sums, Sum.ROWS, _ROW_MEANS)
     stats |= _means(sums, Sum.MISMATCH_TOKENS, _MISMATCH_MEANS) | _means(sums, Sum.REF_TOKENS, _REFERENCE_MEANS)
@@ -133,6 +144,7 @@ _MISMATCH_MEANS = {
     Stat.MULT_PROB_ERROR: Sum.MISMATCH_EXP_ABS,
 }
 
+_TERMS = {Stat.KL_LOSS: Sum.KL_LOSS, Stat.ENTROPY_LOSS: Sum.ENTROPY_LOSS}
 _REFERENCE_MEANS = {Stat.REF_KL: Sum.REF_KL}
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from rljob_api import errors, names, types
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.trainer import learner
+from rljob_workers.trainer import learner, waits
 
 logger = logging.getLogger(__name__)
 Stat = names.StepStat
@@ -120,6 +120,7 @@ class StepLoop:
         self._completed = self._saved = self._published = completed
         # Seconds of publishing and saving since the last commit; they are reported with the next step.
         self._behind: dict[Stat, float] = {}
+        self._committed_at = clock.monotonic()
         self._failed_saves = 0
 
     @property
@@ -151,7 +152,9 @@ class StepLoop:
             self._try_to_save()
 
     def _commit(self, learned: learner.Learned, started_at: float, waited_s: float) -> None:
-        stats = {**learned.stats, **self._behind, Stat.WAIT_S: waited_s}
+        began, self._committed_at = self._committed_at, self._clock.monotonic()
+        total_s = self._committed_at - began
+        stats = {**learned.stats, **self._behind, Stat.WAIT_S: waited_s, Stat.TOTAL_S: total_s}
         self._behind = {}
         if self._meter is None:
             return
@@ -172,7 +175,7 @@ class StepLoop:
         self._behind[Stat.PUBLISH_S] = self._clock.monotonic() - started
 
     def _waiting(self, reason: str) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._meter is None else self._meter.waiting(reason)
+        return waits.uncounted(reason) if self._meter is None else self._meter.waiting(reason)
 
     def _try_to_save(self) -> None:
         """Save, but let training go on where that fails for now: the checkpoint before is still there."""
@@ -200,7 +203,8 @@ class StepLoop:
 
     def _write_checkpoint(self) -> None:
         try:
-            self._checkpoints.save(self._completed)
+            with self._waiting("checkpoint"):
+                self._checkpoints.save(self._completed)
         except errors.CheckpointError:
             if self._meter is not None:
                 self._meter.checkpoint_failed()

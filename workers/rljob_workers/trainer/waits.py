@@ -12,6 +12,11 @@ from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 
 
+def uncounted(_reason: str) -> contextlib.AbstractContextManager[None]:
+    """Count nothing: what ranks other than the first wait with."""
+    return contextlib.nullcontext()
+
+
 class Waits:
     """Adds to a counter with the label `reason`. One wait at a time; whoever reads metrics may settle meanwhile."""
 

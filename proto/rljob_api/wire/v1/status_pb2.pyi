@@ -63,20 +63,22 @@ class PodStatus(_message.Message):
     def __init__(self, role: _Optional[str] = ..., pod: _Optional[str] = ..., serving_version: _Optional[int] = ..., serving_step: _Optional[int] = ..., leases: _Optional[int] = ..., last_seen: _Optional[float] = ..., state: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., ready: bool = ...) -> None: ...
 
 class EvaluationResult(_message.Message):
-    __slots__ = ("suite", "step", "version", "accuracy", "n", "score")
+    __slots__ = ("suite", "step", "version", "accuracy", "n", "score", "pass_at_k")
     SUITE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
+    PASS_AT_K_FIELD_NUMBER: _ClassVar[int]
     suite: str
     step: int
     version: int
     accuracy: float
     n: int
     score: float
-    def __init__(self, suite: _Optional[str] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., accuracy: _Optional[float] = ..., n: _Optional[int] = ..., score: _Optional[float] = ...) -> None: ...
+    pass_at_k: float
+    def __init__(self, suite: _Optional[str] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., accuracy: _Optional[float] = ..., n: _Optional[int] = ..., score: _Optional[float] = ..., pass_at_k: _Optional[float] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("job", "phase", "reason", "step", "max_steps", "published_version", "live_version", "oldest_serving_version", "version_lag_steps", "progress", "last_progress_at", "queue_depth", "trajectories", "reward_mean", "pods", "waiting", "evaluations", "checkpoint_step", "checkpoint_uri", "checkpoint_at", "trainer_wait_share", "rollout_wait_share", "tokens_per_second", "step_seconds", "config_generation", "started_at", "first_step_at", "evaluating", "reward_delta", "dump_failures", "failure", "failing_role", "left_out")

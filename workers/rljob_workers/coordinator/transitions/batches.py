@@ -20,6 +20,7 @@ class Candidate:
     min_step: int
     finished_step: int
     num_failures: int
+    queued_s: float
     generate_started_at: float
     generate_finished_at: float
     verify_s: float
@@ -59,8 +60,8 @@ class Batches(submissions.Submissions):
         """
         step = self.recorded() + 1
         rows = self._db.all(
-            "SELECT group_id, lease_order, min_step, finished_step, num_failures, generate_started_at,"
-            " generate_finished_at, verify_s FROM groups"
+            "SELECT group_id, lease_order, min_step, finished_step, num_failures, leased_at - created_at AS queued_s,"
+            " generate_started_at, generate_finished_at, verify_s FROM groups"
             " WHERE kind = ? AND state = ? AND min_step >= ? ORDER BY min_step, lease_order",
             queue.TRAIN, queue.SUBMITTED, step - 1 - self._limits.max_off_policy_steps,
         )  # fmt: skip
@@ -292,6 +293,7 @@ def _candidate(row: base.Row, payload: bytes) -> Candidate:
         min_step=row["min_step"],
         finished_step=row["finished_step"],
         num_failures=row["num_failures"],
+        queued_s=row["queued_s"],
         generate_started_at=row["generate_started_at"],
         generate_finished_at=row["generate_finished_at"],
         verify_s=row["verify_s"],

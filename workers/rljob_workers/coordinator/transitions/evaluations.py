@@ -132,4 +132,5 @@ def _result(row: base.Row, result: Mapping[str, object]) -> types.EvaluationResu
         accuracy=float(str(result["accuracy"])),
         n=int(str(result["n"])),
         score=float(str(result["score"])),
+        pass_at_k=float(str(result["pass_at_k"])),
     )

@@ -1,0 +1,26 @@
+"""The label of a failed weight update, from the error that ended it."""
+
+import pytest
+
+from rljob_api import errors, names
+from rljob_workers.rollout import sync_failures
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (errors.DigestError("tensor w"), names.SyncFailure.DIGEST),
+        (errors.WeightsError("another layout"), names.SyncFailure.FETCH),
+        (errors.UnavailableError("no source answers"), names.SyncFailure.FETCH),
+        (errors.EngineError("shape"), names.SyncFailure.APPLY),
+        (errors.EngineTimeoutError("10 s"), names.SyncFailure.TIMEOUT),
+    ],
+)
+def test_each_error_has_its_reason(error: errors.RLJobError, reason: names.SyncFailure) -> None:
+    assert sync_failures.reason_of(error) is reason
+
+
+def test_an_update_that_was_given_up_has_the_reason_of_the_engine() -> None:
+    given_up = errors.WeightsError("version 3 goes on")
+    given_up.__cause__ = errors.EngineTimeoutError("10 s")
+    assert sync_failures.reason_of(given_up) is names.SyncFailure.TIMEOUT
