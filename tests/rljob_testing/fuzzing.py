@@ -5,6 +5,8 @@ import os
 import hypothesis
 
 EXAMPLES = int(os.environ.get("RLJOB_FUZZ_EXAMPLES", "50"))
+# Of a whole test: a search of hours ends by its number of examples.
+TIMEOUT_S = 300.0 + 0.1 * EXAMPLES
 # No deadline, and no limit to the making of examples: both would measure the machine, which hours of this share with
 # other work. What must be fast has a test of its own.
 settings = hypothesis.settings(

@@ -31,6 +31,7 @@ from rljob_workers.verifier.graders import (
 )
 from rljob_workers.verifier.sandbox import launcher, records
 
+pytestmark = pytest.mark.timeout(fuzzing.TIMEOUT_S)
 WORDS = st.sampled_from(text_functions.WORDS)
 TEXTS = st.one_of(st.text(), st.lists(WORDS | st.text(max_size=4), max_size=40).map(" ".join))
 JSON = st.recursive(

@@ -10,6 +10,7 @@ from rljob_api import roles
 from rljob_testing import attack_repositories, fuzzing
 from rljob_workers.verifier.graders import boundary, catalog, protocol
 
+pytestmark = pytest.mark.timeout(fuzzing.TIMEOUT_S)
 # CPU seconds of one look at 70,000 characters: 0.2 on an idle machine, and hours by a pattern that backtracks.
 # Ordinary answers take under a thousandth.
 MOST_S = 2.0
