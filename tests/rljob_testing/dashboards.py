@@ -167,7 +167,12 @@ FLEET = (
                 unit="s",
                 width=12,
                 # Since the operator began: the first of a role would be no increase.
-                queries=[Query(_mean("rljob_recovery_seconds", "role", "", ""), "{{role}} mean")],
+                queries=[
+                    Query(
+                        "sum by (role) (rljob_recovery_seconds_sum) / sum by (role) (rljob_recovery_seconds_count)",
+                        "{{role}} mean",
+                    )
+                ],
             ),
             Panel(
                 title="Length of runs that ended in a week",

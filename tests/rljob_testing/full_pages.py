@@ -12,6 +12,7 @@ from rljob_api import names, roles, types
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
+from rljob_operator import metric_names
 from rljob_operator import metrics as operator_metrics
 from rljob_operator.model import Observed, Pod, Report
 from rljob_testing import metric_catalog
@@ -71,8 +72,10 @@ class OperatorPage:
     def __init__(self) -> None:
         """Nothing is counted before the first look."""
         self._metrics, self._looks = operator_metrics.Metrics(), 0
-        for what in ("queue_depth", "queue_oldest_seconds", "cache_objects", "watch_lag_seconds"):
+        for what in ("queue_depth", "queue_oldest_seconds"):
             self._metrics.gauge(f"rljob_operator_{what}", lambda: 1.0)
+        for what, kind in itertools.product(("cache_objects", "watch_lag_seconds"), metric_names.KEPT_KINDS):
+            self._metrics.gauge(f"rljob_operator_{what}", lambda: 1.0, kind=kind)
 
     def exposition(self) -> bytes:
         """Let everything happen once more, and return the page."""

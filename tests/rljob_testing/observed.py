@@ -178,7 +178,7 @@ def page(seen: Sequence[Seen], silent: Sequence[Question], num_asked: int, serie
         "The addition example on two nodes, scraped by a real Prometheus (`tests/cluster/nodes/test_observed.py`).",
         "",
         f"{len(with_series)} of {len(seen)} metrics had a series; {num_asked - len(silent)} of {num_asked} queries of"
-        " the dashboards had data.",
+        " the dashboards had data. What only a break or a failure shows: [a run that was broken](observed_breaks.md).",
         "",
         "The panels of a run's dashboard, drawn by matplotlib from the answers to their own queries; minutes below:",
         "",
@@ -196,12 +196,36 @@ def page(seen: Sequence[Seen], silent: Sequence[Question], num_asked: int, serie
         lines += [f"- `{one.name}` ({one.process})" for one in missing]
     if silent:
         lines += ["", "Queries that had no data, and what they need:", "", "| panel | query | needs |", "|---|---|---|"]
-        lines += [
-            f"| {one.board}: {one.panel} | `{one.query.replace('|', chr(92) + '|')}` | {needed(one)} |"
-            for one in silent
-        ]
+        lines += [f"| {one.board}: {one.panel} | {_as_cell(one.query)} | {needed(one)} |" for one in silent]
     lines += ["", "| pod | series |", "|---|---|", *(f"| {pod} | {count} |" for pod, count in series.items())]
     return "\n".join(lines) + "\n"
+
+
+def largest(server: Server, question: Question, span: Span) -> float | None:
+    """Return the largest value that answered a question at any time of a run, None without an answer."""
+    told = [float(value) for series in _points(server, question.query, span) for _, value in series["values"]]
+    return max((value for value in told if not math.isnan(value)), default=None)
+
+
+def page_of_breaks(seen: Mapping[Question, float | None]) -> str:
+    """Return as a page in Markdown what a run showed that was broken on purpose."""
+    lines = [
+        "# A run that was broken, as Prometheus saw it",
+        "",
+        "What an undisturbed run has no data for (`observed.md`), asked of the job that",
+        "`tests/cluster/nodes/test_chaos.py` breaks again and again, and of one beside it that cannot start.",
+        "",
+        "| panel | query | what it needs | largest value seen |",
+        "|---|---|---|---|",
+    ]
+    for one, value in seen.items():
+        told = "none" if value is None else f"{value:.4g}"
+        lines.append(f"| {one.board}: {one.panel} | {_as_cell(one.query)} | {needed(one)} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def _as_cell(query: str) -> str:
+    return f"`{query.replace('|', chr(92) + '|')}`"
 
 
 def picture(server: Server, asked: Sequence[Question], span: Span) -> str:

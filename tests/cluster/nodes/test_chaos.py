@@ -1,6 +1,7 @@
 """One job, broken again and again while it runs: it goes on, finishes, and every acknowledged trajectory counts once.
 
-The tests follow each other on one job, as the breaks would in a bad week. A table of seconds is printed at the end.
+The tests follow each other on one job, as the breaks would in a bad week. A table of seconds is printed at the end. A
+Prometheus scrapes it: what the dashboards show of breaks is written to build/observed, and docs/ has one such page.
 """
 
 import contextlib
@@ -12,10 +13,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rljob_testing.cluster import processes, recovery, whole_job
+from rljob_testing import observed
+from rljob_testing.cluster import processes, recovery, scraping, whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.manifests import Object
 from rljob_testing.cluster.node import Node
+from rljob_testing.cluster.scraping import Scraping
 from rljob_testing.cluster.whole_job import Watched
 
 NAME = "chaos"
@@ -39,6 +42,8 @@ LONG: dict[str, object] = {
     "algorithm.groupSize": 4,
     "checkpoint.everySteps": 5,
     "evaluation": {},
+    "model.reference": {"name": "builtin:smollm2-135m-instruct"},
+    "algorithm.loss.klCoef": "0.001",
     "failurePolicy.stall.timeoutSeconds": STALL_S,
     "rollout.drainSeconds": 20,
     "coordinator.pod.nodeSelector": HOME,
@@ -46,15 +51,33 @@ LONG: dict[str, object] = {
     "rollout.pod.affinity": AWAY,
     "verifier.pod.affinity": AWAY,
 }
+# Fails beside it, of a claim that nobody made.
+UNLUCKY = "unlucky"
+NEVER_STARTS: dict[str, object] = {
+    **whole_job.QUIET,
+    "startupDeadlineSeconds": 30,
+    "storage": {"claimName": "no-such-claim"},
+}
+NOT_BROKEN = {"an accelerator", "an accelerator whose peak is known", "an error of the operator"}
+# Not that of the run that is observed undisturbed.
+PORT = scraping.PORT + 1
+OUT = pathlib.Path(__file__).parents[3] / "build" / "observed"
 
 
 @pytest.fixture(scope="module")
-def job(all_asked: None, operator: FullCluster, volume_folder: pathlib.Path) -> Iterator[Watched]:
-    whole_job.apply(operator, [*whole_job.surroundings(NAME, volume_folder), whole_job.addition(NAME, LONG)])
-    watched = Watched(operator, NAME)
+def scraped(all_asked: None, operator: FullCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraping]:
+    with scraping.scraping(operator, tmp_path_factory.mktemp("chaos"), port=PORT) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def job(scraped: Scraping, operator: FullCluster, volume_folder: pathlib.Path) -> Iterator[Watched]:
+    jobs = [whole_job.addition(NAME, LONG), whole_job.addition(UNLUCKY, NEVER_STARTS)]
+    whole_job.apply(operator, [*whole_job.surroundings(NAME, volume_folder), *jobs])
+    watched = Watched(operator, NAME, also=scraped.refresh)
     watched.until(lambda status: watched.step() >= 1, RUNNING_S)
     yield watched
-    operator.kubectl("delete", "rljob", NAME, "--wait=false")
+    operator.kubectl("delete", "rljob", NAME, UNLUCKY, "--wait=false")
 
 
 Broken = Callable[[str, Callable[[], object], Callable[[], bool]], None]
@@ -218,3 +241,13 @@ def test_job_finishes_and_its_ledger_keeps_every_promise(job: Watched, volume_fo
     command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(ledger.parent)]
     audited = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert audited.returncode == 0, audited.stdout + audited.stderr
+
+
+def test_the_dashboards_show_what_broke(job: Watched, scraped: Scraping) -> None:
+    assert observed.wrong_types(observed.metrics(scraped.server, scraped.span, scraped.kinds)) == []
+    asked = [one for one in observed.questions(NAME, "default") if observed.needed(one)]
+    seen = {one: observed.largest(scraped.server, one, scraped.span) for one in asked}
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "observed_breaks.md").write_text(observed.page_of_breaks(seen))
+    silent = [one for one, value in seen.items() if value is None and observed.needed(one) not in NOT_BROKEN]
+    assert [f"{one.board}: {one.panel}: {one.query}" for one in silent] == []

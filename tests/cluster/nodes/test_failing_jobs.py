@@ -14,20 +14,12 @@ from rljob_testing.cluster.whole_job import PodFacts, Watched, condition
 DEADLINE_S = 90
 # Images are not pulled and nothing is computed: what a busy machine may add to the deadline.
 LATE_S = 180.0
-# In place of an engine, which would take gigabytes of memory and tell no more about a job that cannot start.
-HANGS = ["sh", "-c", "exec sleep 3600"]
-QUIET: dict[str, object] = {
-    "startupDeadlineSeconds": DEADLINE_S,
-    "storage": {"emptyDir": True},
-    "rollout.drainSeconds": 1,
-    "rollout.pod.commandPrefix": HANGS,
-    "trainer.pod.commandPrefix": HANGS,
-}
+QUIET: dict[str, object] = {**whole_job.QUIET, "startupDeadlineSeconds": DEADLINE_S}
 JOBS: dict[str, dict[str, object]] = {
     "no-node": {"rollout.pod.nodeSelector": {"rljob.test/such-a-node": "none"}},
     "no-claim": {"storage": {"claimName": "no-such-claim"}},
     "crashing": {"rollout.pod.commandPrefix": ["sh", "-c", "exit 3"]},
-    "hanging": {"verifier.pod.commandPrefix": HANGS},
+    "hanging": {"verifier.pod.commandPrefix": list(whole_job.HANGS)},
 }
 
 # What tells of each while its time is not over: a condition and its reason.

@@ -37,16 +37,11 @@ def learned(cluster: FullCluster, volume: pathlib.Path, folder: pathlib.Path) ->
     """Let the example run to its end, with a Prometheus that scrapes it and goes with the context."""
     with contextlib.ExitStack() as undo:
         scraped = undo.enter_context(scraping.scraping(cluster, folder))
-        server = scraped.server
-        began = time.time()
         whole_job.apply(cluster, [*whole_job.surroundings(NAME, volume), whole_job.addition(NAME, {})])
         undo.callback(cluster.kubectl, "delete", "rljob", NAME, "--wait=false")
-        kinds: dict[str, str] = {}
 
         def is_over(status: Object) -> bool:
             scraped.refresh()
-            # Prometheus tells types of what it scrapes at this time only.
-            kinds.update(observed.types_of(server))
             return whole_job.is_over(status)
 
         shown = folder / "rljob.txt"
@@ -59,7 +54,7 @@ def learned(cluster: FullCluster, volume: pathlib.Path, folder: pathlib.Path) ->
                 process.terminate()
                 process.wait()
         time.sleep(_SETTLED_S)
-        yield LearningRun(job, rows(shown.read_text()), server, observed.Span(began, time.time()), kinds)
+        yield LearningRun(job, rows(shown.read_text()), scraped.server, scraped.span, scraped.kinds)
 
 
 def rows(shown: str) -> list[Row]:

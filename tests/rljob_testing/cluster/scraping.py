@@ -9,10 +9,11 @@ import dataclasses
 import json
 import os
 import pathlib
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rljob_testing import rules
+from rljob_testing import observed, rules
 from rljob_testing.charts import program_or_skip
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.prometheus import Server
@@ -27,11 +28,21 @@ _MONITORS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scraping:
-    """A Prometheus, and the files that hold its targets."""
+    """A Prometheus, and the files that hold its targets.
+
+    kinds: types of metrics, as processes said. began: unix seconds.
+    """
 
     cluster: FullCluster
     folder: pathlib.Path
     server: Server
+    kinds: dict[str, str] = dataclasses.field(default_factory=dict)
+    began: float = dataclasses.field(default_factory=time.time)
+
+    @property
+    def span(self) -> observed.Span:
+        """Return the time since its start."""
+        return observed.Span(self.began, time.time())
 
     def refresh(self) -> None:
         """Let it scrape the pods that are there now. Fails with kubectl's words."""
@@ -44,6 +55,8 @@ class Scraping:
             new = path.with_suffix(".new")
             new.write_text(json.dumps(targets(pods, name)))
             os.replace(new, path)
+        # Prometheus tells types of what it scrapes at this time only.
+        self.kinds.update(observed.types_of(self.server))
 
 
 def targets(pods: list[Mapping[str, Any]], monitor: str) -> list[dict[str, Any]]:
@@ -63,11 +76,11 @@ def targets(pods: list[Mapping[str, Any]], monitor: str) -> list[dict[str, Any]]
 
 
 @contextlib.contextmanager
-def scraping(cluster: FullCluster, folder: pathlib.Path) -> Iterator[Scraping]:
-    """Yield a Prometheus that scrapes the cluster's pods until the context ends."""
+def scraping(cluster: FullCluster, folder: pathlib.Path, *, port: int = PORT) -> Iterator[Scraping]:
+    """Yield a Prometheus that scrapes the cluster's pods until the context ends. port: of the first node."""
     program = program_or_skip("prometheus")
-    reach = f"127.0.0.1:{cluster.relay('prometheus-relay', PORT)}"
-    listen = f"{cluster.home.address}:{PORT}"
+    reach = f"127.0.0.1:{cluster.relay(f'prometheus-relay-{port}', port)}"
+    listen = f"{cluster.home.address}:{port}"
     server = Server(program, folder, _config(folder), enter=cluster.home.enter, listen=listen, reach=reach)
     try:
         yield Scraping(cluster, folder, server)

@@ -21,6 +21,14 @@ CHART = REPOSITORY / "charts" / "rljob-operator"
 SYSTEM = "rljob-system"
 DATA = "addition-data"
 POLL_S = 1.0
+# In place of an engine, which would take gigabytes of memory and tell no more about a job that cannot start.
+HANGS = ("sh", "-c", "exec sleep 3600")
+QUIET: Mapping[str, object] = {
+    "storage": {"emptyDir": True},
+    "rollout.drainSeconds": 1,
+    "rollout.pod.commandPrefix": list(HANGS),
+    "trainer.pod.commandPrefix": list(HANGS),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +64,9 @@ class PodFacts:
 class Watched:
     """A job in a cluster, asked for its state again and again; `seen` holds each new summary with the time it took."""
 
-    def __init__(self, cluster: FullCluster, name: str) -> None:
+    def __init__(self, cluster: FullCluster, name: str, *, also: Callable[[], object] = lambda: None) -> None:
+        """`also` is called with each question."""
+        self._also = also
         self.cluster = cluster
         self.name = name
         self.seen: list[tuple[float, str]] = []
@@ -71,6 +81,7 @@ class Watched:
 
     def status(self) -> Object:
         """Return its status, and note a summary that is new."""
+        self._also()
         status = self.get().get("status")
         assert isinstance(status, dict)
         summary = str(status.get("summary"))
