@@ -7,15 +7,17 @@ from rljob_api.names import Metric
 
 JOB = ("rljob_namespace", "rljob")
 # Few buckets, at bounds that are asked for: the operator may have 60 series of its own. Sum and count give the mean.
-_SECONDS = (0.1, 0.5, 3.0)
+_SECONDS = (0.1, 3.0)
 _MINUTES = (60.0, 600.0)
-_DAYS = (3600.0, 86_400.0)
+_DAYS = (86_400.0,)
 # Phases of rljob_startup_seconds.
 STARTUP_PHASES = QUEUE, SCHEDULE, PULL, LOAD, FIRST_STEP = ("queue", "schedule", "pull", "load", "first_step")
 # Labels of what is kept and watched.
 KEPT_KINDS = ("rljob", "pod", "child")
-# What `resource` says of lists and watches, which each process makes of every kind.
-EVERY_KIND = "all"
+# What `resource` says of requests: what is written often by itself, what makes pods and all else together, and
+# EVERY_KIND for lists and watches, which are made of all.
+EVERY_KIND, WORKLOADS, OTHERS = "all", "workloads", "others"
+REQUESTED = ("rljobs", "rljobs/status", "pods", "events", WORKLOADS, OTHERS, EVERY_KIND)
 # Labels of rljob_operator_spec_to_child_seconds: children that make pods, and what these need.
 WORKLOAD, OTHER_CHILD = "workload", "other"
 
@@ -95,7 +97,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     _c(
         "rljob_operator_api_requests_total",
-        "Requests to the API server. resource is all for lists and watches; code is 2xx for success, 0 for no answer.",
+        "Requests to the API server. resource is all for lists and watches, workloads for what makes pods; code is 2xx"
+        " for success, 0 for no answer.",
         "verb",
         "resource",
         "code",

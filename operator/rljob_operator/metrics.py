@@ -27,6 +27,7 @@ from rljob_operator.policies.startup import Starts
 _DECLARED = {metric.name: metric for metric in metric_names.METRICS}
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
 _WORKLOADS = POD_MAKERS | {POD}
+_WORKLOAD_RESOURCES = frozenset(f"{kind.lower()}s" for kind in POD_MAKERS)
 _LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network"})
 SHOWN = (
     Type.ACCEPTED, Type.QUOTA_RESERVED, Type.SUSPENDED, Type.STATE_DURABLE, Type.ISOLATION_VERIFIED, Type.RUNNING,
@@ -92,6 +93,12 @@ def _pods(seen: Observed) -> dict[tuple[str, str], int]:
         counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods)
         counts[(str(role), "failed")] = sum(pod.phase == "Failed" for pod in pods)
     return counts
+
+
+def _resource_group(resource: str) -> str:
+    if resource in metric_names.REQUESTED:
+        return resource
+    return metric_names.WORKLOADS if resource in _WORKLOAD_RESOURCES else metric_names.OTHERS
 
 
 def _asked_at(status: JobStatus, otherwise: float) -> float:
@@ -215,7 +222,7 @@ class Metrics:
 
     def answered(self, verb: str, resource: str, status: int) -> None:
         """Count a request to the API server; a status of 0 is no answer."""
-        of = metric_names.EVERY_KIND if verb in ("list", "watch") else resource
+        of = metric_names.EVERY_KIND if verb in ("list", "watch") else _resource_group(resource)
         self._requests.labels(verb, of, "2xx" if 200 <= status < 300 else str(status)).inc()
 
     def polled(self, answered: bool) -> None:

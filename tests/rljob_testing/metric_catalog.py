@@ -52,7 +52,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_operator_spec_to_child_seconds": {"kind": ("workload", "other")},
     "rljob_operator_api_requests_total": {
         "verb": ("get", "list", "watch", "patch", "post", "delete"),
-        "resource": ANY,
+        "resource": metric_names.REQUESTED,
         "code": ANY,
     },
     "rljob_operator_cache_objects": {"kind": metric_names.KEPT_KINDS},

@@ -147,7 +147,7 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     assert len(found) + own_process <= 60 + 90
 
 
-def test_requests_are_told_apart_by_resource_where_they_write_and_by_code_where_they_fail() -> None:
+def test_requests_are_told_apart_by_what_they_write_and_by_code_where_they_fail() -> None:
     metrics = Metrics()
     for verb, resource, status in (
         ("list", "pods", 200),
@@ -158,12 +158,19 @@ def test_requests_are_told_apart_by_resource_where_they_write_and_by_code_where_
         metrics.answered(verb, resource, status)
     metrics.answered("patch", "pods", 409)
     metrics.answered("list", "pods", 0)
+    metrics.answered("patch", "rljobs/status", 200)
+    for made in ("deployments", "statefulsets", "jobs"):
+        metrics.answered("post", made, 201)
+    metrics.answered("post", "configmaps", 201)
     found = series(metrics)
     requests = "rljob_operator_api_requests_total"
     assert value(found, requests, "list", "all", "2xx") == 2
     assert value(found, requests, "patch", "pods", "2xx") == 2
     assert value(found, requests, "patch", "pods", "409") == 1
     assert value(found, requests, "list", "all", "0") == 1
+    assert value(found, requests, "patch", "rljobs/status", "2xx") == 1
+    assert value(found, requests, "post", "workloads", "2xx") == 3
+    assert value(found, requests, "post", "others", "2xx") == 1
 
 
 def test_requests_passes_and_polls_are_counted() -> None:
