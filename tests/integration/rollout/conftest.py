@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import zmq
 
-from rljob_api import roles, types
+from rljob_api import names, roles, types
 from rljob_testing import models
 from rljob_workers.rollout import admission, engine, generation, staging, weights
 from rljob_workers.runtime import clock as clocks
@@ -87,16 +87,22 @@ class Rig:
         )
 
     async def follow(self, version: int) -> types.WeightSync:
-        """Take one version and return its report."""
+        """Take one version and return the report of how that ended: an update that broke may have been mended."""
         seen = len(self.receiver.syncs)
         following = asyncio.ensure_future(self.receiver.run())
         self.receiver.want(types.VersionId(version))
-        while len(self.receiver.syncs) == seen and not following.done():
+        while not following.done() and not self._ended(version, self.receiver.syncs[seen:]):
             await asyncio.sleep(0.01)
         following.cancel()
         if following.done() and not following.cancelled():
             following.result()
         return self.receiver.syncs[-1]
+
+    def _ended(self, version: int, reports: Sequence[types.WeightSync]) -> bool:
+        if not reports or not reports[-1].failure:
+            return bool(reports)
+        # Not taken, and the version before goes on.
+        return self.receiver.state is names.ReceiverState.SERVING and self.receiver.served.version != version
 
     def close(self) -> None:
         with warnings.catch_warnings():

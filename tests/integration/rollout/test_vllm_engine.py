@@ -125,7 +125,7 @@ def test_damaged_bytes_are_refused_before_the_pause_and_the_old_version_goes_on(
         store.manifests[2], version=types.VersionId(9), step=9, artifacts=(artifact,)
     )
     sync = take(rig, 9)
-    assert sync.failure.startswith("DigestError: tensor model.embed_tokens.weight")
+    assert sync.failure.startswith("digest: DigestError: tensor model.embed_tokens.weight")
     assert sync.pause_s == 0.0
     assert (rig.receiver.state, set(generate(rig, GREEDY).versions)) == (ReceiverState.SERVING, {1})
 
@@ -163,6 +163,7 @@ def test_a_loader_that_raises_midway_is_recovered_forward_with_exact_results(rig
     finally:
         rig.receiver._engine = rig.engine
     assert (sync.failure, broken.calls) == ("", ["load", "repair", "load"])
+    assert rig.receiver.syncs[-2].failure.startswith("apply: EngineError"), "what broke is told although it was mended"
     assert rig.receiver.state is ReceiverState.SERVING
     result = generate(rig, types.Sampling(max_tokens=8, ignore_eos=True))
     expected = reference_logprobs(folders[2], PROMPT, result.output_ids, 1.0)

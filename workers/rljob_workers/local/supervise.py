@@ -189,10 +189,13 @@ def end_strays(guards: Collection[int]) -> None:
     """Kill the children of this process that are no guard: orphans of a killed guard. For the runner's own process."""
     parent_of = process_tree.parents()
     for stray in [pid for pid, parent in parent_of.items() if parent == os.getpid() and pid not in guards]:
-        for pid in (stray, *process_tree.descendants(stray, parent_of)):
+        family = (stray, *process_tree.descendants(stray, parent_of))
+        for pid in family:
             process_tree.kill(pid)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(stray, 0)
+        # What a stray leaves behind is ours once it is gone, so each can be waited for in turn.
+        for pid in family:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 def leave_strays(guards: Collection[int]) -> None:
