@@ -8,6 +8,8 @@ from rljob_api.names import Metric
 JOB = ("rljob_namespace", "rljob")
 # Few buckets, at bounds that are asked for: the operator may have 60 series of its own. Sum and count give the mean.
 _SECONDS = (0.1, 3.0)
+# Half of the changes reach a child within the first, all but a hundredth within the second: the promise to jobs.
+TO_CHILD_SECONDS = (0.5, 3.0)
 _MINUTES = (60.0, 600.0)
 _DAYS = (86_400.0,)
 # Phases of rljob_startup_seconds.
@@ -94,6 +96,7 @@ METRICS: tuple[Metric, ...] = (
         "rljob_operator_spec_to_child_seconds",
         "Seconds from a change seen to a child applied; workload: it makes pods.",
         "kind",
+        buckets=TO_CHILD_SECONDS,
     ),
     _c(
         "rljob_operator_api_requests_total",

@@ -188,6 +188,11 @@ def test_requests_passes_and_polls_are_counted() -> None:
     assert value(found, "rljob_operator_spec_to_child_seconds_count", "workload") == 1
 
 
+def test_a_change_that_reaches_a_child_is_timed_by_the_bounds_that_are_promised() -> None:
+    (metric,) = (each for each in metric_names.METRICS if each.name == "rljob_operator_spec_to_child_seconds")
+    assert metric.buckets == (0.5, 3.0)
+
+
 def test_ends_of_certificates_are_shown_by_role_and_absent_for_a_job_in_plain_text() -> None:
     run, metrics = Run(), Metrics()
     run.settle()
