@@ -2,16 +2,19 @@
 
     enqueue --> due --> taken --> done(ok)      : forgotten, unless enqueued meanwhile or to come again later
                  ^        |---> done(failed)    : again after 0.5 s, 1 s, 2 s, .. 5 min, with jitter
-                 |--------|
-A key that waits or runs for long never holds up another. Times are monotonic seconds.
+                 |--------|                       or at once, if it was enqueued meanwhile
+A key that waits or runs for long never holds up another. What comes while a key runs is looked at when the run ends,
+however it ends. Times are monotonic seconds.
 """
 
 import dataclasses
+import heapq
 import random
 from typing import Protocol
 
 _FIRST_BACKOFF_S = 0.5
 _MOST_BACKOFF_S = 300.0
+_MOST_PASSED_OVER = 64
 
 
 class MonotonicClock(Protocol):
@@ -36,6 +39,8 @@ class WorkQueue:
             raise ValueError(f"need {concurrency=} to be at least 1")
         self._clock, self._rng, self._concurrency = clock, rng, concurrency
         self._waiting: dict[str, _Entry] = {}
+        # By time. A pair that no longer says what `_waiting` says is passed over; a running key has none.
+        self._order: list[tuple[float, str]] = []
         self._running: set[str] = set()
         self._failures: dict[str, int] = {}
 
@@ -50,50 +55,70 @@ class WorkQueue:
         due = now + max(0.0, after_s)
         if known is None:
             self._waiting[key] = _Entry(due=due, since=due)
+        elif due < known.due:
+            known.due, known.since = due, min(known.since, due)
         else:
-            known.due, known.since = min(known.due, due), min(known.since, due)
+            return
+        self._line_up(key)
+
+    def _line_up(self, key: str) -> None:
+        if key in self._waiting and key not in self._running:
+            heapq.heappush(self._order, (self._waiting[key].due, key))
+        # A job whose deadline is a day away leaves a pair a day long at each pass.
+        if len(self._order) > 2 * len(self._waiting) + _MOST_PASSED_OVER:
+            self._order = [(entry.due, each) for each, entry in self._waiting.items() if each not in self._running]
+            heapq.heapify(self._order)
+
+    def _first(self) -> tuple[float, str] | None:
+        """Return when the next key that does not run is due, and the key; None without one."""
+        while self._order:
+            due, key = self._order[0]
+            known = self._waiting.get(key)
+            if known is not None and known.due == due and key not in self._running:
+                return due, key
+            heapq.heappop(self._order)
+        return None
 
     def take(self) -> str | None:
         """Return the key that is due longest and mark it as running; None if none may start now."""
         if len(self._running) >= self._concurrency:
             return None
-        now = self._clock.monotonic()
-        due = [(entry.due, key) for key, entry in self._waiting.items() if self._may_start(key, entry, now)]
-        if not due:
+        first = self._first()
+        if first is None or first[0] > self._clock.monotonic():
             return None
-        _, key = min(due)
+        _, key = heapq.heappop(self._order)
         del self._waiting[key]
         self._running.add(key)
         return key
-
-    def _may_start(self, key: str, entry: _Entry, now: float) -> bool:
-        return entry.due <= now and key not in self._running
 
     def done(self, key: str, *, again_after_s: float | None = None) -> None:
         """Record that a run of `key` succeeded; its backoff starts anew."""
         self._running.discard(key)
         self._failures.pop(key, None)
+        self._line_up(key)
         if again_after_s is not None:
             self.enqueue(key, after_s=again_after_s)
 
     def failed(self, key: str, *, most_s: float = _MOST_BACKOFF_S) -> float:
-        """Record that a run of `key` failed and return the seconds until it comes again without a change."""
+        """Record that a run of `key` failed and return the seconds until it comes again without a change.
+
+        A change that came while it ran is not held back by the backoff: it may be the one that ends the failures.
+        """
         self._running.discard(key)
         count = self._failures[key] = self._failures.get(key, 0) + 1
         delay = min(most_s, _FIRST_BACKOFF_S * 2.0 ** min(count - 1, 10))
         # Half of it is left to chance, so that keys that failed together do not come back together.
         jittered = delay * (0.5 + 0.5 * self._rng.random())
-        due = self._clock.monotonic() + jittered
-        self._waiting[key] = _Entry(due=due, since=due)
+        self._line_up(key)
+        self.enqueue(key, after_s=jittered)
         return jittered
 
     def next_due_s(self) -> float | None:
         """Return the seconds until a key can start, 0 if one can now; None if only a change or an end can bring one."""
         if len(self._running) >= self._concurrency:
             return None
-        now = self._clock.monotonic()
-        return min((max(0.0, entry.due - now) for key, entry in self._waiting.items() if key not in self._running),
-                   default=None)  # fmt: skip
+        first = self._first()
+        return None if first is None else max(0.0, first[0] - self._clock.monotonic())
 
     @property
     def has_room(self) -> bool:

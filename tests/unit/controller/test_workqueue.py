@@ -1,4 +1,5 @@
 import random
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -75,6 +76,49 @@ def test_backoff_grows_from_half_a_second_to_five_minutes_with_jitter_below_and_
     assert queue.failed("a") <= 0.5
 
 
+def test_change_that_comes_during_a_failing_run_is_looked_at_when_the_run_ends() -> None:
+    clock = FakeClock()
+    queue = _queue(clock)
+    queue.enqueue("a")
+    for _ in range(12):
+        assert queue.take() == "a"
+        clock.tick(queue.failed("a"))
+    assert queue.take() == "a", "the API server has been slow for minutes: its backoff is at its longest"
+    queue.enqueue("a")
+    assert queue.take() is None, "a key never runs twice at once"
+    queue.failed("a")
+    assert queue.next_due_s() == 0
+    assert queue.take() == "a"
+    assert queue.failed("a") >= 150, "the backoff itself goes on where no change comes"
+    assert queue.next_due_s() >= 150
+
+
+def test_later_time_of_a_running_key_does_not_postpone_what_is_due() -> None:
+    clock = FakeClock()
+    queue = _queue(clock)
+    queue.enqueue("a")
+    assert queue.take() == "a"
+    queue.enqueue("a", after_s=5)
+    queue.done("a", again_after_s=60)
+    assert queue.next_due_s() == 5
+
+
+def test_passes_over_a_job_whose_deadline_is_far_away_leave_nothing_behind() -> None:
+    clock = FakeClock()
+    queue = _queue(clock)
+    queue.enqueue("other", after_s=100_000)
+    tracemalloc.start()
+    for _ in range(10_000):
+        queue.enqueue("a")
+        assert queue.take() == "a"
+        queue.done("a", again_after_s=86_400 - clock.monotonic() % 1000)
+        clock.tick(0.5)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 100_000
+    assert queue.take() is None
+
+
 def test_age_of_the_oldest_key_starts_when_it_becomes_due() -> None:
     clock = FakeClock()
     queue = _queue(clock)
@@ -107,6 +151,14 @@ def test_key_never_runs_twice_at_once_and_none_is_lost(steps: list[tuple[str, st
         else:
             clock.tick(400)
     assert len(queue) == len(wanted)
+    for key in running:
+        queue.done(key)
+    clock.tick(400)
+    left = set[str]()
+    while (taken := queue.take()) is not None:
+        left.add(taken)
+        queue.done(taken)
+    assert left == wanted
 
 
 def test_queue_that_may_run_nothing_is_refused() -> None:
