@@ -1,5 +1,6 @@
 """Types to messages and back. The only module that touches `*_pb2`; arrays are views of the message's bytes."""
 
+import array
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -203,16 +204,20 @@ def version_spans(versions: types.Ints) -> Iterable[work_pb2.VersionSpan]:
             start = index
 
 
+def _repeated(value: int, count: int) -> types.Ints:
+    return memoryview(array.array("i", (value,)) * count)
+
+
 def versions_from(spans: Iterable[work_pb2.VersionSpan], length: int) -> types.Ints:
     """Return the version id of each token, -1 outside every span. Raises WireError for overlapping spans."""
-    versions = types.ints([types.NO_VERSION] * length)
+    versions = _repeated(types.NO_VERSION, length)
     end = 0
     for span in spans:
         if not end <= span.start < span.end <= length:
             raise errors.WireError(
                 f"version span [{span.start}, {span.end}) does not fit after {end} in {length} tokens"
             )
-        versions[span.start : span.end] = types.ints([span.version] * (span.end - span.start))
+        versions[span.start : span.end] = _repeated(span.version, span.end - span.start)
         end = span.end
     return versions
 
@@ -239,8 +244,8 @@ def trajectory_to(row: types.Trajectory) -> work_pb2.Trajectory:
     )
 
 
-def trajectory_from(message: work_pb2.Trajectory) -> types.Trajectory:
-    """Return the Trajectory of a message. Raises WireError if it breaks the row's rules."""
+def trajectory_from(message: work_pb2.Trajectory, *, checked: bool = False) -> types.Trajectory:
+    """Return the Trajectory of a message. Raises WireError if it breaks the rules; `checked`: known not to."""
     tokens = ints_from(message.tokens)
     return types.Trajectory(
         tokens=tokens,
@@ -259,6 +264,7 @@ def trajectory_from(message: work_pb2.Trajectory) -> types.Trajectory:
         output_text=message.output_text,
         output_chars=message.output_chars if message.HasField("output_chars") else None,
         turn_rewards=tuple(message.turn_rewards),
+        checked=checked,
     )
 
 
@@ -287,13 +293,13 @@ def group_to(group: types.PromptGroup, session: str) -> work_pb2.SubmitRequest:
     )
 
 
-def group_from(message: work_pb2.SubmitRequest) -> types.PromptGroup:
+def group_from(message: work_pb2.SubmitRequest, *, checked: bool = False) -> types.PromptGroup:
     """Return the PromptGroup of a SubmitGroup request. Raises WireError if a trajectory breaks the row's rules."""
     return types.PromptGroup(
         lease_id=types.LeaseId(message.lease_id),
         group_id=types.GroupId(message.group_id),
         attempt=message.attempt,
-        trajectories=tuple(trajectory_from(row) for row in message.trajectories),
+        trajectories=tuple(trajectory_from(row, checked=checked) for row in message.trajectories),
         failures=tuple(
             types.MemberFailure(
                 sample_index=failure.sample_index,
@@ -316,9 +322,9 @@ def encode_group(group: types.PromptGroup) -> bytes:
     return group_to(group, "").SerializeToString()
 
 
-def decode_group(data: bytes) -> types.PromptGroup:
-    """Return the group of `encode_group` bytes."""
-    return group_from(work_pb2.SubmitRequest.FromString(data))
+def decode_group(data: bytes, *, checked: bool = False) -> types.PromptGroup:
+    """Return the group of `encode_group` bytes; `checked`: its rows were, when it was accepted."""
+    return group_from(work_pb2.SubmitRequest.FromString(data), checked=checked)
 
 
 def load_to(load: types.RolloutLoad) -> work_pb2.RolloutLoad:

@@ -11,7 +11,7 @@ sampled tokens.
 import array
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NewType, TypeAlias
 
 from rljob_api import errors, names
@@ -171,9 +171,12 @@ class Trajectory:
     output_chars: int | None = None
     num_turns: int = 1
     turn_rewards: tuple[float, ...] = ()
+    checked: dataclasses.InitVar[bool] = False
 
-    def __post_init__(self) -> None:
-        """Check the row."""
+    def __post_init__(self, checked: bool) -> None:
+        """Check the row, unless it is known to have been checked when it was accepted."""
+        if checked:
+            return
         _check_lengths(self)
         _check_sampled(self)
         _check_turn_rewards(self)
@@ -183,12 +186,42 @@ class Trajectory:
     @property
     def num_sampled(self) -> int:
         """Return sum(loss_mask)."""
-        return sum(self.loss_mask)
+        return self.loss_mask.tobytes().count(1)
 
     @property
     def prompt_len(self) -> int:
         """Return the index of the first sampled token."""
         return self.loss_mask.tobytes().index(1)
+
+    def version_runs(self) -> list[tuple[int, int]]:
+        """Return (version id, number of tokens) of the sampled tokens, in order, neighbours with one id together."""
+        flags = self.loss_mask.tobytes()
+        ids = self.versions.tobytes()
+        runs: list[tuple[int, int]] = []
+        start = flags.index(1)
+        while start >= 0:
+            end = flags.find(b"\x00", start)
+            end = len(flags) if end < 0 else end
+            for version, count in _equal_runs(ids, start, end):
+                if runs and runs[-1][0] == version:
+                    runs[-1] = (version, runs[-1][1] + count)
+                else:
+                    runs.append((version, count))
+            start = flags.find(b"\x01", end)
+        return runs
+
+
+def _equal_runs(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield (value, count) of the runs of equal int32 values in [start, end)."""
+    while start < end:
+        one = data[4 * start : 4 * start + 4]
+        # Ids never decrease along a row: the run of the first one ends where a search by halves says so.
+        low, high = start + 1, end
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if data[4 * middle : 4 * middle + 4] == one else (low, middle)
+        yield int.from_bytes(one, "little", signed=True), low - start
+        start = low
 
 
 def _check_lengths(row: Trajectory) -> None:
@@ -206,20 +239,59 @@ def _check_lengths(row: Trajectory) -> None:
 
 
 def _check_sampled(row: Trajectory) -> None:
-    version, turn = 0, 0
-    for index, sampled in enumerate(row.loss_mask):
-        logprob = row.logprobs[index]
-        if not sampled:
-            if logprob != 0.0 or row.versions[index] != NO_VERSION or row.turn_ids[index] != NO_TURN:
-                raise errors.WireError(f"token {index} was not sampled but has a logprob, version or turn id")
-            continue
+    """Check runs of equal mask values: whole runs are compared in C, tokens looked at only to name a wrong one."""
+    flags = row.loss_mask.tobytes()
+    version, turn, start = 0, 0, 0
+    while start < len(flags):
+        sampled = flags[start]
+        end = flags.find(b"\x00" if sampled else b"\x01", start)
+        end = len(flags) if end < 0 else end
+        if sampled:
+            _check_logprobs(row.logprobs[start:end], start)
+            version = _check_rising(row.versions[start:end], "version", version, start)
+            turn = _check_rising(row.turn_ids[start:end], "turn", turn, start)
+        else:
+            _check_inserted(row, start, end)
+        start = end
+
+
+def _check_inserted(row: Trajectory, start: int, end: int) -> None:
+    nothing, none = bytes(4 * (end - start)), b"\xff" * (4 * (end - start))
+    if (
+        row.logprobs[start:end].tobytes() == nothing
+        and row.versions[start:end].tobytes() == none
+        and row.turn_ids[start:end].tobytes() == none
+    ):
+        return
+    for index in range(start, end):
+        if row.logprobs[index] != 0.0 or row.versions[index] != NO_VERSION or row.turn_ids[index] != NO_TURN:
+            raise errors.WireError(f"token {index} was not sampled but has a logprob, version or turn id")
+
+
+def _check_logprobs(logprobs: Floats, start: int) -> None:
+    values = logprobs.tolist()
+    # The sum of float32 values cannot overflow a double: it is finite exactly where each of them is.
+    if (
+        math.isfinite(sum(values))
+        and max(values) <= names.LOGPROB_ROUNDING
+        and min(values) > names.VLLM_MISSING_LOGPROB
+    ):
+        return
+    for index, logprob in enumerate(values, start=start):
         if not math.isfinite(logprob) or logprob > names.LOGPROB_ROUNDING or logprob == names.VLLM_MISSING_LOGPROB:
             raise errors.WireError(f"logprob {logprob} of token {index} is not a log-probability")
-        if row.versions[index] < version:
-            raise errors.WireError(f"version {row.versions[index]} of token {index} follows version {version}")
-        if row.turn_ids[index] < turn:
-            raise errors.WireError(f"turn {row.turn_ids[index]} of token {index} follows turn {turn}")
-        version, turn = row.versions[index], row.turn_ids[index]
+
+
+def _check_rising(ids: Ints, what: str, before: int, start: int) -> int:
+    """Raise WireError where an id is below the one before it; return the last."""
+    first, last = ids[0], ids[-1]
+    if first >= before and ids.tobytes() == ids[:1].tobytes() * len(ids):
+        return last
+    for index, value in enumerate(ids.tolist(), start=start):
+        if value < before:
+            raise errors.WireError(f"{what} {value} of token {index} follows {what} {before}")
+        before = value
+    return last
 
 
 def _check_turn_rewards(row: Trajectory) -> None:

@@ -1,6 +1,10 @@
 import dataclasses
+import itertools
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rljob_api import errors, names, types
 from rljob_testing import makers
@@ -49,3 +53,56 @@ def test_infra_failure_cannot_carry_a_reward() -> None:
 def test_graded_verdict_cannot_lack_a_reward() -> None:
     with pytest.raises(errors.WireError, match="cannot have reward None"):
         types.Verdict(reward=None, reason=names.VerdictReason.WRONG, outcome=names.VerifyOutcome.FAIL)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> dict[str, Any]:
+    """Return the arrays of a row: an allowed one, or one with a value somewhere that breaks a rule."""
+    flags = [0, *draw(st.lists(st.integers(0, 1), min_size=1, max_size=12)), 1]
+    version = turn = 0
+    arrays: dict[str, list[Any]] = {"logprobs": [], "versions": [], "turn_ids": []}
+    for flag in flags:
+        version, turn = version + draw(st.integers(0, 1)), turn + draw(st.integers(0, 1))
+        arrays["logprobs"].append(-0.5 * flag)
+        arrays["versions"].append(version if flag else types.NO_VERSION)
+        arrays["turn_ids"].append(turn if flag else types.NO_TURN)
+    if draw(st.booleans()):
+        place = draw(st.integers(0, len(flags) - 1))
+        wrong = st.sampled_from(["logprobs", "versions", "turn_ids"])
+        arrays[draw(wrong)][place] = draw(st.sampled_from([0, -1, -9999, 1, 3]))
+    return {
+        "tokens": types.ints(range(len(flags))),
+        "loss_mask": types.mask(flags),
+        "logprobs": types.floats(arrays["logprobs"]),
+        "versions": types.ints(arrays["versions"]),
+        "turn_ids": types.ints(arrays["turn_ids"]),
+    }
+
+
+def breaks_a_rule(row: dict[str, Any]) -> bool:
+    """The rules of a row's tokens, one token at a time."""
+    version = turn = 0
+    for flag, logprob, one, other in zip(
+        row["loss_mask"], row["logprobs"], row["versions"], row["turn_ids"], strict=True
+    ):
+        if not flag:
+            if (logprob, one, other) != (0.0, types.NO_VERSION, types.NO_TURN):
+                return True
+        elif not -9999.0 != logprob <= 1e-4 or one < version or other < turn:
+            return True
+        else:
+            version, turn = one, other
+    return False
+
+
+@given(rows())
+def test_whole_runs_of_tokens_are_judged_as_tokens_one_by_one_are(row: dict[str, Any]) -> None:
+    template = makers.make_trajectory()
+    if breaks_a_rule(row):
+        with pytest.raises(errors.WireError):
+            dataclasses.replace(template, **row)
+        return
+    made = dataclasses.replace(template, **row)
+    sampled = [version for version, flag in zip(row["versions"], row["loss_mask"], strict=True) if flag]
+    assert [version for version, count in made.version_runs() for _ in range(count)] == sampled
+    assert all(before[0] != after[0] for before, after in itertools.pairwise(made.version_runs()))

@@ -2,6 +2,8 @@
 
 import math
 import statistics
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -133,3 +135,26 @@ def _blocks(groups: list[list[float]]) -> list[list[float]]:
     sizes = [len(group) for group in groups]
     found = advantage.normalize(LITEPPO, [reward for group in groups for reward in group], sizes)
     return [found[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+
+
+class _CountedSizes(list[int]):
+    """Group sizes that count how many of them are read."""
+
+    num_read = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for size in super().__iter__():
+            self.num_read += 1
+            yield size
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        self.num_read += len(found) if isinstance(found, list) else 1
+        return found
+
+
+def test_a_step_of_many_groups_costs_as_much_a_group_as_one_of_few() -> None:
+    """65,536 groups are allowed: reading all sizes before each of them would take half a minute."""
+    sizes = _CountedSizes([1] * 4096)
+    advantage.normalize(GRPO, [1.0] * 4096, sizes)
+    assert sizes.num_read <= 10 * len(sizes)

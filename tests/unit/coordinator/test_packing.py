@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -115,6 +116,49 @@ def test_one_group_is_divided_when_ranks_would_be_idle() -> None:
         [0, 1],
         [2, 3],
     ]
+
+
+def loads(packed: packing.Packed) -> list[int]:
+    return [sum(len(batch.tokens) for batch in rank) for rank in packed.micro_batches]
+
+
+def groups_of_8(lengths: Sequence[Sequence[int]], *, prompt: int = 16) -> list[types.TrainSample]:
+    rows: list[types.TrainSample] = []
+    for group, members in enumerate(lengths):
+        rows += [
+            sample(row=len(rows) + i, group=f"g{group}", prompt=(1,) * prompt, completion=(4,) * length)
+            for i, length in enumerate(members)
+        ]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("ranks", "groups"), [(64, 64), (64, 65), (64, 96), (64, 128), (64, 160), (8, 9), (8, 12), (8, 16)]
+)
+@pytest.mark.parametrize("lengths", ["equal", "long-tailed"])
+def test_no_rank_waits_for_a_fuller_one_whatever_number_of_groups_is_left(
+    ranks: int, groups: int, lengths: str
+) -> None:
+    """Groups with a spread of rewards are what is trained, so their number is another one each step."""
+    random = Random(1)
+    drawn = [
+        [64 if lengths == "equal" else max(4, min(640, int(64 * random.lognormvariate(0, 0.8)))) for _ in range(8)]
+        for _ in range(groups)
+    ]
+    shares = loads(packing.pack(groups_of_8(drawn), step=1, shape=shape(world_size=ranks, max_tokens=4096)))
+    whole = sum(16 + sum(members) for members in drawn)
+    assert sum(shares) <= 1.15 * whole, "prompts that are repeated cost tokens"
+    if lengths == "equal" and (ranks, groups) == (64, 65):
+        # 520 rows on 64 ranks: one has 9 at least, and the ninth is of another group.
+        assert max(shares) == (16 + 8 * 64) + (16 + 64)
+    else:
+        assert whole / ranks / max(shares) >= 0.9
+
+
+def test_a_block_is_not_cut_where_its_prompt_costs_more_than_the_cut_gains() -> None:
+    """Two groups on two ranks: a cut would put a prompt of 1000 tokens on both ranks."""
+    rows = groups_of_8([[10] * 8, [40] * 8], prompt=1000)
+    assert loads(packing.pack(rows, step=1, shape=shape(world_size=2, max_tokens=4096))) == [1320, 1080]
 
 
 def test_the_cut_depends_on_step_and_epoch() -> None:
@@ -263,6 +307,17 @@ def test_denominators_do_not_depend_on_ranks_or_budget(
     assert sum(part.num_rows for part in per_epoch) == len(rows)
     assert sum(part.num_tokens for part in per_epoch) == sum(sum(row.loss_mask) for row in rows)
     assert max(part.num_rows for part in per_epoch) - min(part.num_rows for part in per_epoch) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps(), shapes)
+def test_no_rank_has_more_than_its_part_and_a_row(rows: list[types.TrainSample], cut: packing.Shape) -> None:
+    """Each rank's load stays within its part and the largest that a block of single rows can be: a row is not split."""
+    cut = dataclasses.replace(cut, minibatches=1, epochs=1)
+    packed = packing.pack(rows, step=4, shape=cut)
+    longest = max(len(row.tokens) for row in rows)
+    alone = sum(len(row.tokens) for row in rows if packing.is_active(row, shape=cut))
+    assert max(loads(packed)) <= alone / cut.world_size + longest
 
 
 @given(steps(), shapes)

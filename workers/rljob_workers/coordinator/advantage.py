@@ -5,6 +5,7 @@ around its own mean. With gamma = lambda = 1 and no critic every sampled token o
 Lists hold one value per row of the step, rows in group order.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -32,8 +33,7 @@ def _levels(level: str, sizes: Sequence[int], num_rows: int) -> list[range]:
         return []
     if level == "batch":
         return [range(num_rows)] if num_rows else []
-    starts = [sum(sizes[:index]) for index in range(len(sizes))]
-    return [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    return [range(end - size, end) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
 
 def _flat_rows(rewards: Sequence[float], levels: Sequence[range]) -> set[int]:

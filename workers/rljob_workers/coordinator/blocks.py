@@ -5,19 +5,21 @@ block: the prompt as root segment, each completion as its child. Any other row i
 """
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Iterable, Sequence
 
 from rljob_api import types
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Block:
     """Rows laid out together. `prompt_len` is the length of the shared root segment, 0 for a row on its own."""
 
     rows: tuple[types.TrainSample, ...]
     prompt_len: int = 0
 
-    @property
+    @functools.cached_property
     def num_tokens(self) -> int:
         """Return how many tokens the block takes in a micro-batch."""
         return self.prompt_len + sum(len(row.tokens) - self.prompt_len for row in self.rows)
@@ -69,8 +71,13 @@ def split(rows: Sequence[types.TrainSample], *, prompt_len: int, max_tokens: int
 
 
 def halve(block: Block) -> tuple[Block, Block]:
-    """Return a shared block as two, the prompt repeated, so that another rank can take part. Needs two rows."""
-    middle = len(block.rows) // 2
+    """Return a shared block as two of about equal completions, the prompt repeated, so that another rank can take part.
+
+    Needs two rows; their order stays.
+    """
+    lengths = [len(row.tokens) - block.prompt_len for row in block.rows]
+    before = list(itertools.accumulate(lengths))[:-1]
+    middle = 1 + min(range(len(before)), key=lambda cut: (abs(2 * before[cut] - sum(lengths)), cut))
     first, second = block.rows[:middle], block.rows[middle:]
     return (
         Block(rows=first, prompt_len=block.prompt_len if len(first) > 1 else 0),

@@ -92,7 +92,7 @@ def _rows_of_unlike_turns(rows: Sequence[types.Trajectory]) -> bool:
 
 def sampling_versions(row: types.Trajectory) -> set[int]:
     """Return the ids of the versions that sampled a row's tokens."""
-    return set(row.versions) - {types.NO_VERSION}
+    return {version for version, _ in row.version_runs()}
 
 
 def step_range(rows: Sequence[types.Trajectory], version_steps: Mapping[int, int]) -> tuple[int, int]:

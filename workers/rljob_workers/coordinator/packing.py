@@ -2,20 +2,27 @@
 
 Rows are permuted by hash(seed, step, epoch) and cut into minibatches whose row counts differ by at most 1; with one
 minibatch nothing is cut, so groups stay whole. Inside a minibatch rows form blocks (`blocks.py`), blocks go to the rank
-with the fewest tokens, largest first, and fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
+with the fewest tokens, largest first, and are halved where a rank would have much more than its part; on each rank they
+fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
 numerator (masked, or all advantages exactly 0) are left out of the micro-batches and stay in the denominators, which
 count all rows on all ranks before any of this. Terms and statistics over all sampled tokens keep the one or the other.
 """
 
-import array
 import dataclasses
+import heapq
+import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
 from rljob_api import types
+from rljob_workers.coordinator import arrays, seeds
 from rljob_workers.coordinator import blocks as blocks_module
-from rljob_workers.coordinator import seeds
 
 Block = blocks_module.Block
+# A rank may have this much less than the fullest: part of the mean over the maximum. Ranks wait for the fullest.
+_EVEN = 0.95
+_MOST_CUTS_PER_RANK = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,44 +67,69 @@ def cut(
     """Return the rows permuted by hash(*key) in `parts` parts whose sizes differ by at most 1."""
     permuted = sorted(samples, key=lambda row: (seeds.derive("rows", *key, row.row), row.row))
     sizes = [len(permuted) // parts + (part < len(permuted) % parts) for part in range(parts)]
-    starts = [sum(sizes[:part]) for part in range(parts)]
-    return [permuted[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    ends = itertools.accumulate(sizes)
+    return [permuted[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def is_active(row: types.TrainSample, *, shape: Shape) -> bool:
     """Return whether the row adds anything to a loss numerator, or to statistics that its trainer takes."""
-    return shape.keep_masked if row.masked else shape.keep_zero_advantage or any(row.advantages)
+    if row.masked:
+        return shape.keep_masked
+    return shape.keep_zero_advantage or bool(arrays.floats(row.advantages).any())
 
 
 def distribute(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[list[list[Block]]]:
     """Return, for each rank, its micro-batches as lists of blocks."""
     active = [row for row in rows if is_active(row, shape=shape)]
     blocks = blocks_module.make_blocks(active, max_tokens=shape.max_tokens)
-    blocks = _enough_for_all(blocks, shape.world_size)
-    return [_fill(share, shape.max_tokens) for share in _balance(blocks, shape.world_size)]
+    return [_fill(share, shape.max_tokens) for share in balance(blocks, shape.world_size)]
 
 
-def _enough_for_all(blocks: list[Block], world_size: int) -> list[Block]:
-    while len(blocks) < world_size:
-        divisible = [block for block in blocks if len(block.rows) > 1]
-        if not divisible:
+def balance(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
+    """Return each rank's blocks. While the fullest rank has more than its part, one of its blocks is halved, and that
+    stands where it makes the largest load smaller: a halved block costs its prompt once more, so not every cut pays.
+    """
+    part = sum(block.num_tokens for block in blocks) / world_size
+    best = shares = _assign(blocks, world_size)
+    current = list(blocks)
+    for _ in range(_MOST_CUTS_PER_RANK * world_size):
+        fullest = max(shares, key=_load)
+        if _load(fullest) * _EVEN <= part:
             break
-        largest = max(divisible, key=lambda block: (block.num_tokens, -block.first_row))
-        blocks = [block for block in blocks if block is not largest] + list(blocks_module.halve(largest))
-    return blocks
+        block = _to_cut(fullest, part) or _to_cut(current, part)
+        if block is None:
+            break
+        current = [other for other in current if other is not block] + list(blocks_module.halve(block))
+        shares = _assign(current, world_size)
+        if max(map(_load, shares)) < max(map(_load, best)):
+            best = shares
+    return best
+
+
+def _load(share: Sequence[Block]) -> int:
+    return sum(block.num_tokens for block in share)
+
+
+def _to_cut(blocks: Sequence[Block], part: float) -> Block | None:
+    """Return the largest block if it alone is more than a rank's part, else the smallest: what is over is little."""
+    divisible = _largest_first([block for block in blocks if len(block.rows) > 1])
+    if not divisible:
+        return None
+    return divisible[0] if divisible[0].num_tokens > part else divisible[-1]
 
 
 def _largest_first(blocks: Sequence[Block]) -> list[Block]:
     return sorted(blocks, key=lambda block: (-block.num_tokens, block.first_row))
 
 
-def _balance(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
+def _assign(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
+    """Return the blocks by rank, largest first, each to the rank with the fewest tokens so far."""
     shares: list[list[Block]] = [[] for _ in range(world_size)]
-    loads = [0] * world_size
+    loads = [(0, rank) for rank in range(world_size)]
     for block in _largest_first(blocks):
-        rank = loads.index(min(loads))
+        load, rank = loads[0]
         shares[rank].append(block)
-        loads[rank] += block.num_tokens
+        heapq.heapreplace(loads, (load + block.num_tokens, rank))
     return shares
 
 
@@ -115,41 +147,66 @@ def _fill(blocks: Sequence[Block], max_tokens: int) -> list[list[Block]]:
 
 
 class _Layout:
-    """The arrays of a micro-batch while it is laid out."""
+    """The arrays of a micro-batch while it is laid out: pieces of rows, copied once when it is whole."""
 
     def __init__(self) -> None:
-        self.tokens, self.positions = array.array("i"), array.array("i")
-        self.targets, self.predictors = array.array("i"), array.array("i")
-        self.logprobs, self.advantages = array.array("f"), array.array("f")
-        self.version_steps, self.row_index = array.array("i"), array.array("i")
-        self.rewards, self.turn_ids = array.array("f"), array.array("i")
+        self._num_tokens = 0
+        self._tokens: list[arrays.Array] = []
+        self._positions: list[arrays.Array] = []
+        self._targets: list[arrays.Array] = []
+        self._predictors: list[arrays.Array] = []
+        self._logprobs: list[arrays.Array] = []
+        self._counts: list[int] = []
+        self._samples: list[types.TrainSample] = []
         self.segments: list[types.Segment] = []
-        self.rows: list[types.RowHeader] = []
+
+    @property
+    def last_position(self) -> int:
+        """Return the place of the newest token."""
+        return self._num_tokens - 1
 
     def add_segment(self, row: types.TrainSample, *, first: int, end: int, parent: int = -1) -> int:
         """Append tokens [first, end) of a row, position ids as in the row, and return the segment's start."""
-        start = len(self.tokens)
-        self.tokens.frombytes(row.tokens[first:end].tobytes())
-        self.positions.extend(range(first, end))
-        self.segments.append(types.Segment(start=start, end=len(self.tokens), parent=parent))
+        start = self._num_tokens
+        self._tokens.append(arrays.ints(row.tokens)[first:end])
+        self._positions.append(np.arange(first, end, dtype=np.int32))
+        self._num_tokens += end - first
+        self.segments.append(types.Segment(start=start, end=self._num_tokens, parent=parent))
         return start
 
     def add_targets(self, row: types.TrainSample, *, start: int, first: int, opener: int) -> None:
         """Append the row's sampled tokens. Row token `first` stands at `start`; `opener` predicts the one at
         `start`.
         """
-        flags = row.loss_mask.tobytes()
-        sampled = [index for index in range(first, len(flags)) if flags[index]]
-        places = [start + index - first for index in sampled]
-        self.targets.extend(places)
-        self.predictors.extend(opener if place == start else place - 1 for place in places)
-        self.logprobs.extend(row.logprobs[index] for index in sampled)
-        self.advantages.frombytes(row.advantages.tobytes())
-        self.version_steps.frombytes(row.version_steps.tobytes())
-        self.rewards.frombytes(row.rewards.tobytes())
-        self.turn_ids.frombytes(row.turn_ids.tobytes())
-        self.row_index.extend([len(self.rows)] * len(sampled))
-        self.rows.append(_row_header(row))
+        sampled = np.flatnonzero(np.frombuffer(row.loss_mask, dtype=np.uint8)[first:]).astype(np.int32)
+        targets = sampled + np.int32(start)
+        predictors = targets - np.int32(1)
+        if len(sampled) and sampled[0] == 0:
+            predictors[0] = opener
+        self._targets.append(targets)
+        self._predictors.append(predictors)
+        self._logprobs.append(arrays.floats(row.logprobs)[first:][sampled])
+        self._counts.append(len(sampled))
+        self._samples.append(row)
+
+    def micro_batch(self, update: int) -> types.MicroBatch:
+        """Return what was laid out."""
+        rows = self._samples
+        return types.MicroBatch(
+            update=update,
+            tokens=arrays.joined(self._tokens, np.int32),
+            position_ids=arrays.joined(self._positions, np.int32),
+            segments=tuple(self.segments),
+            target_index=arrays.joined(self._targets, np.int32),
+            predictor_index=arrays.joined(self._predictors, np.int32),
+            logprobs=arrays.joined(self._logprobs, np.float32),
+            advantages=arrays.joined([arrays.floats(row.advantages) for row in rows], np.float32),
+            version_steps=arrays.joined([arrays.ints(row.version_steps) for row in rows], np.int32),
+            row_index=arrays.view(np.repeat(np.arange(len(rows), dtype=np.int32), self._counts)),
+            rows=tuple(map(_row_header, rows)),
+            rewards=arrays.joined([arrays.floats(row.rewards) for row in rows], np.float32),
+            turn_ids=arrays.joined([arrays.ints(row.turn_ids) for row in rows], np.int32),
+        )
 
 
 def _row_header(row: types.TrainSample) -> types.RowHeader:
@@ -176,27 +233,13 @@ def lay_out(blocks: Sequence[Block], *, update: int) -> types.MicroBatch:
             row = block.rows[0]
             start = layout.add_segment(row, first=0, end=len(row.tokens))
             layout.add_targets(row, start=start, first=0, opener=-1)
-    return types.MicroBatch(
-        update=update,
-        tokens=memoryview(layout.tokens),
-        position_ids=memoryview(layout.positions),
-        segments=tuple(layout.segments),
-        target_index=memoryview(layout.targets),
-        predictor_index=memoryview(layout.predictors),
-        logprobs=memoryview(layout.logprobs),
-        advantages=memoryview(layout.advantages),
-        version_steps=memoryview(layout.version_steps),
-        row_index=memoryview(layout.row_index),
-        rows=tuple(layout.rows),
-        rewards=memoryview(layout.rewards),
-        turn_ids=memoryview(layout.turn_ids),
-    )
+    return layout.micro_batch(update)
 
 
 def _lay_out_shared(layout: _Layout, block: Block) -> None:
     root = len(layout.segments)
     layout.add_segment(block.rows[0], first=0, end=block.prompt_len)
-    opener = len(layout.tokens) - 1
+    opener = layout.last_position
     for row in block.rows:
         start = layout.add_segment(row, first=block.prompt_len, end=len(row.tokens), parent=root)
         layout.add_targets(row, start=start, first=block.prompt_len, opener=opener)

@@ -5,12 +5,15 @@ Rows stand in (lease order, sample index) order, never in order of arrival.
 
 import collections
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from rljob_api import codec, roles, types
-from rljob_workers.coordinator import actor, advantage, intake, shaping
+from rljob_workers.coordinator import actor, advantage, arrays, intake, shaping
 from rljob_workers.coordinator.transitions import batches
 
 
@@ -65,7 +68,7 @@ def assemble(choice: batches.Choice, config: roles.AlgorithmConfig) -> Assembled
 def _members(
     candidate: batches.Candidate, group: int, version_steps: Mapping[int, int], config: roles.RewardShapingConfig
 ) -> list[_Member]:
-    rows = codec.decode_group(candidate.payload).trajectories
+    rows = codec.decode_group(candidate.payload, checked=True).trajectories
     return [
         _member(candidate, group, row, version_steps, config) for row in sorted(rows, key=lambda row: row.sample_index)
     ]
@@ -88,14 +91,23 @@ def _member(
         group=group,
         shaped=math.fsum(turns) if turns else shaping.shape(config, reward=row.reward, truncated=cut, num_tokens=count),
         turns=turns,
-        version_steps=types.ints(version_steps[v] for v in row.versions if v != types.NO_VERSION),
+        version_steps=_steps_of(row, version_steps),
     )
+
+
+def _steps_of(row: types.Trajectory, version_steps: Mapping[int, int]) -> types.Ints:
+    """Return the step of the version that sampled each token [N]."""
+    runs = row.version_runs()
+    steps = np.array([version_steps[version] for version, _ in runs], dtype=np.int32)
+    return arrays.view(np.repeat(steps, [count for _, count in runs]))
 
 
 def _sample(member: _Member, value: float, index: int, config: roles.AlgorithmConfig) -> types.TrainSample:
     row, count = member.row, len(member.version_steps)
     returns = config.trainer_returns
-    turn_ids = types.ints(turn for turn in row.turn_ids if turn != types.NO_TURN) if returns else types.NO_INTS
+    turn_ids = types.NO_INTS
+    if returns:
+        turn_ids = arrays.view(arrays.ints(row.turn_ids)[np.frombuffer(row.loss_mask, dtype=np.bool_)])
     return types.TrainSample(
         group_id=member.candidate.group_id,
         sample_index=row.sample_index,
@@ -104,7 +116,7 @@ def _sample(member: _Member, value: float, index: int, config: roles.AlgorithmCo
         loss_mask=row.loss_mask,
         logprobs=row.logprobs,
         version_steps=member.version_steps,
-        advantages=types.floats([0.0 if returns else value] * count),
+        advantages=arrays.view(np.full(count, 0.0 if returns else value, dtype=np.float32)),
         raw_reward=row.raw_reward,
         shaped_reward=member.shaped,
         truncated=row.truncated,
@@ -117,18 +129,19 @@ def _sample(member: _Member, value: float, index: int, config: roles.AlgorithmCo
 
 def _token_rewards(turn_ids: types.Ints, turns: Sequence[float], value: float) -> types.Floats:
     """Return what each sampled token earned [N]: the row's value on the last one, or each turn's on its last."""
-    earned = [0.0] * len(turn_ids)
+    earned = np.zeros(len(turn_ids), dtype=np.float32)
     if not turns:
         earned[-1] = value
-    for place, turn in enumerate(turn_ids):
-        if turns and (place + 1 == len(turn_ids) or turn_ids[place + 1] != turn):
-            earned[place] = turns[turn]
-    return types.floats(earned)
+    else:
+        ids = arrays.ints(turn_ids)
+        last = np.flatnonzero(np.append(ids[1:] != ids[:-1], True))
+        earned[last] = np.array(turns, dtype=np.float64)[ids[last]]
+    return arrays.view(earned)
 
 
 def _zero_groups(values: Sequence[float], sizes: Sequence[int]) -> int:
-    starts = [sum(sizes[:index]) for index in range(len(sizes))]
-    return sum(not any(values[start : start + size]) for start, size in zip(starts, sizes, strict=True))
+    ends = itertools.accumulate(sizes)
+    return sum(not any(values[end - size : end]) for size, end in zip(sizes, ends, strict=True))
 
 
 def _advantages(values: Sequence[float]) -> dict[str, object]:
@@ -146,7 +159,9 @@ def _summary(
     rewards = [member.row.raw_reward for member in members]
     lengths = [len(member.version_steps) for member in members]
     ages = [batch_index - candidate.min_step for candidate in candidates]
-    token_ages = sum(batch_index - step for member in members for step in member.version_steps)
+    token_ages = sum(
+        batch_index * len(member.version_steps) - int(arrays.ints(member.version_steps).sum()) for member in members
+    )
     return {
         "groups": len(candidates),
         "rows": len(members),
