@@ -185,7 +185,7 @@ def test_answers_to_tasks_of_code_are_read_as_programs_and_those_to_word_sums_ar
     assert 0 < len(code) < len(rows), "a quarter of the prompts are of code"
     assert {row["query_id"].partition("-")[0] for row in rows} == {"code", "train", "held"}
     for row in code:
-        has_program = code_blocks.program_of(row["completion"], compat=False) is not None
+        has_program = bool(code_blocks.programs_of(row["completion"], compat=False))
         assert (row["reason"] != "no_answer") == has_program, row["completion"]
 
 

@@ -114,11 +114,48 @@ SOLUTION = "class Solution:\n    def add(self, a, b):\n        return a + b"
         ("import sys\nprint(sum(map(int, sys.stdin.read().split())))", SUM, 1, 1),
         ("print(3, flush=True)\nimport os\nos._exit(0)", SUM, 1, 1),
         ("print(3, flush=True)\nraise SystemExit(1)", SUM, 1, 0),
+        # C8: types. C9: a list of its own around each result, or a list that is the result.
+        ("def add(a, b):\n    return a == 1", {**ADD, "outputs": ["1"]}, 1, 0),
+        ("def add(a, b):\n    return a + b + 0.0", ADD, 1, 1),
+        ("def add(a, b):\n    return a + b", {**ADD, "outputs": ["[3]"]}, 1, 1),
+        ("def add(a, b):\n    return a + b", {**ADD, "outputs": ["[3, 4]"]}, 1, 0),
+        ("def add(a, b):\n    return 3", {**ADD, "inputs": ["1", "1\n2"], "outputs": ["[3, 1]", "[3]"]}, 0, 0),
+        # C10: a tolerance that grows with an integer.
+        ("print(sum(map(float, input().split())))", {"inputs": ["1e6 3"], "outputs": ["1000000"]}, 1, 0),
     ],
 )  # fmt: skip
 def test_rule_or_correction_decides(text: str, tests: Mapping[str, object], compat: int, strict: int) -> None:
     assert make_grader("compat").grade(answer(text, tests)).score == compat
     assert make_grader("strict").grade(answer(text, tests)).score == strict
+
+
+BLOCKS = "print(sum(map(int, input().split())))"
+TOTAL = "def total(a, b):\n    return a + b"
+
+
+@pytest.mark.parametrize(
+    ("completion", "tests", "compat", "strict"),
+    [
+        # C7. A tag that the original does not know stays in the text, where a number does no harm.
+        (f"```python3\n{BLOCKS}\n```", SUM, 1, 1),
+        (f"```Python 3\n{BLOCKS}\n```", SUM, 1, 1),
+        (f"``` python\n{BLOCKS}\n```", SUM, 0, 1),
+        (f"~~~py3\n{BLOCKS}\n~~~", SUM, 0, 1),
+        (f"```python\n{BLOCKS}", SUM, 0, 1),
+        ("1. So:\n   ```python\n   a, b = input().split()\n   print(int(a) + int(b))\n   ```", SUM, 0, 1),
+        (f"```python\n{BLOCKS}\n```\nIt prints\n```\nan output of twenty characters\n```", SUM, 0, 1),
+        (f"```python\n{BLOCKS}\n```\nIt prints\n```text\nprint(3)  # and nothing else\n```", SUM, 0, 1),
+        (f"```python\n{TOTAL}\n```\n```python\nprint(total(1, 2), 'is 3')\n```", {**ADD, "fn_name": "total"}, 0, 1),
+    ],
+)
+def test_program_is_taken_from_blocks_as_models_write_them(
+    completion: str, tests: Mapping[str, object], compat: int, strict: int
+) -> None:
+    given = protocol.Answer(
+        prompt="", completion=completion, columns={"query_id": "q", "input_output": json.dumps(tests)}
+    )
+    assert make_grader("compat").grade(given).score == compat
+    assert make_grader("strict").grade(given).score == strict
 
 
 def test_cpp_is_unsupported_in_strict() -> None:

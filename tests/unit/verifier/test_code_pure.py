@@ -1,54 +1,201 @@
 """Blocks, tests, comparison and verdicts of programs, without running one (graders reference, 6.1 to 6.5)."""
 
+import ast
 import json
+import time
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
 from rljob_api import errors, names
-from rljob_workers.verifier.graders import code_blocks, code_compare, code_tests, code_verdict
+from rljob_workers.verifier.graders import code_blocks, code_compare, code_tests, code_verdict, fences
+from rljob_workers.verifier.sandbox import candidate
 
 R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
 Case = code_verdict.Case
-LONG = "x = 1  # twenty characters or more"
+LONG = "print(1)  # twenty characters or more"
 
 
 def fenced(tag: str, text: str) -> str:
     return f"```{tag}\n{text}\n```"
 
 
-@pytest.mark.parametrize("tag", ["", "python", "py", "Python", "PY"])
-def test_block_with_a_python_tag_or_none_counts(tag: str) -> None:
-    assert code_blocks.program_of(f"so {fenced(tag, LONG)} done", compat=True) == LONG
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        (fenced("python", LONG), LONG),
+        (fenced("PY", LONG), LONG),
+        (fenced("", LONG), LONG),
+        (fenced("cpp", LONG), LONG),
+        (f"```python {LONG}```", LONG),
+        (fenced("py", LONG) + "\n" + fenced("py", LONG + "!"), LONG + "!"),
+        (fenced("py", LONG) + "\n" + fenced("py", "print(1)"), LONG),  # under 20 characters
+        (fenced("python", "x" * 20), "x" * 20),
+        # What it does not know stays in the text: a number is Python, a name is not there when it is run.
+        (fenced("python3", LONG), f"3\n{LONG}"),
+        (fenced("java", LONG), f"java\n{LONG}"),
+        (f"``` python\n{LONG}\n```", f"python\n{LONG}"),
+        (fenced("py", LONG) + "\n" + fenced("", "sample output of some length"), "sample output of some length"),
+        (f"```python\n{LONG}", None),
+        (f"~~~python\n{LONG}\n~~~", None),
+        ("The sum is a + b.", None),
+    ],
+)
+def test_last_block_of_twenty_characters_is_the_program_in_compat(completion: str, program: str | None) -> None:
+    assert code_blocks.programs_of(completion, compat=True) == (() if program is None else (program,))
+
+
+TAGS = (
+    "python", "py", "Python", "PY", "python3", "Python3", "py3", "python 3", "python3.11", "Python 3.11", "python-3",
+    " python", "python ", "python\t", "{python}", "{.python .numberLines}", "python {linenos=true}", "python linenos",
+    'python title="solution.py"', "python solution.py", "python:solution.py", "python, linenos", "solution.py", "pypy3",
+    "ipython3", "",
+)  # fmt: skip
+OTHER_TAGS = (
+    "cpp", "c++", "C", "java", "javascript", "bash", "sh", "text", "txt", "plaintext", "output", "console", "json",
+    "pycon", "python-repl", "rust", "go", "java title=x", "unheard_of", "diff",
+)  # fmt: skip
+
+
+def program_of(completion: str, fn_name: str = "") -> str | None:
+    """Return the text that runs in mode strict: what the grader sends, and what the program's process takes of it."""
+    sources = list(code_blocks.programs_of(completion, compat=False))
+    if not sources:
+        return None
+    try:
+        tree, _ = candidate.chosen(sources, fn_name, compat=False)
+    except SyntaxError:
+        return sources[0]
+    return next(source for source in sources if parsed(source) == ast.dump(tree))
+
+
+def parsed(source: str) -> str:
+    try:
+        return ast.dump(ast.parse(source))
+    except SyntaxError:
+        return ""
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_block_that_is_tagged_as_python_or_not_at_all_is_the_program(tag: str) -> None:
+    assert program_of(f"so:\n{fenced(tag, LONG)}\ndone") == LONG
+
+
+@pytest.mark.parametrize("tag", OTHER_TAGS)
+def test_block_of_another_language_is_never_taken(tag: str) -> None:
+    assert program_of(fenced(tag, LONG)) is None
+    assert program_of(f"{fenced('py', LONG)}\n{fenced(tag, LONG + '!')}") == LONG
+    assert code_blocks.has_unsupported(fenced(tag, LONG))
+
+
+READS = "print(int(input()) + 1)"
+LOOPS = "for _ in range(2):\n    print(input())"
+
+
+def shifted(text: str, by: str) -> str:
+    return text.replace("\n", f"\n{by}")
+
+
+FORMS: dict[str, tuple[str, str | None]] = {
+    "short": (fenced("python", "print(1)"), "print(1)"),
+    "tildes": (f"~~~python\n{READS}\n~~~", READS),
+    "tildes around backticks": ("~~~python\nprint('''\n```\n''')\n~~~", "print('''\n```\n''')"),
+    "more than three backticks": (f"````python\n{READS}\n````", READS),
+    "backticks in a longer fence": ("````python\nprint('''\n```\n''')\n````", "print('''\n```\n''')"),
+    "a longer closing fence": (f"```python\n{READS}\n`````\nso", READS),
+    "backticks within a line": ("```python\nprint('```', '`')\n```", "print('```', '`')"),
+    "in a list": (f"1. This:\n   ```python\n   {shifted(LOOPS, '   ')}\n   ```\n2. Done", LOOPS),
+    "in a list, less indented": (f"1. This:\n\n    ```python\n{LOOPS}\n    ```", LOOPS),
+    "in a list, more indented": (f"- This:\n  ```py\n      {shifted(LOOPS, '      ')}\n  ```", LOOPS),
+    "behind the mark of a list": (f"- ```python\n  {shifted(LOOPS, '  ')}\n  ```", LOOPS),
+    "indented by a tab": (f"\t```python\n\t{READS}\n\t```", READS),
+    "in a quotation": (f"> ```python\n> {shifted(LOOPS, '> ')}\n> ```\nso", LOOPS),
+    "behind prose": (f"Here it is: ```python\n{READS}\n```", READS),
+    "before prose": (f"```python\n{READS}\n``` That is all.", READS),
+    "a fence behind the last statement": (f"```python\n{READS}```", READS),
+    "on one line": (f"```python {READS}```", READS),
+    "on one line, without a tag": (f"```{READS}```", READS),
+    "code on the line of the fence": ("```python import sys\nprint(sys.argv)\n```", "import sys\nprint(sys.argv)"),
+    "code on the line of an untagged fence": ("```import sys\nprint(sys.argv)\n```", "import sys\nprint(sys.argv)"),
+    "lines of Windows": (f"```python\r\n{shifted(LOOPS, '').replace(chr(10), chr(13) + chr(10))}\r\n```\r\n", LOOPS),
+    "unclosed at the end": (f"so\n```python\n{READS}\n", READS),
+    "unclosed before the next": (f"```python\nx = (\nAgain:\n```python\n{READS}\n```", READS),
+    "fences in a docstring": (
+        '```python\ndef f():\n    """\n    ```\n    f()\n    ```\n    """\nprint(f())\n```',
+        'def f():\n    """\n    ```\n    f()\n    ```\n    """\nprint(f())',
+    ),
+    "no fence": (READS, None),
+    "empty": (fenced("python", "  "), None),
+    # Which one of several.
+    "the last of two": (fenced("python", "print(1)") + "\n" + fenced("python3", READS), READS),
+    "a sample of the output behind it": (fenced("python", READS) + "\nprints\n" + fenced("", "3\n7"), READS),
+    "output that is Python": (fenced("", READS) + "\nprints\n" + fenced("", "x = 5"), READS),
+    "output that is a name": (fenced("", READS) + "\nprints\n" + fenced("", "YES"), READS),
+    "output that is no Python": (fenced("", READS) + "\nprints\n" + fenced("", "1 2 3"), READS),
+    "output that is tagged": (fenced("py", READS) + "\nprints\n" + fenced("python", "3"), READS),
+    "a call that is tagged as text": (fenced("py", READS) + "\n" + fenced("text", "print(1)"), READS),
+    "an untagged program behind it": (fenced("py", READS) + "\n" + fenced("", "print(1)"), READS),
+    "a transcript behind it": (fenced("py", READS) + "\n" + fenced("py", ">>> f(1)\n2"), READS),
+    "a helper explained behind it": (fenced("py", READS) + "\n" + fenced("py", "def f(a):\n    return len(a)"), READS),
+    "one that was cut off behind it": (fenced("py", READS) + "\nBetter:\n```py\nfor i in ran", READS),
+    "none that can be it": (fenced("py", "x = (") + "\n" + fenced("py", "y = )"), "y = )"),
+    "nothing but a sample of the output": (fenced("", "3\n7"), "3\n7"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_program_is_found_in_the_form(form: str) -> None:
+    completion, program = FORMS[form]
+    assert program_of(completion) == program
+
+
+ADDS = "def add(a, b):\n    return a + b"
 
 
 @pytest.mark.parametrize(
-    ("completion", "compat", "strict"),
+    "behind",
     [
-        (fenced("cpp", LONG), LONG, None),
-        (fenced("CPP", LONG), LONG, None),
-        (fenced("java", LONG), None, None),
-        (fenced("python", "print(1)"), None, "print(1)"),  # under 20 characters; C1
-        (fenced("python", "x" * 20), "x" * 20, "x" * 20),
-        (fenced("py", LONG) + "\n" + fenced("py", LONG + "!"), LONG + "!", LONG + "!"),
-        (fenced("py", LONG) + "\n" + fenced("py", "print(1)"), LONG, "print(1)"),
-        (fenced("py", LONG) + "\n" + fenced("cpp", LONG + "!"), LONG + "!", LONG),  # C3
-        (f"```python\n{LONG}", None, None),  # never closed
-        ("The sum is a + b.", None, None),
-        (fenced("python", "  "), None, None),
-        (f"```python {LONG}```", LONG, LONG),
-        (f"```{LONG}```", LONG, LONG),
+        fenced("python", "print(add(1, 2))"),
+        fenced("python", ">>> add(1, 2)\n3"),
+        fenced("python", "def other():\n    print(add(1, 2))"),
+        fenced("", "add(1, 2)"),
+        fenced("", "def add(a, b):\n    return a"),  # tagged blocks come first
     ],
 )
-def test_last_block_that_counts_is_the_program(completion: str, compat: str | None, strict: str | None) -> None:
-    assert code_blocks.program_of(completion, compat=True) == compat
-    assert code_blocks.program_of(completion, compat=False) == strict
+def test_block_that_defines_the_function_is_the_program_of_a_call(behind: str) -> None:
+    for program in (ADDS, f"class Solution:\n    {shifted(ADDS, '    ')}"):
+        assert program_of(f"{fenced('python', program)}\nFor example:\n{behind}", fn_name="add") == program
 
 
-@hypothesis.given(st.text(alphabet="`\n ap.", max_size=60))
-def test_any_text_has_blocks_or_none(text: str) -> None:
-    assert all(block.text in text for block in code_blocks.blocks(text))
+def test_only_the_last_blocks_are_looked_at() -> None:
+    completion = "\n".join(fenced("py", f"print({number})") for number in range(1000))
+    assert code_blocks.programs_of(completion, compat=False)[0] == "print(999)"
+    assert len(code_blocks.programs_of(completion, compat=False)) == code_blocks.MAX_TEXTS
+
+
+@hypothesis.given(st.text(alphabet="`~>-1. \n\tap=(", max_size=80))
+def test_any_text_has_blocks_of_its_own_lines(text: str) -> None:
+    for block in fences.blocks(text):
+        fences.language(block.info)
+        assert all(line in text for line in block.lines)
+
+
+UNITS = ("`", "~", "```\n", "````", "> ", "- ", "1. ", " ", "\t", "```py\n", "``` a\n", "a ```\n", "\n", "```py\n >> ")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_hostile_text_takes_linear_time(unit: str) -> None:
+    def cpu_s(size: int) -> float:
+        text = unit * (size // len(unit))
+        before_s = time.process_time()
+        code_blocks.programs_of(text, compat=False)
+        code_blocks.programs_of(text, compat=True)
+        return time.process_time() - before_s
+
+    small_s = min(cpu_s(16 << 10) for _ in range(3))
+    # Sixteen times as much text; what is quadratic takes 256 times as long.
+    assert min(cpu_s(256 << 10) for _ in range(3)) < 64 * max(small_s, 1e-3)
 
 
 def record(**value: object) -> dict[str, object]:
@@ -134,31 +281,109 @@ def test_grade_tells_whether_the_visible_cases_alone_passed(
     ],
 )
 def test_output_is_compared_in_five_ways(printed: str, expected: str, same: bool) -> None:
-    assert code_compare.same_output(printed, expected) is same
+    for compat in (True, False):
+        assert code_compare.same_output(printed, expected, compat=compat) is same
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "compat", "strict"),
+    [
+        ("1000003.0", "1000000", True, False),
+        ("1e6\n1000003.0", "1000000.0\n1000000", True, False),
+        ("1000000007.5", "1000000000", True, False),
+        ("1000000.000001", "1000000", True, True),
+        ("1000000.0", "1000000", True, True),
+        ("0.99999999", "1", True, True),
+        ("1000003.0", "1000000.0", True, True),
+        ("-1000003.0", "-1000000", True, False),
+    ],
+)
+def test_tolerance_does_not_grow_with_an_integer_in_strict(
+    printed: str, expected: str, compat: bool, strict: bool
+) -> None:
+    assert code_compare.same_output(printed, expected, compat=True) is compat
+    assert code_compare.same_output(printed, expected, compat=False) is strict
 
 
 @hypothesis.given(st.text(max_size=40))
 def test_output_equals_itself_whatever_blank_lines_surround_it(text: str) -> None:
-    assert code_compare.same_output(f"\n{text}  \n\n", text)
+    assert code_compare.same_output(f"\n{text}  \n\n", text, compat=False)
 
 
 @pytest.mark.parametrize(
     ("returned", "expected", "compat", "strict"),
     [
-        (1, [1], True, True),
         ((1, 2), [1, 2], True, True),
         ([(1, 2)], [[1, 2]], False, True),  # C6
+        ([(1, 2)], [[[1, 2]]], True, False),
         ({1: 2}, {"1": 2}, True, True),
         ([{1: 2}], [{"1": 2}], True, True),
+        ([{1: 2}], {"1": 2}, True, False),
+        ([{1: 2}, {3: 4}], [{"1": 2}, {"3": 4}], False, True),
+        ({1: 2}, [{"1": 2}, {"3": 4}], True, False),
         (2, [1], False, False),
         ([], [], True, True),
         (None, None, True, True),
         ("1", 1, False, False),
+        # C8: types.
+        (True, 1, True, False),
+        (1, True, True, False),
+        (False, 0, True, False),
+        (0.0, False, True, False),
+        ([True], [1], True, False),
+        ({"a": True}, {"a": 1}, True, False),
+        (True, True, True, True),
+        ([True, False], [True, False], True, True),
+        (1.0, 1, True, True),
+        (1, 1.0, True, True),
+        (10**400, 10**400, True, True),
+        (2.0**53, 2**53 + 1, False, False),
+        (0.1 + 0.2, 0.3, False, False),
+        ("", None, False, False),
+        (0, None, False, False),
+        ([], None, False, False),
+        ({}, [], False, False),
+        ({True: 1}, {"true": 1}, False, True),
+        ({None: 1}, {"null": 1}, False, True),
+        ({1: 0, "1": 2}, {"1": 2}, False, False),
+        ([1, 2], [1, 2, 3], False, False),
+        # C9: where the record's expected values are lists of several lengths, a list is what is expected.
+        (1, [1, 2], True, False),
+        ([1, 2], [[1, 2], [3]], True, False),
+        (None, [None, 1], True, False),
+        ("a", ["a", "b"], True, False),
     ],
 )
 def test_result_is_compared_as_data(returned: object, expected: object, compat: bool, strict: bool) -> None:
-    assert code_compare.same_result(returned, expected, compat=True) is compat
-    assert code_compare.same_result(returned, expected, compat=False) is strict
+    assert code_compare.same_result(returned, expected, wrapped=False, compat=True) is compat
+    assert code_compare.same_result(returned, expected, wrapped=False, compat=False) is strict
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected", "strict"),
+    [
+        (1, [1], True), ([1], [1], True), ((1, 2), [[1, 2]], True), (True, [1], False), (1, [2], False),
+        (1, [1, 2], False),
+    ],
+)  # fmt: skip
+def test_wrapped_result_may_leave_out_its_list(returned: object, expected: object, strict: bool) -> None:
+    assert code_compare.same_result(returned, expected, wrapped=True, compat=False) is strict
+
+
+@pytest.mark.parametrize(
+    ("outputs", "wrapped"),
+    [(["[1]"], True), (["[1]", "[[1, 2]]"], True), (["[1]", "[1, 2]"], False), (["[1]", "[]"], False), (["1"], False)],
+)
+def test_record_wraps_its_results_where_each_is_a_list_of_one(outputs: list[str], wrapped: bool) -> None:
+    tests = code_tests.tests_of(record(fn_name="f", inputs=["1"] * len(outputs), outputs=outputs))
+    assert tests.wraps_results() is wrapped
+    assert not code_tests.tests_of(record(inputs=["1"], outputs=["[1]"])).wraps_results()
+
+
+@pytest.mark.parametrize("key", [(1, 2), b"a"])
+def test_key_that_json_has_no_form_for_is_an_error_of_the_program(key: object) -> None:
+    with pytest.raises(TypeError, match="no key of JSON"):
+        code_compare.same_result({key: 1}, {"a": 1}, wrapped=False, compat=False)
 
 
 @pytest.mark.parametrize(

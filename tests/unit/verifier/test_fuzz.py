@@ -5,6 +5,7 @@ to the texts instead of rules.
 """
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -95,9 +96,9 @@ def test_any_repository_can_be_laid_out_or_is_refused_by_name(repository: dict[s
 @hypothesis.given(value=JSON, expected=JSON)
 @fuzzing.settings
 def test_whatever_a_call_returned_is_compared_or_refused(value: object, expected: object) -> None:
-    for compat in (False, True):
+    for compat, wrapped in itertools.product((False, True), repeat=2):
         try:
-            same = code_compare.same_result(code.decoded(value), expected, compat=compat)
+            same = code_compare.same_result(code.decoded(value), expected, wrapped=wrapped, compat=compat)
         except (ValueError, TypeError, RecursionError):
             # What the grader counts as a failure of the program.
             continue

@@ -1,4 +1,4 @@
-"""`areal-code`: the verdicts of AReaL's local code verifier (mode compat), or those with corrections C1 to C6; and
+"""`areal-code`: the verdicts of AReaL's local code verifier (mode compat), or those with corrections C1 to C10; and
 `code`, which is the same in mode strict. The tests are the record's `input_output`, from the file that option
 `solutionPath` names, else from the record itself.
 
@@ -9,7 +9,7 @@ The program runs elsewhere, once per case; here, where it never runs, its data i
 import functools
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rljob_api import errors, grading_limits, reward_options, roles
@@ -28,7 +28,7 @@ class RunFn(Protocol):
 
 
 class CodeGrader(protocol.OneClock):
-    """Runs the last block on every case until one fails."""
+    """Runs the answer's program on every case until one fails."""
 
     def __init__(self, config: roles.GraderConfig, *, run: RunFn = programs.run) -> None:
         """Raises ManifestError for an unknown option or an unusable file of tests."""
@@ -56,7 +56,7 @@ class CodeGrader(protocol.OneClock):
 
     def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
         """Decide only that there is no program."""
-        if code_blocks.program_of(answer.completion, compat=self._compat) is not None:
+        if code_blocks.programs_of(answer.completion, compat=self._compat):
             return None
         unsupported = not self._compat and code_blocks.has_unsupported(answer.completion)
         num_cases = len(self._tests_of(answer.columns).inputs)
@@ -67,19 +67,20 @@ class CodeGrader(protocol.OneClock):
         decided = self.quick(answer)
         if decided is not None:
             return decided
-        source = code_blocks.program_of(answer.completion, compat=self._compat)
-        assert source is not None, "quick passed"
+        texts = code_blocks.programs_of(answer.completion, compat=self._compat)
         tests = self._tests_of(answer.columns)
+        wrapped = tests.wraps_results()
         ends_s, cpu_s = time.monotonic() + self._wall_s, self._cpu_s * answer.cpu_factor
         cases: list[code_verdict.Case] = []
         for index in range(len(tests.inputs)):
-            cases.append(self._case(source, tests, index, cpu_s=cpu_s, left_s=ends_s - time.monotonic()))
+            left_s = ends_s - time.monotonic()
+            cases.append(self._case(texts, tests, index, wrapped=wrapped, cpu_s=cpu_s, left_s=left_s))
             if cases[-1] is not Case.PASSED:
                 break
         return code_verdict.grade_of(cases, num_cases=len(tests.inputs), num_visible=tests.num_visible)
 
     def _case(
-        self, source: str, tests: code_tests.Tests, index: int, *, cpu_s: float, left_s: float
+        self, texts: Sequence[str], tests: code_tests.Tests, index: int, *, wrapped: bool, cpu_s: float, left_s: float
     ) -> code_verdict.Case:
         if left_s <= 0:
             return Case.WALL_LIMIT
@@ -90,18 +91,28 @@ class CodeGrader(protocol.OneClock):
             output_bytes=max(self._output_bytes, 2 * len(tests.outputs[index].encode())),
             may_fork=self._may_fork,
         )
-        make = functools.partial(programs.Program, source=source, compat=self._compat)
+        make = functools.partial(programs.Program, source=texts[0], otherwise=texts[1:], compat=self._compat)
         try:
             if not tests.fn_name:
                 done = self._run(make(), stdin=tests.inputs[index].encode(), limits=limits)
-                return _program_case(done, tests.outputs[index])
+                return self._program_case(done, tests.outputs[index])
             arguments = [_argument(value) for value in tests.arguments(index)]
             done = self._run(make(fn_name=tests.fn_name, arguments=arguments), stdin=b"", limits=limits)
-            return self._call_case(done, tests.expected(index))
+            return self._call_case(done, tests.expected(index), wrapped=wrapped)
         except processes.CannotRunError:
             return Case.UNJUDGED
 
-    def _call_case(self, run: programs.Run, expected: object) -> code_verdict.Case:
+    def _program_case(self, run: programs.Run, expected: str) -> code_verdict.Case:
+        failure = _failure(run)
+        if failure is not None:
+            return failure
+        if run.exit_code:
+            return Case.LEFT if run.exit_code < 0 else Case.RAISED
+        printed = run.output.decode("utf-8", errors="replace")
+        same = code_compare.same_output(printed, expected, compat=self._compat)
+        return Case.PASSED if same else Case.WRONG
+
+    def _call_case(self, run: programs.Run, expected: object, *, wrapped: bool) -> code_verdict.Case:
         failure = _failure(run)
         if failure is not None:
             return failure
@@ -112,7 +123,7 @@ class CodeGrader(protocol.OneClock):
             return Case.LEFT
         try:
             returned = decoded(run.records[0][1])
-            same = code_compare.same_result(returned, expected, compat=self._compat)
+            same = code_compare.same_result(returned, expected, wrapped=wrapped, compat=self._compat)
         except (ValueError, TypeError, RecursionError):
             return Case.RAISED
         return Case.PASSED if same else Case.WRONG
@@ -124,16 +135,6 @@ class CodeGrader(protocol.OneClock):
         if query_id not in self._tests:
             raise errors.DataError(f"{metadata.QUERY_ID!r} {query_id!r} is not in the file of tests")
         return self._tests[query_id]
-
-
-def _program_case(run: programs.Run, expected: str) -> code_verdict.Case:
-    failure = _failure(run)
-    if failure is not None:
-        return failure
-    if run.exit_code:
-        return Case.LEFT if run.exit_code < 0 else Case.RAISED
-    printed = run.output.decode("utf-8", errors="replace")
-    return Case.PASSED if code_compare.same_output(printed, expected) else Case.WRONG
 
 
 def _failure(run: programs.Run) -> code_verdict.Case | None:

@@ -1,51 +1,54 @@
-"""Which program of a completion counts (graders reference, 6.1, C1 and C3). Pure and linear.
+"""Which texts of an answer may be its program, and which of them comes first (graders reference, 6.1, C1, C3 and C7).
 
-A block stands between two fences of three backticks. Its tag is the word right after the first one, if that word ends
-the line or is a language that counts; a word alone on the line that names another language makes the block another's.
+Pure and linear. Whether a text can be the program is found out where it runs (`sandbox/candidate.py`), since text of a
+model is compiled nowhere else.
 """
 
-import dataclasses
-import re
+from rljob_workers.verifier.graders import fences
 
-FENCE = "```"
 MIN_CHARS_COMPAT = 20
-_TAG = re.compile(r"[\w+#.-]{1,32}")
-_PYTHON = ("python", "py")
-_CPP = "cpp"
+# Of more blocks the last count.
+MAX_TEXTS = 16
+_FENCE = "```"
+_TAGS_COMPAT = ("python", "py", "cpp")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Block:
-    """A fenced block: its tag in lower case, empty without one, and its trimmed text."""
+def programs_of(completion: str, *, compat: bool) -> tuple[str, ...]:
+    """Return the texts that may be the program, the first that can be one counts; none if there is no block.
 
-    tag: str
-    text: str
-
-
-def program_of(completion: str, *, compat: bool) -> str | None:
-    """Return the last block that counts, or None. compat also takes C++, and nothing under 20 characters."""
-    counted = ("", *_PYTHON, _CPP) if compat else ("", *_PYTHON)
-    taken = [block.text for block in blocks(completion) if block.tag in counted]
-    return next((text for text in reversed(taken) if len(text) >= (MIN_CHARS_COMPAT if compat else 1)), None)
+    Blocks that are tagged as Python, from the last one back, and then those without a tag. compat: one at most.
+    """
+    if compat:
+        return _of_compat(completion)
+    texts: dict[str, list[str]] = {fences.PYTHON: [], "": []}
+    for block in fences.blocks(completion):
+        tag, begins = fences.language(block.info)
+        if tag in texts and (text := _text((begins, *block.lines))):
+            texts[tag].append(text)
+    return tuple([*reversed(texts[fences.PYTHON]), *reversed(texts[""])][:MAX_TEXTS])
 
 
 def has_unsupported(completion: str) -> bool:
     """Return whether there is a block in a language that mode strict does not take."""
-    return any(block.tag == _CPP for block in blocks(completion))
+    tags = (fences.language(block.info)[0] for block in fences.blocks(completion))
+    return any(tag not in ("", fences.PYTHON) for tag in tags)
 
 
-def blocks(completion: str) -> list[Block]:
-    """Return the closed blocks in order."""
-    parts = completion.split(FENCE)
-    # Texts outside and inside alternate; what follows the last fence is outside, or an unclosed block.
-    return [_block(part) for part in parts[1 : len(parts) - 1 : 2]]
+def _text(lines: tuple[str, ...]) -> str:
+    # The first line of a program is not indented, whatever the block is in.
+    return "\n".join(fences.unindented(lines)).strip("\n").rstrip()
 
 
-def _block(part: str) -> Block:
-    match = _TAG.match(part)
-    if match is None:
-        return Block("", part.strip())
-    tag, rest = match.group().lower(), part[match.end() :]
-    known = tag in (*_PYTHON, _CPP) and rest[:1].isspace()
-    alone = rest.lstrip(" \t\r").startswith("\n")
-    return Block(tag, rest.strip()) if known or alone else Block("", part.strip())
+def _of_compat(completion: str) -> tuple[str, ...]:
+    """Return the last closed block of 20 characters or more, as the original's pattern reads it.
+
+    Whatever stands between two fences is a block, in any language; of its beginning `python`, `py` or `cpp` is cut off,
+    so that `python3` leaves a `3` on a line of its own.
+    """
+    parts = completion.split(_FENCE)
+    for part in reversed(parts[1 : len(parts) - 1 : 2]):
+        tag = next((tag for tag in _TAGS_COMPAT if part[: len(tag)].lower() == tag), "")
+        text = part[len(tag) :].strip()
+        if len(text) >= MIN_CHARS_COMPAT:
+            return (text,)
+    return ()

@@ -8,29 +8,21 @@ block, which stays a part of the file and counts if both say one.
     ```                              def of_two(a, b): ...
                                      ```
 
-A fence is a line that begins with three backticks or more, and is closed by a line of as many. The last block of a path
-counts. A block without a path is no file; nor is one whose path no file can have, or which a tool would read unasked:
-such a block is passed over, so that nothing is won by writing it.
+What a fence is: `fences.py`. The last block of a path counts. A block without a path is no file; nor is one whose path
+no file can have, or which a tool would read unasked: such a block is passed over, so that nothing is won by writing it.
 """
 
-import dataclasses
 import re
 from collections.abc import Mapping
 
-from rljob_workers.verifier.graders import repository_paths
+from rljob_workers.verifier.graders import fences, repository_paths
 
 MAX_FILES = 64
 MAX_BYTES = 256 << 10
-_FENCE = re.compile(r"(`{3,})([^`]*)\Z")
 _FIRST_LINE = re.compile(r"#[ \t]{0,8}path:[ \t]{0,8}(\S+)[ \t]{0,8}\Z")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Block:
-    """A fenced block: the words on the line of its fence, and its lines."""
-
-    info: tuple[str, ...]
-    lines: tuple[str, ...]
+# `python title="pkg/sums.py"`, `python 3 pkg/sums.py`, `python:pkg/sums.py`, `pkg/sums.py`.
+_ATTRIBUTE = re.compile(r"\b(?:file|filename|name|path|title)=[\"']?([^\"'\s}]+)")
+_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
 
 class UnusableError(Exception):
@@ -40,7 +32,7 @@ class UnusableError(Exception):
 def files_of(completion: str) -> dict[str, str]:
     """Return texts by path, none if the answer writes no file. Raises UnusableError."""
     files: dict[str, str] = {}
-    for block in blocks(completion):
+    for block in fences.blocks(completion):
         path = path_of(block)
         if path and not repository_paths.problem(path) and not repository_paths.is_configuration(path):
             files[path] = "".join(f"{line}\n" for line in block.lines)
@@ -63,26 +55,13 @@ def merged(files: Mapping[str, str], written: Mapping[str, str], restored: Mappi
     return whole
 
 
-def path_of(block: Block) -> str:
+def path_of(block: fences.Block) -> str:
     """Return the path that a block says, an empty text if it says none."""
-    match = _FIRST_LINE.match(block.lines[0]) if block.lines else None
+    match = (_FIRST_LINE.match(block.lines[0]) if block.lines else None) or _ATTRIBUTE.search(block.info)
     if match:
         return match.group(1)
-    return block.info[1] if len(block.info) > 1 else ""
-
-
-def blocks(completion: str) -> list[Block]:
-    """Return the closed blocks in order."""
-    found: list[Block] = []
-    fence, info, lines = "", "", list[str]()
-    for line in completion.split("\n"):
-        match = _FENCE.match(line.rstrip())
-        if not fence:
-            if match:
-                fence, info, lines = match.group(1), match.group(2), []
-        elif match and len(match.group(1)) >= len(fence) and not match.group(2):
-            found.append(Block(tuple(info.split()), tuple(lines)))
-            fence = ""
-        else:
-            lines.append(line.removesuffix("\r"))
-    return found
+    words = [word for word in block.info.split() if not _VERSION.fullmatch(word)]
+    if len(words) > 1:
+        return words[1]
+    alone = words[0].rpartition(":")[2] if words else ""
+    return alone if alone.endswith(".py") or "/" in alone else ""

@@ -25,6 +25,7 @@ NAMES = _NAMES.split()
 PREAMBLE = "".join(f"from {name} import *\n" for name in NAMES)
 PREAMBLE += "".join(f"import {name}\n" for name in NAMES)
 _RECURSION_LIMIT = 600_000
+_NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def main() -> None:
@@ -61,14 +62,10 @@ def become(request_fd: int, reply_fd: int, *, launcher: ModuleType, space: "dict
         sys.meta_path.insert(0, Packages(request["packages"]))
         beside("pytest_run").run(request, reply)
         return
-    source, compat = request["source"], request["compat"]
+    compat = request["compat"]
     try:
-        tree = ast.parse(source)
-        if not request["fn_name"]:
-            program = compile_program(tree, compat=compat)
-        else:
-            program = compile(tree, "<answer>", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree, program = chosen(request["sources"], request["fn_name"], compat=compat)
+    except _NOT_COMPILED:
         reply.send("not_compiled")
         return
     assert space is not None, "a program has the preamble's names"
@@ -134,6 +131,46 @@ class Reply:
     def close(self) -> None:
         """Leave nothing for the program to write to."""
         os.close(self._descriptor)
+
+
+def chosen(sources: "list[str]", fn_name: str, *, compat: bool) -> "tuple[ast.Module, object]":
+    """Return the first text that can be what is asked for, and its code; of texts none of which can, the first.
+
+    Raises what compiling that one raises: SyntaxError, ValueError, RecursionError or MemoryError.
+    """
+    for source in sources if len(sources) > 1 else ():
+        try:
+            tree, program = compiled(source, fn_name, compat=compat)
+        except _NOT_COMPILED:
+            continue
+        if is_bound(tree, fn_name) if fn_name else does_something(tree):
+            return tree, program
+    return compiled(sources[0], fn_name, compat=compat)
+
+
+def compiled(source: str, fn_name: str, *, compat: bool) -> "tuple[ast.Module, object]":
+    """Return a text's tree and code. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    tree = ast.parse(source)
+    return tree, compile(tree, "<answer>", "exec") if fn_name else compile_program(tree, compat=compat)
+
+
+def does_something(tree: ast.Module) -> bool:
+    """Return whether a program calls anything when it is run: without a call nothing is read or printed.
+
+    Sample output that happens to be Python (`3`, `YES`, `x = 5`) does not, nor do definitions alone.
+    """
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Call):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            # Its decorators are calls, its body is not run.
+            if node.decorator_list:
+                return True
+        elif not isinstance(node, ast.Lambda):
+            left.extend(ast.iter_child_nodes(node))
+    return False
 
 
 def compile_program(tree: ast.Module, *, compat: bool) -> object:

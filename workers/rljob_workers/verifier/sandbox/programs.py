@@ -72,17 +72,21 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What runs: source, and for a call the function and its encoded arguments."""
+    """What runs: source, and for a call the function and its encoded arguments.
+
+    otherwise: further texts of the answer; what runs is the first of all that can be what is asked for.
+    """
 
     source: str
     compat: bool
+    otherwise: Sequence[str] = ()
     fn_name: str = ""
     arguments: Sequence[object] = ()
 
     def asked(self) -> dict[str, object]:
         """Return its part of a process's request."""
         return {
-            "source": self.source,
+            "sources": [self.source, *self.otherwise],
             "compat": self.compat,
             "fn_name": self.fn_name,
             "arguments": list(self.arguments),
