@@ -99,6 +99,34 @@ def test_of_repeated_calls_without_children_the_latest_stays() -> None:
     assert made.finished() == calls[2:]
 
 
+def test_a_repeat_that_was_never_answered_displaces_no_answered_call() -> None:
+    made = interactions.Interactions()
+    answered, _ = call(made, "hi"), call(made, "hi", answer=None)
+    made.reward(1.0, drop_orphans=True)
+    assert made.finished() == [answered]
+    assert made.in_flight() == 0
+    assert made.discount(1.0) == 1.0
+    assert [row.raw_reward for row in made.rows("individual")] == [1.0]
+
+
+def test_of_repeated_calls_the_one_that_the_agent_rewarded_by_id_stays() -> None:
+    made = interactions.Interactions()
+    rewarded, _ = call(made, "hi"), call(made, "hi")
+    made.reward({rewarded.id: 2.0}, drop_orphans=True)
+    assert made.finished() == [rewarded]
+    assert made.discount(1.0) == 2.0
+
+
+def test_a_number_goes_to_the_last_call_that_stays() -> None:
+    made = interactions.Interactions()
+    call(made, "hi")
+    last = call(made, "hi", "A", "more")
+    call(made, "hi")  # A late repeat of the first call: its twin has a child.
+    made.reward(3.0, drop_orphans=True)
+    assert made.finished()[-1] is last
+    assert last.reward == 3.0
+
+
 def test_individual_export_is_a_row_per_answered_call_with_its_own_reward() -> None:
     made = interactions.Interactions()
     call(made, "a", prompt_ids=(5,))

@@ -84,9 +84,7 @@ class ProxyCollector:
         if episode.failure is not None:
             raise episode.failure
         made = episode.made
-        made.reward(returned)
-        if self._config.drop_retry_orphans:
-            made.drop_retry_orphans()
+        made.reward(returned, drop_orphans=self._config.drop_retry_orphans)
         total = made.discount(self._config.turn_discount)
         rows = made.rows(self._config.export)
         return protocols.Episode(rows=rows, total_reward=total, num_turns=len(made.finished())) if rows else None

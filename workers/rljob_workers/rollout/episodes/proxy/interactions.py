@@ -1,6 +1,6 @@
 """The calls of one episode and what they earn: parents, rewards, retry orphans, discount, rows. Pure.
 
-Order: calls finish, `reward`, `drop_retry_orphans`, `discount`, `rows`. Source: workflow reference 7.
+Order: calls finish, `reward` (and retry orphans go), `discount`, `rows`. Source: workflow reference 7.
 """
 
 import dataclasses
@@ -101,21 +101,24 @@ class Interactions:
         """Return how many calls were begun and never answered."""
         return len(self._all) - len(self.finished())
 
-    def reward(self, returned: object) -> None:
-        """Take what the agent returned: a number for the last call, or numbers by id.
+    def reward(self, returned: object, *, drop_orphans: bool = False) -> None:
+        """Take what the agent returned: a number for the last call, or numbers by id; drop retry orphans if asked.
 
-        Raises EpisodeError for another type, an id that does not exist or a number that is not finite.
+        A call that was rewarded by its id is dropped for no twin that was not, and a number goes to no call that is
+        dropped. Raises EpisodeError for another type, an id that does not exist or a number that is not finite.
         """
-        done = self.finished()
+        by_id = {call.id: call for call in self.finished()}
         if isinstance(returned, Mapping):
-            by_id = {call.id: call for call in done}
             for key, value in returned.items():
                 if key not in by_id:
                     raise errors.EpisodeError(
                         f"the agent rewarded a call that does not exist; there are {', '.join(by_id) or 'none'}"
                     )
                 by_id[key].reward = _number(value, f"reward of {key}")
-        elif done:
+        if drop_orphans:
+            self.drop_retry_orphans()
+        done = self.finished()
+        if done and not isinstance(returned, Mapping):
             done[-1].reward = _number(returned, "reward")
         if done and done[-1].reward is None:
             logger.warning("the last call has no reward; it counts 0")
@@ -124,8 +127,9 @@ class Interactions:
     def drop_retry_orphans(self) -> int:
         """Drop all but one of the calls with the same messages: a client that timed out repeats its call.
 
-        Those without children go where one has any; else the latest stays. Return how many went. Raises EpisodeError
-        after the discount.
+        A repeat that never got its answer displaces none that did. Of the answered ones those without children go where
+        one has any; else the latest that the agent rewarded by its id stays, else the latest. Return how many went.
+        Raises EpisodeError after the discount.
         """
         if self._discounted:
             raise errors.EpisodeError("retry orphans are dropped before the discount")
@@ -133,8 +137,10 @@ class Interactions:
         parents = {id(call.parent) for call in self._all if call.parent is not None}
         for call in self._all:
             twins = [twin for twin in self._all if (twin.messages, twin.tools) == (call.messages, call.tools)]
-            with_children = [twin for twin in twins if id(twin) in parents]
-            if call in (with_children or twins[-1:]):
+            answered = [twin for twin in twins if twin.result is not None] or twins
+            with_children = [twin for twin in answered if id(twin) in parents]
+            rewarded = [twin for twin in answered if twin.reward is not None]
+            if call in (with_children or rewarded[-1:] or answered[-1:]):
                 kept.append(call)
         dropped = len(self._all) - len(kept)
         self._all = kept
