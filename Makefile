@@ -67,7 +67,7 @@ gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and d
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.manifest_page
 
 bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
-	@$(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
+	@PYTHONPATH=tests $(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
 
 lock: setup  ## compile the lock again from pyproject.toml
 	@mkdir -p build

@@ -18,6 +18,7 @@ ROWS = {
     "C7c": "c7c_batch",
     "C13": "c13_generation",
     "C14": "c14_addition",
+    "CO": "co_coordinator",
     "ST3": "st3_bubblewrap",
     "ST4": "st4_warm",
     "ST5": "st5_fresh",

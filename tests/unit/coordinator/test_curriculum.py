@@ -1,6 +1,5 @@
 """What an epoch leaves out of those after it: the choice, and that the ledger keeps it."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 
 from rljob_api import roles
 from rljob_workers.coordinator import curriculum, limits
-from rljob_workers.coordinator import ledger as ledgers
 
 # A maker of the bench that conftest.py describes.
 Make = Callable[..., Any]
@@ -117,15 +115,3 @@ def test_without_a_curriculum_nothing_is_kept_of_rewards(make_bench: Make) -> No
     (lease,) = bench.lease(rollout, 1)
     bench.submit(rollout, lease)
     assert bench.ledger.number("SELECT COUNT(*) AS n FROM scores") == 0
-
-
-def test_a_ledger_of_the_first_schema_goes_on(make_bench: Make) -> None:
-    bench = make_bench(num_prompts=4)
-    bench.ledger._db.change("DROP TABLE scores")
-    bench.ledger._db.change("PRAGMA user_version = 1")
-    bench.ledger.close()
-    with contextlib.closing(ledgers.SqliteDatabase(bench.path)) as opened:
-        assert opened.all("SELECT * FROM scores") == []
-        row = opened.one("PRAGMA user_version")
-        assert row is not None
-        assert row["user_version"] == ledgers.SCHEMA_VERSION

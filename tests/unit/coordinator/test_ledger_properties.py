@@ -1,8 +1,9 @@
 """Random events, with a crash of any process between any two, and after each the promises of the design.
 
-Checked after every event: an acknowledged trajectory is in exactly one place (1), groups keep their true sizes (2), no
-infrastructure failure becomes a row (3), no consumed group breaks the age bound (4), prompts follow their order (6), by
-`audit`; and against a model kept here: answers never change, batches keep their bytes, version ids never repeat.
+Slices of what is behind a checkpoint are pruned between any two as well. Checked after every event, by `audit`: an
+acknowledged trajectory is in exactly one place (1), groups keep their true sizes (2), no infrastructure failure becomes
+a row (3), no consumed group breaks the age bound (4), prompts follow their order (6); and against a model kept here:
+answers never change, batches keep their bytes, version ids never repeat.
 """
 
 import pathlib
@@ -23,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from rljob_api import errors, names, types
-from rljob_workers.coordinator import audit, staleness
+from rljob_workers.coordinator import audit, retention, staleness
 
 # Events that undo a lot: too many of them, and nothing is ever under way.
 RARELY = st.sampled_from([False, False, False, True])
@@ -118,14 +119,24 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
                 self.tokens[pod], lease, rewards=[1.0, 0.0, 0.5][:good], versions=versions, failures=failures
             )
             if key in self.answers:
-                assert (answer.outcome, answer.duplicate) == (self.answers[key], True)
+                # What became of an answer other than accepted is forgotten with its group.
+                known = {self.answers[key]} | ({"duplicate"} if self._is_pruned(lease.group_id) else set())
+                if self.answers[key] == names.TrajectoryOutcome.ACCEPTED:
+                    known = {self.answers[key]}
+                assert answer.outcome in known
+                assert answer.duplicate
                 return
-            assert not answer.duplicate
+            assert answer.duplicate == self._is_pruned(lease.group_id)
+            if answer.duplicate:
+                return
             self.answers[key] = answer.outcome
             if answer.outcome == names.TrajectoryOutcome.ACCEPTED:
                 assert lease.group_id not in self.accepted
                 assert good >= min(3, staleness.smallest_group(self.bench.bounds))
                 self.accepted.add(lease.group_id)
+
+        def _is_pruned(self, group_id: str) -> bool:
+            return retention.find(self.bench.ledger.database, group_id) is not None
 
         @precondition(lambda self: self.leases)
         @rule(data=st.data(), reason=st.sampled_from(["drain", "engine"]))
@@ -184,6 +195,14 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
                 )
                 self.checkpoints.append(step)
 
+        @rule(most=st.integers(1, 4), seq=st.integers(0, 5))
+        def prune(self, most: int, seq: int) -> None:
+            """One slice, however small: a crash may come before the next one."""
+            counts, counters = self.bench.ledger.counts(), self.bench.ledger.counters()
+            self.bench.ledger.prune(history_seq=seq, now=self.bench.now, most=most)
+            assert self.bench.ledger.counts() == counts
+            assert self.bench.ledger.counters() == counters
+
         @rule(deep=RARELY, really=RARELY)
         def trainer_restarts(self, deep: bool, really: bool) -> None:
             if really:
@@ -212,14 +231,14 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
             bound = self.bench.bounds.max_off_policy_steps
             assert audit.audit(database, max_off_policy_steps=bound) == []
             found = {row["group_id"] for row in database.all("SELECT group_id FROM answers WHERE outcome = 'accepted'")}
-            assert found == self.accepted
+            pruned = {member.group_id for member in retention.everything(database) if member.accepted}
+            assert found | pruned == self.accepted
 
         @invariant()
         def prompts_follow_their_order(self) -> None:
             if not hasattr(self, "bench"):
                 return
-            rows = self.bench.ledger._db.all("SELECT prompt_id FROM groups WHERE parent IS NULL ORDER BY queue_key")
-            drawn = [row["prompt_id"] for row in rows]
+            drawn = [use.ref.prompt_id for use in audit.first_uses(self.bench.ledger.database)]
             order = [ref.prompt_id for epoch in range(len(drawn) // 7 + 1) for ref in self.bench.order.order(epoch)]
             assert drawn == order[: len(drawn)]
 

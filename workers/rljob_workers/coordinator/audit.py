@@ -1,6 +1,7 @@
 """Checks a ledger against the promises that the design makes: `python -m rljob_workers.coordinator.audit STATE_DIR`.
 
 Reads only. Prints one violation a line and exits 1 if there is any. What is checked:
+- every group that was opened is in the ledger or among what it pruned, once;
 - every accepted submission is in exactly one step of the surviving history, waits for one, or was dropped with a
 reason;
 - steps are without gaps, hold each group once, and no group of another kind or state;
@@ -12,6 +13,7 @@ exists.
 """
 
 import argparse
+import dataclasses
 import itertools
 import pathlib
 import sys
@@ -19,7 +21,8 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import codec, names, types
 from rljob_workers.coordinator import ledger as ledgers
-from rljob_workers.coordinator.transitions import base
+from rljob_workers.coordinator import retention, tasks
+from rljob_workers.coordinator.transitions import base, queue
 
 _STATES_OF_ACCEPTED = (names.GroupState.SUBMITTED, names.GroupState.PACKED, names.GroupState.TRAINED)
 
@@ -27,6 +30,7 @@ _STATES_OF_ACCEPTED = (names.GroupState.SUBMITTED, names.GroupState.PACKED, name
 def audit(database: base.Database, *, max_off_policy_steps: int) -> list[str]:
     """Return all violations of a ledger, as sentences."""
     checks = (
+        _once(database),
         _accepted_once(database),
         _steps(database),
         _ages(database, max_off_policy_steps),
@@ -36,6 +40,20 @@ def audit(database: base.Database, *, max_off_policy_steps: int) -> list[str]:
         _leases(database),
     )
     return list(itertools.chain.from_iterable(checks))
+
+
+def _once(database: base.Database) -> Iterator[str]:
+    """Each group that was opened is in the ledger or among what it pruned, once."""
+    opened = database.one("SELECT value FROM counters WHERE name = 'groups_opened'")
+    places: dict[int, int] = {}
+    for row in database.all("SELECT group_id FROM groups"):
+        number = retention.number_of(row["group_id"])
+        places[number] = places.get(number, 0) + 1
+    for member in retention.everything(database):
+        places[member.number] = places.get(member.number, 0) + 1
+    for number in range(1, (0 if opened is None else opened["value"]) + 1):
+        if places.get(number, 0) != 1:
+            yield f"group number {number} is in {places.get(number, 0)} places, not in the ledger or pruned once"
 
 
 def _accepted_once(database: base.Database) -> Iterator[str]:
@@ -62,6 +80,14 @@ def _accepted_once(database: base.Database) -> Iterator[str]:
     for row in database.all(sql):
         if row["group_id"] not in known:
             yield f"group {row['group_id']} counts although no submission of it was accepted"
+    pruned = list(retention.everything(database))
+    for member in pruned:
+        if member.fate == names.GroupState.TRAINED and not member.accepted:
+            yield f"group {member.group_id} was trained although no submission of it was accepted"
+    counted = database.one("SELECT value FROM counters WHERE name = 'groups:accepted'")
+    total = len(accepted) + sum(member.accepted for member in pruned)
+    if total != (0 if counted is None else counted["value"]):
+        yield f"{total} accepted groups are known, {0 if counted is None else counted['value']} were counted"
 
 
 def _steps(database: base.Database) -> Iterator[str]:
@@ -75,8 +101,10 @@ def _steps(database: base.Database) -> Iterator[str]:
         yield "a trained step follows one that is not trained"
     for step in steps:
         groups = database.all("SELECT * FROM groups WHERE step = ? ORDER BY step_position", step["step"])
-        if [row["step_position"] for row in groups] != list(range(step["num_groups"])):
-            yield f"step {step['step']} holds {len(groups)} groups, {step['num_groups']} were packed"
+        first = sum(member.fate == names.GroupState.TRAINED for member in retention.of_step(database, step["step"]))
+        places = [row["step_position"] for row in groups]
+        if places != list(range(first, first + len(groups))) or first + len(groups) != step["num_groups"]:
+            yield f"step {step['step']} holds {first + len(groups)} groups, {step['num_groups']} were packed"
         for group in groups:
             if group["state"] != step["state"] or group["kind"] != names.GroupKind.TRAIN:
                 where = f"in {step['state']} step {step['step']}"
@@ -91,10 +119,17 @@ def _steps(database: base.Database) -> Iterator[str]:
 
 def _ages(database: base.Database, bound: int) -> Iterator[str]:
     """Promise 4."""
-    for row in database.all("SELECT group_id, step, min_step FROM groups WHERE step IS NOT NULL"):
-        age = row["step"] - 1 - row["min_step"]
+    kept = database.all("SELECT group_id, step, min_step FROM groups WHERE step IS NOT NULL")
+    trained = [(row["group_id"], row["step"], row["min_step"]) for row in kept]
+    trained += [
+        (member.group_id, member.step, member.min_step)
+        for member in retention.everything(database)
+        if member.fate == names.GroupState.TRAINED
+    ]
+    for group_id, step, min_step in trained:
+        age = step - 1 - min_step
         if not 0 <= age <= bound:
-            yield f"group {row['group_id']} has age {age} in step {row['step']}, the bound is {bound}"
+            yield f"group {group_id} has age {age} in step {step}, the bound is {bound}"
 
 
 def _payloads(database: base.Database) -> Iterator[str]:
@@ -122,21 +157,40 @@ def _payloads(database: base.Database) -> Iterator[str]:
 
 def _order(database: base.Database) -> Iterator[str]:
     """Promise 6: the first use of each prompt follows the cursor without gaps, and first leases follow the queue."""
-    drawn = database.all(
-        "SELECT group_id, epoch, position FROM groups WHERE kind = 'train' AND parent IS NULL ORDER BY queue_key"
-    )
+    drawn = first_uses(database)
     for before, after in itertools.pairwise(drawn):
-        follows = (before["epoch"], before["position"] + 1) == (after["epoch"], after["position"])
-        turns = (before["epoch"] + 1, 0) == (after["epoch"], after["position"])
+        follows = (before.ref.epoch, before.ref.position + 1) == (after.ref.epoch, after.ref.position)
+        turns = (before.ref.epoch + 1, 0) == (after.ref.epoch, after.ref.position)
         if not (follows or turns):
-            yield f"group {after['group_id']} was not drawn right after {before['group_id']}"
-    leased = database.all(
-        "SELECT group_id, lease_order FROM groups"
-        " WHERE kind = 'train' AND parent IS NULL AND lease_order IS NOT NULL ORDER BY queue_key"
-    )
+            yield f"group {after.group_id} was not drawn right after {before.group_id}"
+    leased = [use for use in drawn if use.lease_order is not None]
     for before, after in itertools.pairwise(leased):
-        if before["lease_order"] > after["lease_order"]:
-            yield f"group {after['group_id']} was leased before {before['group_id']}, which stands before it"
+        if (before.lease_order or 0) > (after.lease_order or 0):
+            yield f"group {after.group_id} was leased before {before.group_id}, which stands before it"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """The first group of a prompt's use."""
+
+    group_id: str
+    ref: tasks.PromptRef
+    lease_order: int | None
+
+
+def first_uses(database: base.Database) -> list[Use]:
+    """Return the first group of each use of a prompt, in the order of the queue, pruned or not."""
+    kept = database.all("SELECT * FROM groups WHERE kind = 'train' AND parent IS NULL")
+    found = [
+        (row["queue_key"], Use(group_id=row["group_id"], ref=queue.ref_of(row), lease_order=row["lease_order"]))
+        for row in kept
+    ]
+    found += [
+        (member.queue_key, Use(group_id=member.group_id, ref=member.ref, lease_order=member.lease_order))
+        for member in retention.everything(database)
+        if member.is_first and member.fate != retention.EVALUATED
+    ]
+    return [use for _, use in sorted(found, key=lambda pair: pair[0])]
 
 
 def _versions(database: base.Database) -> Iterator[str]:

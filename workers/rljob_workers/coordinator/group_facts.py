@@ -22,6 +22,7 @@ from typing import TextIO
 
 from rljob_api import codec, errors, names
 from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator import retention
 from rljob_workers.coordinator.transitions import base
 
 _COLUMNS = "group_id, kind, state, attempt, step, eval_step, min_step, drop_reason, source"
@@ -39,13 +40,19 @@ class Reader:
     def group(self, group_id: str) -> dict[str, object]:
         """Return the facts of a group; `known` is false where the ledger has no such group."""
         row = self._database.one(f"SELECT {_COLUMNS} FROM groups WHERE group_id = ?", group_id)
-        return {"group": group_id, "known": False} if row is None else self._facts(row)
+        if row is not None:
+            return self._facts(row)
+        member = retention.find(self._database, group_id)
+        return {"group": group_id, "known": False} if member is None else _old_facts(member)
 
     def step(self, step: int) -> Iterator[dict[str, object]]:
         """Yield the facts of the groups that a step of the surviving history trained, then of those that scored it."""
         sql = f"SELECT {_COLUMNS} FROM groups WHERE step = ? OR eval_step = ? ORDER BY step IS NULL, step_position"
+        old = list(retention.of_step(self._database, step))
+        yield from (_old_facts(member) for member in old if member.fate == names.GroupState.TRAINED)
         for row in self._database.all(sql, step, step):
             yield self._facts(row)
+        yield from (_old_facts(member) for member in old if member.fate != names.GroupState.TRAINED)
 
     def _facts(self, row: base.Row) -> dict[str, object]:
         step = row["step"]
@@ -83,6 +90,24 @@ class Reader:
                 samples = found.setdefault(header.group_id, {})
                 samples.setdefault(str(header.sample_index), []).append(of_row[index])
         return found
+
+
+def _old_facts(member: retention.Member) -> dict[str, object]:
+    """Return the facts of a pruned group, whose batch is gone."""
+    ended = member.fate in (names.GroupState.TRAINED, retention.EVALUATED)
+    return {
+        "group": member.group_id,
+        "known": True,
+        "state": names.GroupState.TRAINED if ended else names.GroupState.DROPPED,
+        "attempt": member.attempt,
+        "step": member.step,
+        "age": member.step - 1 - member.min_step
+        if member.fate == names.GroupState.TRAINED and member.step is not None and member.min_step is not None
+        else None,
+        "drop_reason": "" if ended else member.fate,
+        "source": member.ref.source,
+        "advantages": None,
+    }
 
 
 def answer(reader: Reader, questions: TextIO, answers: TextIO) -> None:

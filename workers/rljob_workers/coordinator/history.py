@@ -22,6 +22,7 @@ class HistoryFile:
         """Cut a torn last line off and find the last sequence number."""
         self._path = path
         self.last_seq = _repair(path)
+        self._durable_seq = 0
 
     def append(self, lines: Sequence[tuple[int, str]]) -> None:
         """Append ledger lines, in order; those already written are skipped."""
@@ -31,6 +32,19 @@ class HistoryFile:
         with self._path.open("a", encoding="utf-8") as file:
             file.write("".join(_with_seq(seq, line) for seq, line in fresh))
         self.last_seq = fresh[-1][0]
+
+    def make_durable(self) -> int:
+        """Write what was appended through to the disk; return the last sequence number that is there for certain.
+
+        The ledger may forget lines up to it. A file that is gone holds nothing.
+        """
+        seq = self.last_seq
+        if seq == self._durable_seq or not self._path.exists():
+            return self._durable_seq
+        with self._path.open("rb+") as file:
+            os.fsync(file.fileno())
+        self._durable_seq = seq
+        return seq
 
 
 def _with_seq(seq: int, line: str) -> str:

@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import pathlib
 import queue
+import re
 import sqlite3
 import threading
 import time
@@ -20,18 +21,41 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, cast
 
 from rljob_api import errors
-from rljob_workers.coordinator import limits
+from rljob_workers.coordinator import limits, retention
 from rljob_workers.coordinator.transitions import base, facts
 
 T = TypeVar("T")
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _SCHEMA = pathlib.Path(__file__).with_name("ledger_schema.sql")
 _MAX_TOGETHER = 64
-# From an older schema to this one: a run outlives an update of the coordinator.
+_CACHE_KIB = 64 << 10
+# Pages of the log before they are copied to the file: fewer and larger copies than SQLite's own 1000.
+_PAGES_OF_LOG = 4000
+# From a schema to the next one: a run outlives an update of the coordinator. What is made anew has the text of the
+# schema's own file, so that it is written once.
 _MIGRATIONS = {
-    1: "CREATE TABLE scores (epoch INTEGER NOT NULL, source TEXT NOT NULL, prompt_index INTEGER NOT NULL,"
-    " total REAL NOT NULL, num_groups INTEGER NOT NULL, PRIMARY KEY (epoch, source, prompt_index)) WITHOUT ROWID;"
+    1: (("scores",), ""),
+    2: (
+        (
+            "groups_open", "groups_step", "groups_drop", "groups_eval", "pruned", "pruned_step", "pruned_groups",
+            "leases_open", "leases_due", "sessions_fenced", "versions_step", "versions_stored", "versions_live",
+            "syncs", "checkpoints_at",
+        ),
+        "DROP INDEX groups_queue; DROP INDEX groups_step; DROP INDEX groups_drop; DROP INDEX leases_open;"
+        " ALTER TABLE syncs RENAME TO syncs_before;"
+        " INSERT OR IGNORE INTO meta SELECT 'first_step_at', trained_at FROM steps WHERE state = 'trained'"
+        " ORDER BY step LIMIT 1;",
+    ),
+}  # fmt: skip
+_AFTER = {
+    2: "INSERT INTO syncs SELECT pod, MAX(finished_at) FROM syncs_before GROUP BY pod; DROP TABLE syncs_before;",
 }
+
+
+def _statement(schema: str, name: str) -> str:
+    """Return the statement of the schema that creates `name`."""
+    (found,) = re.findall(rf"^CREATE (?:TABLE|INDEX) {name} .*?;", schema, flags=re.MULTILINE | re.DOTALL)
+    return str(found)
 
 
 class SqliteDatabase:
@@ -48,19 +72,23 @@ class SqliteDatabase:
         if not read_only:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_OF_LOG}")
             self._create()
 
     def _create(self) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        schema = _SCHEMA.read_text(encoding="utf-8")
         if version == 0:
-            schema = _SCHEMA.read_text(encoding="utf-8")
             self._connection.executescript(f"BEGIN;\n{schema}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;")
-        elif version in _MIGRATIONS:
-            self._connection.executescript(
-                f"BEGIN;\n{_MIGRATIONS[version]}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
-            )
-        elif version != SCHEMA_VERSION:
+        elif version > SCHEMA_VERSION:
             raise errors.LedgerError(f"the ledger has schema {version}, this program reads {SCHEMA_VERSION}")
+        for before in range(version, SCHEMA_VERSION) if version else ():
+            new, first = _MIGRATIONS[before]
+            made = "\n".join(_statement(schema, name) for name in new)
+            self._connection.executescript(
+                f"BEGIN;\n{first}\n{made}\n{_AFTER.get(before, '')}\nPRAGMA user_version = {before + 1};\nCOMMIT;"
+            )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -116,6 +144,11 @@ class Ledger(facts.Views):
             self.ensure_initial_version(now=now)
             if self.meta("created_at") is None:
                 self.set_meta("created_at", repr(now))
+
+    def prune(self, *, history_seq: int, now: float, most: int = retention.SLICE_ROWS) -> bool:
+        """Let a slice of what nothing needs any more go; return whether there is more."""
+        with self.transaction():
+            return retention.prune(self.database, history_seq=history_seq, now=now, most=most)
 
     @property
     def num_changes(self) -> int:

@@ -8,6 +8,7 @@ CREATE TABLE sessions (
   opened_at REAL NOT NULL, fenced_at REAL
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX sessions_boot ON sessions (role, pod, rank, boot_id);
+CREATE INDEX sessions_fenced ON sessions (fenced_at) WHERE fenced_at IS NOT NULL;
 
 -- One row per use of a prompt. A prompt offered again after a drop is a new row with `parent` set; a further attempt is not.
 CREATE TABLE groups (
@@ -28,9 +29,24 @@ CREATE TABLE groups (
   drop_reason TEXT, drop_step INTEGER, step INTEGER, step_position INTEGER,
   eval_step INTEGER, parent TEXT
 ) WITHOUT ROWID;
-CREATE INDEX groups_queue ON groups (kind, state, queue_key);
-CREATE INDEX groups_step ON groups (step, step_position);
-CREATE INDEX groups_drop ON groups (drop_step, drop_reason);
+-- By state, of what is under way only: what ended is most of the table. A query must name its state to use one.
+CREATE INDEX groups_open ON groups (kind, state, queue_key)
+  WHERE state = 'queued' OR state = 'leased' OR state = 'submitted' OR state = 'packed';
+CREATE INDEX groups_step ON groups (step, step_position) WHERE step IS NOT NULL;
+CREATE INDEX groups_drop ON groups (drop_step, drop_reason) WHERE drop_step IS NOT NULL;
+CREATE INDEX groups_eval ON groups (eval_step, state) WHERE eval_step IS NOT NULL;
+
+-- What is left of groups that nothing needs any more (retention.py): one row per slice of groups with the same fate.
+CREATE TABLE pruned (
+  slice INTEGER PRIMARY KEY,
+  fate TEXT NOT NULL,              -- trained, evaluated, or the reason of the drop
+  step INTEGER,                    -- of the batch that they were trained in, or of the evaluation
+  num_groups INTEGER NOT NULL, num_accepted INTEGER NOT NULL,
+  first_group INTEGER NOT NULL, last_group INTEGER NOT NULL,   -- smallest and largest number of a group id
+  members BLOB NOT NULL            -- one value per group and column: JSON, zlib
+);
+CREATE INDEX pruned_step ON pruned (step, fate) WHERE step IS NOT NULL;
+CREATE INDEX pruned_groups ON pruned (last_group, first_group);
 
 -- Raw rewards of an epoch's groups, summed by prompt: what a curriculum decides by. Empty without one.
 CREATE TABLE scores (
@@ -44,7 +60,8 @@ CREATE TABLE leases (
   granted_at REAL NOT NULL, deadline REAL NOT NULL, floor_step INTEGER NOT NULL,
   target_step INTEGER NOT NULL, granted_version INTEGER NOT NULL, granted_step INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX leases_open ON leases (state, session);
+CREATE INDEX leases_open ON leases (session, deadline) WHERE state = 'open';
+CREATE INDEX leases_due ON leases (deadline) WHERE state = 'open';
 CREATE INDEX leases_group ON leases (group_id, attempt);
 
 CREATE TABLE payloads (group_id TEXT PRIMARY KEY, attempt INTEGER NOT NULL, data BLOB NOT NULL);
@@ -70,13 +87,18 @@ CREATE TABLE versions (
   superseded INTEGER NOT NULL DEFAULT 0, state_hash TEXT NOT NULL, artifact TEXT NOT NULL,
   created_at REAL NOT NULL, live_at REAL, manifest BLOB
 );
+CREATE INDEX versions_step ON versions (step, version);
+CREATE INDEX versions_stored ON versions (version) WHERE state <> 'retired';
+CREATE INDEX versions_live ON versions (version) WHERE live_at IS NOT NULL;
 CREATE TABLE layouts (layout_id TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE checkpoints (step INTEGER PRIMARY KEY, uri TEXT NOT NULL, at REAL NOT NULL, seconds REAL NOT NULL, final INTEGER NOT NULL);
+
+CREATE INDEX checkpoints_at ON checkpoints (at);
 
 CREATE TABLE evaluations (
   step INTEGER PRIMARY KEY, version INTEGER NOT NULL, state TEXT NOT NULL,     -- running, done
   created_at REAL NOT NULL, started_at REAL, finished_at REAL
 );
 CREATE TABLE eval_results (step INTEGER NOT NULL, suite TEXT NOT NULL, version INTEGER NOT NULL, result TEXT NOT NULL, PRIMARY KEY (step, suite)) WITHOUT ROWID;
-CREATE TABLE syncs (pod TEXT NOT NULL, version INTEGER NOT NULL, finished_at REAL NOT NULL, PRIMARY KEY (pod, version, finished_at)) WITHOUT ROWID;
+CREATE TABLE syncs (pod TEXT PRIMARY KEY, finished_at REAL NOT NULL) WITHOUT ROWID;   -- the newest reported
 CREATE TABLE history (seq INTEGER PRIMARY KEY AUTOINCREMENT, line TEXT NOT NULL);

@@ -25,7 +25,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from rljob_api import errors, types
+from rljob_api import errors, names, types
 from rljob_workers.coordinator import core, evaluation, history, infra_share, metering, publishing, status
 from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator.transitions import evaluations, facts
@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.5
 _BURST_S = 0.1
 _LATE_EVALUATION_S = 30.0
+# Lines of the history are forgotten once they are on the disk, which is made sure of now and then.
+_DURABLE_S = 60.0
+_MOST_SLICES = 8
 # Less than the 2 s that the operator waits for a status: the answer is to name the ledger, not to come too late.
 STATUS_S = 1.0
 
@@ -48,7 +51,9 @@ class Housekeeper:
         self._progress, self._progress_at = -1, parts.clock.now()
         self._facts: facts.Facts | None = None
         self._results: Sequence[types.EvaluationResult] = ()
+        self._num_evaluations = 0
         self._told = False
+        self._durable_at, self._durable_seq = 0.0, 0
         self._infra, self._infra_share, self._failing_role = infra_share.InfraShare(), 0.0, ""
         self._at_progress: Mapping[str, int] = {}
 
@@ -78,6 +83,7 @@ class Housekeeper:
         await self._evaluate(now)
         await self._publisher.prune()
         await self.write_history()
+        await self._let_go(now)
         await self.refresh()
         await self._expect_prompts()
 
@@ -97,9 +103,22 @@ class Housekeeper:
             _log(line)
         await asyncio.to_thread(self._history.append, lines)
 
+    async def _let_go(self, now: float) -> None:
+        """Prune a few slices; other calls of the ledger come in between."""
+        if now - self._durable_at >= _DURABLE_S:
+            self._durable_at = now
+            self._durable_seq = await asyncio.to_thread(self._history.make_durable)
+        for _ in range(_MOST_SLICES):
+            if not await self._core.ledger.run(lambda ledger: ledger.prune(history_seq=self._durable_seq, now=now)):
+                return
+
     async def refresh(self) -> types.RunStatus:
         """Take a snapshot, bring the metrics up to it, and return the status that it makes."""
-        known, self._results = await self._core.ledger.run(lambda ledger: (ledger.snapshot(), ledger.results()))
+        serving = {pod.serving_version for pod in self._core.pods.all(names.Role.ROLLOUT)}
+        known = await self._core.ledger.run(lambda ledger: ledger.snapshot(serving))
+        if known.counters.get("evaluations", 0) != self._num_evaluations:
+            self._results = await self._core.ledger.run(lambda ledger: ledger.results())
+            self._num_evaluations = known.counters.get("evaluations", 0)
         total = status.progress(known.counters)
         if total != self._progress:
             self._progress, self._progress_at, self._at_progress = total, self._core.clock.now(), known.counters

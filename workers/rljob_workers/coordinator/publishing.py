@@ -92,11 +92,11 @@ class Publishing:
         return {pod.serving_version for pod in rollouts if now - pod.last_seen <= silent_s + self._core.config.lease_s}
 
     def _retire(self, ledger: ledgers.Ledger, needed: set[int]) -> tuple[list[versions.Known], set[str]]:
-        everything = ledger.all_versions()
+        everything = ledger.stored_versions()
         needed = needed | ledger.pinned_versions()
         retired = versions.to_retire(everything, keep=self._core.config.keep_versions, needed=needed)
         if retired:
             ledger.retire([version.version for version in retired])
         gone = {version.version for version in retired}
-        kept = {v.artifact for v in everything if v.version not in gone and v.state is not names.VersionState.RETIRED}
+        kept = {v.artifact for v in everything if v.version not in gone}
         return retired, kept

@@ -88,7 +88,7 @@ def open_state(config: roles.CoordinatorConfig, *, data_digest: str, now: float)
 
 
 def _remove_orphans(artifacts: weight_store.ArtifactStore, ledger: ledgers.Ledger) -> None:
-    known = {v.artifact for v in ledger.all_versions() if v.state is not names.VersionState.RETIRED}
+    known = {version.artifact for version in ledger.stored_versions()}
     orphans = artifacts.remove_orphans(known)
     if orphans:
         logger.info("removed %d orphaned artifacts", len(orphans))

@@ -42,6 +42,11 @@ class Tables:
         """Keep the database and the limits."""
         self._db, self._limits = database, bounds
 
+    @property
+    def database(self) -> Database:
+        """Return the database, for the functions on it that are no methods here."""
+        return self._db
+
     def transaction(self) -> contextlib.AbstractContextManager[None]:
         """Join several transitions into one."""
         return self._db.transaction()
@@ -69,6 +74,14 @@ class Tables:
                 name,
                 by,
             )
+
+    def count_all(self, grown: Mapping[str, int]) -> None:
+        """Raise several cumulative counters."""
+        self._db.many(
+            "INSERT INTO counters (name, value) VALUES (?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            ((name, by) for name, by in grown.items() if by),
+        )
 
     def note(self, line: Mapping[str, object]) -> None:
         """Add a line to the run's history, in the transaction of what it describes."""

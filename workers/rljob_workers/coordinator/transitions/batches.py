@@ -59,24 +59,24 @@ class Batches(submissions.Submissions):
         `more_prompts`: the data are not exhausted. `no_more` in the answer says that this step can never be filled.
         """
         step = self.recorded() + 1
-        rows = self._db.all(
-            "SELECT group_id, lease_order, min_step, finished_step, num_failures, leased_at - created_at AS queued_s,"
-            " generate_started_at, generate_finished_at, verify_s FROM groups"
-            " WHERE kind = ? AND state = ? AND min_step >= ? ORDER BY min_step, lease_order",
-            queue.TRAIN, queue.SUBMITTED, step - 1 - self._limits.max_off_policy_steps,
-        )  # fmt: skip
-        size, wait_reason, no_more = self._size(step, len(rows), more_prompts=more_prompts)
+        oldest = step - 1 - self._limits.max_off_policy_steps
+        fitting = "FROM groups WHERE kind = 'train' AND state = 'submitted' AND min_step >= ?"
+        ready = self.number(f"SELECT COUNT(*) AS n {fitting}", oldest)
+        size, wait_reason, no_more = self._size(step, ready, more_prompts=more_prompts)
         if size == 0:
             return Choice(step=step, candidates=None, wait_reason=wait_reason, no_more=no_more)
-        chosen = rows[:size]
+        chosen = self._db.all(
+            "SELECT group_id, lease_order, min_step, finished_step, num_failures, leased_at - created_at AS queued_s,"
+            f" generate_started_at, generate_finished_at, verify_s {fitting} ORDER BY min_step, lease_order LIMIT ?",
+            oldest, size,
+        )  # fmt: skip
         if self._limits.on_stale_wait and not self._may_close_waiting(step, [row["group_id"] for row in chosen]):
             return Choice(step=step, candidates=None, wait_reason="the oldest groups")
         data = self.payloads([row["group_id"] for row in chosen])
-        versions = {row["version"]: row["step"] for row in self._db.all("SELECT version, step FROM versions")}
         return Choice(
             step=step,
             candidates=tuple(_candidate(row, data[row["group_id"]]) for row in chosen),
-            version_steps=versions,
+            version_steps=self._steps_in_reach(step),
         )
 
     def _size(self, step: int, ready: int, *, more_prompts: bool) -> tuple[int, str, bool]:
@@ -88,25 +88,33 @@ class Batches(submissions.Submissions):
         wanted = self._limits.prompts_per_step
         if ready >= wanted:
             return wanted, "", False
-        healthy = self.number(
-            "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND state IN (?, ?) AND infra_attempts = 0",
-            queue.TRAIN, queue.QUEUED, queue.LEASED,
-        )  # fmt: skip
-        failing = self.number(
-            "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND state IN (?, ?) AND infra_attempts > 0",
-            queue.TRAIN, queue.QUEUED, queue.LEASED,
-        )  # fmt: skip
+        healthy, failing = self._outstanding()
         ended = not more_prompts and healthy + failing == 0
         if ready >= staleness.smallest_batch(self._limits) and (ended or (failing > 0 and healthy == 0)):
             return ready, "", False
         return 0, f"{ready} of {wanted} groups of step {step}", ended
 
+    def _steps_in_reach(self, step: int) -> dict[int, int]:
+        """Return the steps of all versions whose tokens the batch of `step` may hold, undone ones among them."""
+        rows = self._db.all(
+            "SELECT version, step FROM versions WHERE step BETWEEN ? AND ?",
+            step - 1 - self._limits.max_off_policy_steps, step - 1,
+        )  # fmt: skip
+        return {row["version"]: row["step"] for row in rows}
+
+    def _outstanding(self) -> tuple[int, int]:
+        """Return how many groups are queued or leased, without and with failed attempts."""
+        counted = "SELECT COUNT(*) AS n, TOTAL(infra_attempts > 0) AS failing FROM groups WHERE kind = 'train'"
+        rows = [self._db.one(f"{counted} AND state = '{state}'") for state in (queue.QUEUED, queue.LEASED)]
+        failing = sum(int(row["failing"]) for row in rows if row is not None)
+        return sum(int(row["n"]) for row in rows if row is not None) - failing, failing
+
     def _may_close_waiting(self, step: int, chosen: Sequence[str]) -> bool:
         rows = self._db.all(
-            "SELECT group_id, COALESCE(min_step, granted_step) AS oldest FROM groups WHERE kind = ? AND state IN"
-            " (?, ?)",
-            queue.TRAIN, queue.SUBMITTED, queue.LEASED,
-        )  # fmt: skip
+            "SELECT group_id, min_step AS oldest FROM groups WHERE kind = 'train' AND state = 'submitted'"
+            " UNION ALL SELECT group_id, COALESCE(min_step, granted_step) AS oldest FROM groups"
+            " WHERE kind = 'train' AND state = 'leased'"
+        )
         left_out = [row["oldest"] for row in rows if row["group_id"] not in set(chosen)]
         return staleness.may_close_waiting(self._limits, batch_index=step - 1, left_out=left_out)
 
@@ -259,6 +267,8 @@ class Batches(submissions.Submissions):
                 "UPDATE groups SET state = ?, closed_at = ? WHERE step = ? AND state = ?", TRAINED, now, step, PACKED
             )
             self.count("steps_committed")
+            if self.meta("first_step_at") is None:
+                self.set_meta("first_step_at", repr(now))
             # Counted at packing where the coordinator made the advantages.
             self.count("zero_advantage_groups", int(stats.get(names.StepStat.ZERO_ADVANTAGE_GROUPS, 0)))
             self._note_step(row, session["attempt"], stats, times=(started_at, finished_at, now))

@@ -38,13 +38,13 @@ class Evaluations(registry.Registry):
         row = self._db.one("SELECT * FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
         if row is None:
             return None
-        sql = "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND eval_step = ?"
+        sql = "SELECT COUNT(*) AS n FROM groups WHERE eval_step = ?"
         done = f"{sql} AND state IN (?, ?)"
         return Running(
             step=row["step"],
             version=row["version"],
-            total=self.number(sql, queue.EVALUATION, row["step"]),
-            finished=self.number(done, queue.EVALUATION, row["step"], queue.SUBMITTED, queue.DROPPED),
+            total=self.number(sql, row["step"]),
+            finished=self.number(done, row["step"], queue.SUBMITTED, queue.DROPPED),
             started_at=row["started_at"] or row["created_at"],
         )
 
@@ -111,9 +111,6 @@ class Evaluations(registry.Registry):
                 "UPDATE groups SET state = ?, closed_at = ? WHERE eval_step = ? AND state = ?",
                 names.GroupState.TRAINED, now, step, queue.SUBMITTED,
             )  # fmt: skip
-            self._db.change(
-                "DELETE FROM payloads WHERE group_id IN (SELECT group_id FROM groups WHERE eval_step = ?)", step
-            )
             self.count("evaluations")
             return True
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Collection
 
 from rljob_api import names
 from rljob_workers.coordinator.transitions import base, evaluations, queue
@@ -57,8 +58,8 @@ class Facts:
 class Views(evaluations.Evaluations):
     """Nothing here changes state."""
 
-    def snapshot(self) -> Facts:
-        """Return what status and metrics need, as of one instant."""
+    def snapshot(self, serving: Collection[int] = ()) -> Facts:
+        """Return what status and metrics need, as of one instant; `serving` are the versions whose steps are asked."""
         with self._db.transaction():
             counts, head, attempt = self.counts(), self.head(), self.trainer_attempt()
             return Facts(
@@ -70,8 +71,10 @@ class Views(evaluations.Evaluations):
                 steps=tuple(self._recent_steps(21)),
                 head_version=head.version,
                 head_step=head.step,
-                live_version=self.number("SELECT MAX(version) AS n FROM versions WHERE live_at IS NOT NULL"),
-                version_steps={v.version: v.step for v in self.all_versions()},
+                live_version=self.number(
+                    "SELECT version AS n FROM versions WHERE live_at IS NOT NULL ORDER BY version DESC LIMIT 1"
+                ),
+                version_steps=self.version_steps({*serving, head.version}),
                 checkpoint=self._db.one("SELECT * FROM checkpoints ORDER BY at DESC LIMIT 1"),
                 stop_step=None if attempt is None else self.stop_step(attempt),
                 attempt=attempt,
@@ -97,8 +100,7 @@ class Views(evaluations.Evaluations):
         )
 
     def _depth(self, counts: queue.Counts) -> dict[str, int]:
-        sql = "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND state = ?"
-        packed = self.number(sql, queue.TRAIN, names.GroupState.PACKED)
+        packed = self.number("SELECT COUNT(*) AS n FROM groups WHERE kind = 'train' AND state = 'packed'")
         return {"queued": counts.queued, "leased": counts.running, "submitted": counts.submitted, "packed": packed}
 
     def _filtered(self, counts: queue.Counts) -> int:
@@ -113,8 +115,7 @@ class Views(evaluations.Evaluations):
         return {row["session"]: row["n"] for row in rows}
 
     def _first_step_at(self) -> float:
-        row = self._db.one("SELECT trained_at FROM steps WHERE state = 'trained' ORDER BY step LIMIT 1")
-        return 0.0 if row is None else float(row["trained_at"])
+        return float(self.meta("first_step_at") or 0.0)
 
     def _recent_steps(self, limit: int) -> list[StepRecord]:
         rows = self._db.all("SELECT * FROM steps WHERE state = 'trained' ORDER BY step DESC LIMIT ?", limit)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rljob_api import names, types
 from rljob_workers.coordinator import intake, staleness, tasks
 from rljob_workers.coordinator.transitions import base, queue
-from rljob_workers.coordinator.transitions.queue import EVALUATION, LEASED, QUEUED, TRAIN, Take
+from rljob_workers.coordinator.transitions.queue import LEASED, QUEUED, Take
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,9 @@ class Leases(queue.Queue):
             grant = _Grant(token=token, version=serving_version, step=version["step"], now=now)
             leases = self._lease_evaluation(grant, capacity)
             reason = None
+            counts = self.counts()
             while len(leases) < capacity and reason is None:
-                granted, reason = self._lease_one(grant, take)
+                granted, reason, counts = self._lease_one(grant, take, counts)
                 leases += granted
             return leases, reason
 
@@ -56,11 +57,12 @@ class Leases(queue.Queue):
         current = self._db.one("SELECT step, version FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
         if current is None or current["version"] != grant.version:
             return []
-        sql = "SELECT COUNT(*) AS n FROM groups WHERE kind = ? AND state = ?"
-        room = min(capacity, self._limits.max_eval_inflight - self.number(sql, EVALUATION, LEASED))
+        sql = "SELECT COUNT(*) AS n FROM groups WHERE kind = 'evaluation' AND state = 'leased'"
+        room = min(capacity, self._limits.max_eval_inflight - self.number(sql))
         rows = self._db.all(
-            "SELECT * FROM groups WHERE kind = ? AND state = ? AND eval_step = ? ORDER BY queue_key LIMIT ?",
-            EVALUATION, QUEUED, current["step"], max(0, room),
+            "SELECT * FROM groups WHERE kind = 'evaluation' AND state = 'queued' AND eval_step = ?"
+            " ORDER BY queue_key LIMIT ?",
+            current["step"], max(0, room),
         )  # fmt: skip
         if rows:
             self._db.change(
@@ -70,22 +72,28 @@ class Leases(queue.Queue):
             )
         return [self._grant(grant, row, floor=grant.step, target=grant.step, pinned=grant.version) for row in rows]
 
-    def _lease_one(self, grant: "_Grant", take: Take) -> tuple[list[Lease], names.WaitReason | None]:
-        counts = self.counts()
+    def _lease_one(
+        self, grant: "_Grant", take: Take, counts: queue.Counts
+    ) -> tuple[list[Lease], names.WaitReason | None, queue.Counts]:
+        """Return the lease, or what is missing for it, and the counts behind it."""
         if self.capacity(counts) <= 0:
-            return [], names.WaitReason.STALENESS
+            return [], names.WaitReason.STALENESS, counts
         floor = staleness.version_floor(self._limits, accepted=counts.accepted, running=counts.running)
         # Above `recorded`: weights of steps that were undone for good; no batch may take their tokens.
         if not floor <= grant.step <= counts.recorded:
-            return [], names.WaitReason.WEIGHTS
-        if counts.queued == 0 and self.fill(take, now=grant.now) == 0:
-            return [], names.WaitReason.NO_PROMPTS
+            return [], names.WaitReason.WEIGHTS, counts
+        if counts.queued == 0:
+            filled = self.fill(take, now=grant.now)
+            if filled == 0:
+                return [], names.WaitReason.NO_PROMPTS, counts
+            counts = dataclasses.replace(counts, queued=filled)
         row = self.require(
-            "SELECT * FROM groups WHERE kind = ? AND state = ? ORDER BY queue_key LIMIT 1", TRAIN, QUEUED,
+            "SELECT * FROM groups WHERE kind = 'train' AND state = 'queued' ORDER BY queue_key LIMIT 1",
             problem="the queue is empty although it was filled",
-        )  # fmt: skip
+        )
         target = (counts.accepted + counts.running) // self._limits.prompts_per_step
-        return [self._grant(grant, row, floor=floor, target=target, pinned=None)], None
+        lease = self._grant(grant, row, floor=floor, target=target, pinned=None)
+        return [lease], None, dataclasses.replace(counts, queued=counts.queued - 1, running=counts.running + 1)
 
     def _grant(self, grant: "_Grant", row: base.Row, *, floor: int, target: int, pinned: int | None) -> Lease:
         order = self.number("SELECT value AS n FROM counters WHERE name = 'leases_granted'") + 1
@@ -134,7 +142,7 @@ class Leases(queue.Queue):
         """Offer the groups of leases past their deadline again, oldest first. Returns how many leases were lost."""
         with self._db.transaction():
             rows = self._db.all(
-                "SELECT lease_id FROM leases WHERE state = 'open' AND deadline < ? ORDER BY lease_id", now
+                "SELECT lease_id FROM leases WHERE state = 'open' AND deadline < ? ORDER BY deadline, lease_id", now
             )
             for row in rows:
                 self.lose(row["lease_id"], detail="the lease expired", state="lost", now=now)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from rljob_api import names, roles, types
 from rljob_workers.coordinator import curriculum, intake, limits, staleness, tasks
@@ -50,18 +51,17 @@ class Queue(sessions.Sessions):
 
     def counts(self) -> Counts:
         """Return the counters. A recorded step is B accepted groups however many it had: capacity never leaks."""
-        states = {
-            row["state"]: int(row["n"])
-            for row in self._db.all(
-                "SELECT state, COUNT(*) AS n FROM groups WHERE kind = ? AND state IN (?, ?, ?) GROUP BY state",
-                TRAIN, QUEUED, LEASED, SUBMITTED,
-            )
-        }  # fmt: skip
+        row = self.require(
+            "SELECT (SELECT COUNT(*) FROM groups WHERE kind = 'train' AND state = 'queued') AS queued,"
+            " (SELECT COUNT(*) FROM groups WHERE kind = 'train' AND state = 'leased') AS leased,"
+            " (SELECT COUNT(*) FROM groups WHERE kind = 'train' AND state = 'submitted') AS submitted",
+            problem="no counts",
+        )
         recorded = self.recorded()
-        submitted = states.get(SUBMITTED, 0)
+        submitted = row["submitted"]
         return Counts(
-            queued=states.get(QUEUED, 0),
-            running=states.get(LEASED, 0),
+            queued=row["queued"],
+            running=row["leased"],
             submitted=submitted,
             recorded=recorded,
             committed=self.committed(),
@@ -75,7 +75,8 @@ class Queue(sessions.Sessions):
 
     def committed(self) -> int:
         """Return the newest trained step."""
-        return max(self.base_step(), self.number("SELECT MAX(step) AS n FROM steps WHERE state = 'trained'"))
+        newest = "SELECT step AS n FROM steps WHERE state = 'trained' ORDER BY step DESC LIMIT 1"
+        return max(self.base_step(), self.number(newest))
 
     def base_step(self) -> int:
         """Return the step that this ledger began at: above 0 only where an earlier ledger was lost, or steps were
@@ -134,6 +135,9 @@ class Queue(sessions.Sessions):
                 return 0
             for ref in refs:
                 self.open_group(ref, kind=TRAIN, now=now)
+                # Each prompt of an epoch has a first copy.
+                if ref.copy == 0 and self._limits.curriculum is not None:
+                    self.count(f"drawn:{ref.epoch}")
             self.set_meta("cursor", f"{cursor.epoch}:{cursor.position}")
             return len(refs)
 
@@ -168,10 +172,7 @@ class Queue(sessions.Sessions):
             (row["source"], row["prompt_index"]): row["total"] / row["num_groups"]
             for row in self._db.all("SELECT * FROM scores WHERE epoch = ?", epoch - 1)
         }
-        num_drawn = self.number(
-            "SELECT COUNT(*) AS n FROM (SELECT DISTINCT source, prompt_index FROM groups WHERE kind = ? AND epoch = ?)",
-            TRAIN, epoch - 1,
-        )  # fmt: skip
+        num_drawn = self.number("SELECT value AS n FROM counters WHERE name = ?", f"drawn:{epoch - 1}")
         new = curriculum.left_out(scores, num_drawn=num_drawn, config=config)
         all_out = self._left_out(epoch - 1, config, now=now).union(new)
         self.set_meta(key, json.dumps(sorted(all_out)))
@@ -188,7 +189,7 @@ class Queue(sessions.Sessions):
         head: bool = False,
         group_size: int = 0,
         eval_step: int | None = None,
-        previous: base.Row | None = None,
+        previous: base.Row | Mapping[str, Any] | None = None,
         keep_attempts: bool = False,
     ) -> types.GroupId:
         """Open a group at the tail or head of the queue. `previous` is the dropped group whose prompt this is again."""
@@ -210,9 +211,17 @@ class Queue(sessions.Sessions):
         )  # fmt: skip
         return group_id
 
-    def facts(self, group: base.Row) -> intake.Facts:
-        """Return what intake needs to know of a group."""
-        versions = {row["version"]: row["step"] for row in self._db.all("SELECT version, step FROM versions")}
+    def version_steps(self, versions: Iterable[int]) -> dict[int, int]:
+        """Return the steps of those of `versions` that are registered: looked up one by one, never the whole table."""
+        found: dict[int, int] = {}
+        for version in versions:
+            row = self._db.one("SELECT step FROM versions WHERE version = ?", version)
+            if row is not None:
+                found[version] = row["step"]
+        return found
+
+    def facts(self, group: base.Row, versions: Iterable[int] = ()) -> intake.Facts:
+        """Return what intake needs to know of a group; `versions` are the ids that it is asked about."""
         pinned = None
         if group["kind"] == EVALUATION:
             pinned = self.number("SELECT version AS n FROM evaluations WHERE step = ?", group["eval_step"])
@@ -222,7 +231,7 @@ class Queue(sessions.Sessions):
             infra_attempts=group["infra_attempts"],
             data_attempts=group["data_attempts"],
             batch_index=self.recorded(),
-            version_steps=versions,
+            version_steps=self.version_steps(versions),
             pinned_version=pinned,
         )
 
@@ -261,10 +270,10 @@ class Queue(sessions.Sessions):
         with self._db.transaction():
             oldest = self.recorded() - self._limits.max_off_policy_steps
             rows = self._db.all(
-                "SELECT * FROM groups WHERE kind = ? AND ((state = ? AND min_step < ?) OR (state = ? AND"
-                " granted_step < ?))"
+                "SELECT * FROM groups WHERE kind = 'train' AND state = 'submitted' AND min_step < ?"
+                " UNION ALL SELECT * FROM groups WHERE kind = 'train' AND state = 'leased' AND granted_step < ?"
                 " ORDER BY lease_order DESC",
-                TRAIN, SUBMITTED, oldest, LEASED, oldest,
+                oldest, oldest,
             )  # fmt: skip
             return self._withdraw(rows, names.DropReason.STALE, now=now)
 
@@ -272,9 +281,10 @@ class Queue(sessions.Sessions):
         """Drop what was sampled by weights of steps that were undone for good. Returns how many groups."""
         newest = self.recorded()
         rows = self._db.all(
-            "SELECT * FROM groups WHERE kind = ? AND ((state = ? AND max_step > ?) OR (state = ? AND granted_step > ?))"
+            "SELECT * FROM groups WHERE kind = 'train' AND state = 'submitted' AND max_step > ?"
+            " UNION ALL SELECT * FROM groups WHERE kind = 'train' AND state = 'leased' AND granted_step > ?"
             " ORDER BY lease_order DESC",
-            TRAIN, SUBMITTED, newest, LEASED, newest,
+            newest, newest,
         )  # fmt: skip
         return self._withdraw(rows, names.DropReason.REWOUND, now=now)
 

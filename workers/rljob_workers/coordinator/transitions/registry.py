@@ -9,6 +9,9 @@ from rljob_api import codec, errors, names, types
 from rljob_workers.coordinator import versions
 from rljob_workers.coordinator.transitions import base, rewinds
 
+# Never the manifest, which has kilobytes.
+_COLUMNS = "version, step, attempt, state, superseded, state_hash, artifact"
+
 
 class Registry(rewinds.Rewinds):
     """The version table. Version 0 stands in it from the beginning."""
@@ -23,16 +26,18 @@ class Registry(rewinds.Rewinds):
 
     def head(self) -> versions.Known:
         """Return the version with the highest id."""
-        return _known(self.require("SELECT * FROM versions ORDER BY version DESC LIMIT 1", problem="no version 0"))
+        newest = f"SELECT {_COLUMNS} FROM versions ORDER BY version DESC LIMIT 1"
+        return _known(self.require(newest, problem="no version 0"))
 
     def version(self, version: int) -> versions.Known | None:
         """Return a registered version."""
-        row = self._db.one("SELECT * FROM versions WHERE version = ?", version)
+        row = self._db.one(f"SELECT {_COLUMNS} FROM versions WHERE version = ?", version)
         return None if row is None else _known(row)
 
-    def all_versions(self) -> list[versions.Known]:
-        """Return all versions, ids ascending."""
-        return [_known(row) for row in self._db.all("SELECT * FROM versions ORDER BY version")]
+    def stored_versions(self) -> list[versions.Known]:
+        """Return the versions that are not RETIRED, ids ascending."""
+        sql = f"SELECT {_COLUMNS} FROM versions WHERE state <> 'retired' ORDER BY version"
+        return [_known(row) for row in self._db.all(sql)]
 
     def publish(
         self,
@@ -135,9 +140,11 @@ class Registry(rewinds.Rewinds):
     def note_sync(self, *, pod: str, sync: types.WeightSync, now: float) -> bool:
         """Record a rollout's weight update once, however often it is reported; True the first time."""
         with self._db.transaction():
+            # A rollout reports in order, and again what was not acknowledged.
             fresh = self._db.change(
-                "INSERT OR IGNORE INTO syncs (pod, version, finished_at) VALUES (?, ?, ?)",
-                pod, sync.version, sync.finished_at,
+                "INSERT INTO syncs (pod, finished_at) VALUES (?, ?) ON CONFLICT (pod) DO UPDATE"
+                " SET finished_at = excluded.finished_at WHERE excluded.finished_at > syncs.finished_at",
+                pod, sync.finished_at,
             )  # fmt: skip
             if fresh:
                 self.count("versions_applied" if not sync.failure else "sync_failures")

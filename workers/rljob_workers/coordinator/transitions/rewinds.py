@@ -1,7 +1,7 @@
 """Checkpoints, what they let go, and going back to one: a trainer attempt begins where its checkpoint is."""
 
 from rljob_api import conditions, errors, names
-from rljob_workers.coordinator import intake
+from rljob_workers.coordinator import intake, retention
 from rljob_workers.coordinator.transitions import batches
 from rljob_workers.coordinator.transitions.batches import PACKED, TRAINED
 
@@ -30,8 +30,7 @@ class Rewinds(batches.Batches):
             return False
 
     def _prune(self, step: int) -> None:
-        self._db.change("DELETE FROM batch_parts WHERE step <= ?", step)
-        self._db.change("DELETE FROM payloads WHERE group_id IN (SELECT group_id FROM groups WHERE step <= ?)", step)
+        """Let everything up to `step` go; the rows themselves are taken away a slice at a time (retention.py)."""
         self.set_meta("pruned_step", str(max(step, int(self.meta("pruned_step") or 0))))
 
     def begin_attempt(self, *, attempt: int, rank: int, resume_step: int, replaced: bool, now: float) -> None:
@@ -95,7 +94,8 @@ class Rewinds(batches.Batches):
         """
         if resume_step < int(self.meta("pruned_step") or 0):
             self._remove_steps(resume_step, now=now)
-            self.set_meta("base_step", str(min(resume_step, self.base_step())))
+            # The step's own row may be pruned: this says where the run stands.
+            self.set_meta("base_step", str(resume_step))
             self.set_meta("pruned_step", str(resume_step))
         self._db.change(
             "UPDATE steps SET state = 'packed', trained_at = NULL, attempt = NULL, stats = NULL WHERE step > ?",
@@ -116,6 +116,16 @@ class Rewinds(batches.Batches):
             self._db.change("DELETE FROM payloads WHERE group_id = ?", group["group_id"])
             self._db.change("UPDATE groups SET step = NULL, step_position = NULL WHERE group_id = ?", group["group_id"])
             self.drop(group, names.DropReason.REWOUND, requeue=intake.Requeue.HEAD, now=now)
+        undone = retention.undo_steps(self._db, resume_step)
+        self.count(f"dropped:{names.DropReason.REWOUND}", len(undone))
+        for member in undone:
+            previous = {
+                "group_id": member.group_id, "attempt": member.attempt, "infra_attempts": 0, "data_attempts": 0
+            }  # fmt: skip
+            self.open_group(
+                member.ref, kind=names.GroupKind.TRAIN, now=now, head=True, previous=previous,
+                group_size=member.group_size,
+            )  # fmt: skip
 
     def end_data(self, *, step: int) -> None:
         """Record that the data end before `step`: the run's last step is the one before."""

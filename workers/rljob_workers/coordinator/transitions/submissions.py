@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from rljob_api import codec, names, roles, types
-from rljob_workers.coordinator import intake
+from rljob_workers.coordinator import intake, retention
 from rljob_workers.coordinator.transitions import base, leases, queue
 
 
@@ -36,16 +36,27 @@ class Submissions(leases.Leases):
                     outcome=names.TrajectoryOutcome.DUPLICATE, detail="its lease is no longer open"
                 )
             else:
-                judgement = intake.judge(group, self.facts(row), bounds=self._limits, filter_config=filter_config)
-                self._settle(row, group, judgement, payload=payload, now=now)
+                sampled = {version for member in group.trajectories for version in intake.sampling_versions(member)}
+                facts = self.facts(row, sampled)
+                judgement = intake.judge(group, facts, bounds=self._limits, filter_config=filter_config)
+                self._settle(row, group, facts, judgement, payload=payload, now=now)
             self._record(group, judgement, now=now)
             return types.SubmitAnswer(outcome=judgement.outcome, detail=judgement.detail)
 
     def _answer(self, group_id: str, attempt: int) -> types.SubmitAnswer | None:
         row = self._db.one("SELECT * FROM answers WHERE group_id = ? AND attempt = ?", group_id, attempt)
         if row is None:
-            return None
+            return self._answer_of_old(group_id, attempt)
         return types.SubmitAnswer(outcome=names.TrajectoryOutcome(row["outcome"]), detail=row["detail"], duplicate=True)
+
+    def _answer_of_old(self, group_id: str, attempt: int) -> types.SubmitAnswer | None:
+        """Return what a group that is not in the ledger (any more) is answered with; None while it is."""
+        if self._db.one("SELECT 1 FROM groups WHERE group_id = ?", group_id) is not None:
+            return None
+        old = retention.find(self._db, group_id)
+        accepted = old is not None and old.accepted and old.attempt == attempt
+        outcome = names.TrajectoryOutcome.ACCEPTED if accepted else names.TrajectoryOutcome.DUPLICATE
+        return types.SubmitAnswer(outcome=outcome, detail="its group was closed long ago", duplicate=True)
 
     def _leased(self, token: str, group: types.PromptGroup) -> base.Row | None:
         """Return the group's row if this session holds the open lease of this very attempt."""
@@ -63,7 +74,14 @@ class Submissions(leases.Leases):
         )  # fmt: skip
 
     def _settle(
-        self, row: base.Row, group: types.PromptGroup, judgement: intake.Judgement, *, payload: bytes, now: float
+        self,
+        row: base.Row,
+        group: types.PromptGroup,
+        facts: intake.Facts,
+        judgement: intake.Judgement,
+        *,
+        payload: bytes,
+        now: float,
     ) -> None:
         self._db.change("UPDATE leases SET state = 'done' WHERE lease_id = ? AND state = 'open'", group.lease_id)
         for failure in group.failures:
@@ -75,13 +93,14 @@ class Submissions(leases.Leases):
         if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.FILTERED):
             self._score(row, group)
         if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.RECORDED):
-            self._submit(row, group, payload=payload, now=now)
+            self._submit(row, group, facts, payload=payload, now=now)
         else:
             self.carry_out(judgement, row, now=now)
 
-    def _submit(self, row: base.Row, group: types.PromptGroup, *, payload: bytes, now: float) -> None:
-        versions = {v["version"]: v["step"] for v in self._db.all("SELECT version, step FROM versions")}
-        oldest, newest = intake.step_range(group.trajectories, versions)
+    def _submit(
+        self, row: base.Row, group: types.PromptGroup, facts: intake.Facts, *, payload: bytes, now: float
+    ) -> None:
+        oldest, newest = intake.step_range(group.trajectories, facts.version_steps)
         changed = self._db.change(
             "UPDATE groups SET state = ?, min_step = ?, max_step = ?, finished_step = ?, num_rows = ?,"
             " num_failures = ?, submitted_at = ?,"
@@ -112,12 +131,14 @@ class Submissions(leases.Leases):
             "INSERT INTO answers (group_id, attempt, outcome, detail, at) VALUES (?, ?, ?, ?, ?)",
             group.group_id, group.attempt, judgement.outcome, judgement.detail, now,
         )  # fmt: skip
-        self.count(f"groups:{judgement.outcome}")
-        infra = sum(failure.infra for failure in group.failures)
-        self.count("trajectories:infra_failure", infra)
+        grown = {
+            f"groups:{judgement.outcome}": 1,
+            "trajectories:infra_failure": sum(failure.infra for failure in group.failures),
+            "tokens_generated": sum(row.num_sampled for row in group.trajectories),
+        }
         if judgement.outcome is not names.TrajectoryOutcome.INFRA_FAILURE:
-            self.count(f"trajectories:{judgement.outcome}", len(group.trajectories))
-        self.count("tokens_generated", sum(row.num_sampled for row in group.trajectories))
+            grown[f"trajectories:{judgement.outcome}"] = len(group.trajectories)
+        self.count_all(grown)
 
     def payloads(self, group_ids: Sequence[str]) -> dict[str, bytes]:
         """Return the submitted bytes of groups."""
