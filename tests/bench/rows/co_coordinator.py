@@ -110,10 +110,11 @@ class Played:
         frozen = batches.FrozenStep(
             step=choice.step,
             group_ids=tuple(candidate.group_id for candidate in choice.candidates),
-            parts=((b"batch",),),
+            world_size=1,
             minibatches=(types.Minibatch(num_tokens=1, num_rows=1),),
             summary={"reward_mean": 0.5},
         )
+        self.ledger.stage(step=choice.step, parts=[batches.Part(rank=0, seq=0, data=b"batch")], fresh=True)
         assert self.ledger.freeze(frozen, now=1.0)
         self.ledger.commit_step(
             token=self.trainer, step=choice.step, stats={}, started_at=1.0, finished_at=1.0, now=1.0

@@ -92,10 +92,12 @@ class Bench:
         frozen = batches.FrozenStep(
             step=choice.step,
             group_ids=tuple(candidate.group_id for candidate in ordered),
-            parts=((b"".join(c.group_id.encode() for c in ordered),),),
+            world_size=1,
             minibatches=(types.Minibatch(num_tokens=1, num_rows=1),),
             summary={"reward_mean": 0.5},
         )
+        data = b"".join(candidate.group_id.encode() for candidate in ordered)
+        self.ledger.stage(step=choice.step, parts=[batches.Part(rank=0, seq=0, data=data)], fresh=True)
         return choice.step if self.ledger.freeze(frozen, now=self.now) else None
 
     def commit(self, token: str, step: int) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator.transitions import batches
 
 # A maker of the bench that conftest.py describes.
 Make = Callable[..., Any]
@@ -321,17 +322,75 @@ def checkpoint(bench: Any, trainer: str, step: int, *, final: bool = False) -> b
     return found
 
 
-def test_the_next_step_waits_for_the_commit_of_the_one_before(make_bench: Make) -> None:
+def test_one_step_is_packed_ahead_and_waits_for_the_commit_of_the_one_before(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    for lease in bench.lease(rollout, 3):
+        bench.submit(rollout, lease)
+    assert [bench.pack() for _ in range(3)] == [1, 2, None]
+    header = bench.ledger.decide(token=trainer, step=2, rank=0, world_size=1, stop=False)
+    assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, "step 1 to be committed")
+    bench.commit(trainer, 1)
+    header = bench.ledger.decide(token=trainer, step=2, rank=0, world_size=1, stop=False)
+    assert (header.kind, header.trainer_version) == (names.BatchKind.BATCH, 1)
+    assert bench.pack() == 3
+
+
+def test_a_step_is_packed_ahead_only_where_no_group_under_way_gets_too_old_by_it(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    first, *stragglers = bench.lease(rollout, 3)
+    bench.submit(rollout, first)
+    assert bench.pack() == 1
+    bench.commit(trainer, 1)
+    serving = bench.publish(trainer, 1)
+    (young,) = bench.lease(rollout, 1, serving=serving)
+    bench.submit(rollout, young, versions=serving)
+    assert bench.pack() == 2
+    bench.submit(rollout, stragglers[0])
+    assert bench.pack() is None, "the other would be 3 steps old in the batch after it"
+    bench.commit(trainer, 2)
+    assert bench.pack() == 3, "now the trainer waits"
+
+
+def test_a_short_step_is_never_packed_ahead(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=2, min_step_fraction=0.5, epochs=1, num_prompts=3)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    for lease in bench.lease(rollout, 4):
+        bench.submit(rollout, lease)
+    assert bench.pack() == 1
+    assert bench.ledger.choose(more_prompts=False).candidates is None
+    bench.commit(trainer, 1)
+    choice = bench.ledger.choose(more_prompts=False)
+    assert choice.candidates is not None
+    assert len(choice.candidates) == 1
+
+
+def test_a_batch_that_was_packed_ahead_is_served_as_it_is_after_a_rewind(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=1)
     rollout, trainer = bench.rollout(), bench.trainer()
     for lease in bench.lease(rollout, 2):
         bench.submit(rollout, lease)
-    assert bench.pack() == 1
-    assert bench.pack() is None
-    header = bench.ledger.decide(token=trainer, step=2, rank=0, world_size=1, stop=False)
-    assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, "step 1 to be committed")
+    assert [bench.pack(), bench.pack()] == [1, 2]
+    before = bench.ledger.parts(step=2, rank=0)
     bench.commit(trainer, 1)
-    assert bench.pack() == 2
+    bench.trainer(attempt=2, resume_step=0)
+    assert (bench.ledger.committed(), bench.ledger.recorded()) == (0, 2)
+    assert bench.ledger.parts(step=2, rank=0) == before
+
+
+def test_parts_that_were_staged_for_a_batch_that_was_never_recorded_are_replaced(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1)
+    rollout = bench.rollout()
+    torn = [batches.Part(rank=0, seq=seq, data=b"torn") for seq in range(3)]
+    assert bench.ledger.stage(step=1, parts=torn, fresh=True)
+    bench.reopen()
+    (lease,) = bench.lease(rollout, 1)
+    bench.submit(rollout, lease)
+    assert bench.pack() == 1
+    assert bench.ledger.parts(step=1, rank=0) == [lease.group_id.encode()]
+    assert not bench.ledger.stage(step=1, parts=torn, fresh=True), "what is recorded keeps its bytes"
+    assert bench.ledger.parts(step=1, rank=0) == [lease.group_id.encode()]
 
 
 def test_a_commit_is_idempotent_and_in_order(make_bench: Make) -> None:

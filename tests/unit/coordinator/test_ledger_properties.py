@@ -167,7 +167,11 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
 
         @rule()
         def pack(self) -> None:
+            ahead = self.bench.ledger.recorded() > self.bench.ledger.committed()
+            stale = self.bench.ledger.counters().get("dropped:stale", 0)
             step = self.bench.pack()
+            if ahead:
+                assert self.bench.ledger.counters().get("dropped:stale", 0) == stale, "nobody is dropped for it"
             if step is not None:
                 self.parts[step] = self.bench.ledger.parts(step=step, rank=0)
 

@@ -7,6 +7,7 @@ Rollout and trainer are played by the test; the clock is faked, the ledger is a 
 import asyncio
 import json
 import pathlib
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from rljob_testing import clock as fake_clock
 from rljob_testing import makers
 from rljob_workers.coordinator import (
     audit,
+    building,
     core,
     dispatch,
     loop,
@@ -25,6 +27,8 @@ from rljob_workers.coordinator import (
     resume,
     training,
 )
+from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator.transitions import batches
 from rljob_workers.runtime import metrics as metrics_module
 
 MakeConfig = Callable[..., roles.CoordinatorConfig]
@@ -105,6 +109,9 @@ class Coordinator:
     def events(self) -> list[dict[str, Any]]:
         path = pathlib.Path(self.config.state_dir) / resume.HISTORY
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def why(self) -> str:
+        return self.state.ledger.why_ended
 
     def close(self) -> None:
         self.core.ledger.close()
@@ -501,3 +508,86 @@ async def test_a_record_that_cannot_be_used_ends_the_run_by_name_until_it_is_sta
     again = start()
     status = await again.housekeeper.current()
     assert (status.phase, status.failure) == (names.Phase.RUNNING, ""), "its record may have been mended"
+
+
+class SlowBuild:
+    """Stands before the building of a batch: each begins, and ends when it is let go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        self.go_on = threading.Event()
+        self._build = building.build
+        monkeypatch.setattr(building, "build", self)
+
+    def __call__(self, choice: batches.Choice, config: roles.CoordinatorConfig) -> building.Built:
+        self.begun += 1
+        assert self.go_on.wait(60)
+        return self._build(choice, config)
+
+
+async def until(run: Coordinator, holds: Callable[[ledgers.Ledger], bool]) -> None:
+    """Return once the ledger says so; every change of it is looked at."""
+    while True:
+        mark = run.core.changes.mark
+        if await run.core.ledger.run(holds):
+            return
+        while run.core.changes.mark == mark:
+            await asyncio.sleep(0)
+
+
+async def test_a_batch_that_takes_longer_to_build_than_its_callers_wait_is_built_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, slow = start(), SlowBuild(monkeypatch)
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    for _ in range(3):
+        # What a server does with a handler whose client is gone.
+        call = asyncio.create_task(run.fetch(trainer, 1))
+        while not slow.begun:
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    waiting = asyncio.create_task(run.fetch(trainer, 1))
+    slow.go_on.set()
+    header, parts = await waiting
+    assert (header.kind, len(parts), slow.begun) == (names.BatchKind.BATCH, 1, 1)
+    assert (await run.fetch(trainer, 1))[1] == parts
+
+
+async def test_the_next_batch_is_built_while_the_trainer_is_at_work_and_nobody_asks(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    ahead = asyncio.create_task(run.trainer.builder.run())
+    await run.generate(rollout, serving=0)
+    await until(run, lambda ledger: ledger.recorded() == 2)
+    assert (await run.fetch(trainer, 2))[0].wait_reason == "step 1 to be committed"
+    await run.commit(trainer, 1)
+    header, parts = await run.fetch(trainer, 2)
+    assert (header.kind, header.trainer_version, len(parts)) == (names.BatchKind.BATCH, 1, 1)
+    ahead.cancel()
+    await asyncio.gather(ahead, return_exceptions=True)
+
+
+async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_not_tried_for_ever(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    begun: list[int] = []
+
+    def broken(choice: batches.Choice, config: roles.CoordinatorConfig) -> building.Built:
+        begun.append(choice.step)
+        raise ZeroDivisionError("of an answer that nobody is to read in a log")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "build", broken)
+        for _ in range(3):
+            header, _ = await run.fetch(trainer, 1)
+            assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, run.why())
+    assert begun == [1]
+    status = await run.housekeeper.current()
+    assert (status.phase, status.failure) == (names.Phase.FAILED, run.why())
+    assert status.failure.startswith("the batch of step 1 cannot be built: ZeroDivisionError at test_stories.py")
+    assert "answer that nobody" not in status.failure

@@ -186,6 +186,19 @@ class LedgerThread:
         self._calls.put(pending)
         return await asyncio.wrap_future(pending.future)
 
+    async def read(self, call: Callable[[base.Database], T]) -> T:
+        """Return what `call` reads of what is committed, on a thread and connection of its own: for many bytes, which
+        would keep everybody waiting on the ledger's. Raises UnavailableError if the file cannot be read now.
+        """
+        return await asyncio.to_thread(self._read, call)
+
+    def _read(self, call: Callable[[base.Database], T]) -> T:
+        try:
+            with contextlib.closing(SqliteDatabase(self._path, read_only=True)) as database:
+                return call(database)
+        except sqlite3.Error as error:
+            raise errors.UnavailableError(f"the ledger could not be read: {error}") from error
+
     @property
     def is_stuck(self) -> bool:
         """Return whether the last change could not be committed. Reads may well be answered meanwhile."""

@@ -118,6 +118,7 @@ async def _run(
     tasks = [
         asyncio.create_task(stopping.wait(), name="stopping"),
         asyncio.create_task(housekeeper.run(), name="housekeeper"),
+        asyncio.create_task(trainer.builder.run(), name="builder"),
         asyncio.create_task(store.run(), name="store"),
         asyncio.create_task(watch.run(), name="config"),
     ]

@@ -61,6 +61,13 @@ def may_close_waiting(limits: Limits, *, batch_index: int, left_out: Sequence[in
     )
 
 
+def may_close_ahead(limits: Limits, *, batch_index: int, left_out: Sequence[int]) -> bool:
+    """Return whether batch V may be decided before anybody asks for it: no group left out (min steps of the leased and
+    submitted) would be too old for batch V + 1.
+    """
+    return not any(is_stale(limits, batch_index=batch_index + 1, min_step=step) for step in left_out)
+
+
 def smallest_batch(limits: Limits) -> int:
     """Return how many groups a step needs at least: ceil(min_step_fraction * B), and 1."""
     return max(1, math.ceil(limits.min_step_fraction * limits.prompts_per_step - 1e-9))

@@ -1,11 +1,9 @@
-"""The trainer's conversation: fetch, commit. A batch is built when it is first asked for, frozen, then handed out."""
+"""The trainer's conversation: fetch, commit. A batch is recorded (building.py), then handed out."""
 
-import asyncio
 from collections.abc import Mapping
 
-from rljob_api import codec, names, types
-from rljob_workers.coordinator import actor, core, packing, samples
-from rljob_workers.coordinator import ledger as ledgers
+from rljob_api import names, types
+from rljob_workers.coordinator import actor, building, core, samples
 from rljob_workers.coordinator.transitions import batches
 
 Reply = tuple[types.BatchHeader, list[bytes]]
@@ -19,7 +17,7 @@ class Training:
     def __init__(self, parts: core.Core) -> None:
         """Keep the shared parts."""
         self._core = parts
-        self._building = asyncio.Lock()
+        self.builder = building.Builder(parts, self._observe)
         self._parts: set[str] = set()
 
     async def fetch(self, *, token: str, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Reply:
@@ -33,12 +31,13 @@ class Training:
             header = await self._core.ledger.run(
                 lambda ledger: ledger.decide(token=token, step=step, rank=rank, world_size=world_size, stop=stop)
             )
+            left_s = end - self._core.clock.monotonic()
             if header.kind is names.BatchKind.NOT_READY and not header.wait_reason:
-                reason = await self._build(step)
+                reason = await self.builder.needed(left_s)
                 if not reason:
                     continue
                 header = types.BatchHeader(kind=names.BatchKind.NOT_READY, step=step, wait_reason=reason)
-            left_s = end - self._core.clock.monotonic()
+                left_s = end - self._core.clock.monotonic()
             if header.kind is not names.BatchKind.NOT_READY or left_s <= 0:
                 break
             self._core.pods.waits(token, what=header.wait_reason, on=names.Role.ROLLOUT, since=since)
@@ -47,66 +46,10 @@ class Training:
             self._core.pods.waits(token, what="", on="", since=0.0)
         if header.kind is not names.BatchKind.BATCH:
             return header, []
-        return header, await self._core.ledger.run(lambda ledger: ledger.parts(step=step, rank=rank))
+        return header, await self._core.ledger.read(lambda database: batches.parts_of(database, step=step, rank=rank))
 
-    async def _build(self, step: int) -> str:
-        """Freeze the batch of `step` if it can be. Returns why not yet; empty: look again, the ledger has moved on."""
-        async with self._building:
-            choice = await self._core.ledger.run(lambda ledger: self._choose(ledger, step))
-            if choice is None:
-                return ""
-            if choice.candidates is None:
-                return choice.wait_reason
-            frozen, assembled = await asyncio.to_thread(self._freeze, choice)
-            now = self._core.clock.now()
-            if await self._core.ledger.run(lambda ledger: ledger.freeze(frozen, now=now)):
-                self._observe(choice, assembled, frozen.summary, now)
-            return ""
-
-    def _choose(self, ledger: ledgers.Ledger, step: int) -> batches.Choice | None:
-        if ledger.recorded() >= step:
-            return None
-        more = bool(self._core.order.take(ledger.cursor(), 1)[0])
-        choice = ledger.choose(more_prompts=more)
-        if choice.no_more:
-            ledger.end_data(step=step)
-            return None
-        return choice
-
-    def _freeze(self, choice: batches.Choice) -> tuple[batches.FrozenStep, samples.Assembled]:
-        config = self._core.config
-        assembled = samples.assemble(choice, config.algorithm)
-        packed = packing.pack(
-            assembled.samples,
-            step=choice.step,
-            shape=packing.Shape(
-                seed=config.seed,
-                minibatches=config.algorithm.minibatches,
-                epochs=config.algorithm.epochs,
-                world_size=config.world_size,
-                max_tokens=config.max_tokens_per_micro_batch,
-                keep_zero_advantage=config.algorithm.train_zero_advantage,
-                keep_masked=config.algorithm.train_masked,
-            ),
-        )
-        frozen = batches.FrozenStep(
-            step=choice.step,
-            group_ids=assembled.group_ids,
-            parts=tuple(tuple(map(codec.encode_micro_batch, rank)) for rank in packed.micro_batches),
-            minibatches=packed.minibatches,
-            summary=assembled.summary
-            | {
-                "actor/sampling_max_tokens": config.sampling.max_tokens,
-                "actor/sampling_temperature": config.sampling.temperature,
-            },
-            zero_advantage_groups=assembled.zero_advantage_groups,
-        )
-        return frozen, assembled
-
-    def _observe(
-        self, choice: batches.Choice, assembled: samples.Assembled, summary: Mapping[str, object], now: float
-    ) -> None:
-        metrics = self._core.metrics
+    def _observe(self, choice: batches.Choice, assembled: samples.Assembled, summary: Mapping[str, object]) -> None:
+        metrics, now = self._core.metrics, self._core.clock.now()
         for candidate in choice.candidates or ():
             metrics.histogram("rljob_trajectory_staleness_steps").observe(choice.step - 1 - candidate.min_step)
             seconds = metrics.histogram("rljob_group_seconds")

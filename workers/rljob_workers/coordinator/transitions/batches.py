@@ -13,7 +13,7 @@ PACKED, TRAINED = names.GroupState.PACKED, names.GroupState.TRAINED
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A group chosen for the next batch, with its payload."""
+    """A group chosen for the next batch. Its payload is read apart, since it may be large."""
 
     group_id: types.GroupId
     lease_order: int
@@ -24,7 +24,7 @@ class Candidate:
     generate_started_at: float
     generate_finished_at: float
     verify_s: float
-    payload: bytes
+    payload: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +39,41 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """An encoded micro-batch of a rank."""
+
+    rank: int
+    seq: int
+    data: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenStep:
-    """A packed step as it is recorded: parts by rank, denominators, and the summary that becomes its history line."""
+    """A packed step as it is recorded: denominators, and the summary that becomes its history line."""
 
     step: int
     group_ids: tuple[types.GroupId, ...]
-    parts: tuple[tuple[bytes, ...], ...]
+    world_size: int
     minibatches: tuple[types.Minibatch, ...]
     summary: Mapping[str, object]
     zero_advantage_groups: int = 0
+
+
+def with_payloads(database: base.Database, choice: Choice) -> Choice | None:
+    """Return the choice with its groups' bytes; None if one was withdrawn meanwhile. For a connection of its own."""
+    found = []
+    for candidate in choice.candidates or ():
+        row = database.one("SELECT data FROM payloads WHERE group_id = ?", candidate.group_id)
+        if row is None:
+            return None
+        found.append(dataclasses.replace(candidate, payload=bytes(row["data"])))
+    return dataclasses.replace(choice, candidates=tuple(found))
+
+
+def parts_of(database: base.Database, *, step: int, rank: int) -> list[bytes]:
+    """Return a rank's micro-batches of a recorded step, the same bytes every time."""
+    rows = database.all("SELECT data FROM batch_parts WHERE step = ? AND rank = ? ORDER BY seq", step, rank)
+    return [bytes(row["data"]) for row in rows]
 
 
 class Batches(submissions.Submissions):
@@ -57,12 +83,17 @@ class Batches(submissions.Submissions):
         """Choose the groups of the next step: those that fit the age bound, smallest min step first, then lease order.
 
         `more_prompts`: the data are not exhausted. `no_more` in the answer says that this step can never be filled.
+        One step is chosen ahead of the one that is trained, if it is full and no group under way is too old for the
+        batch after it: nothing is dropped for being ahead.
         """
-        step = self.recorded() + 1
+        step, committed = self.recorded() + 1, self.committed()
+        ahead = step > committed + 1
+        if step > committed + 2 or step > self.last_step():
+            return Choice(step=step, candidates=None, wait_reason=f"step {committed + 1} to be committed")
         oldest = step - 1 - self._limits.max_off_policy_steps
         fitting = "FROM groups WHERE kind = 'train' AND state = 'submitted' AND min_step >= ?"
         ready = self.number(f"SELECT COUNT(*) AS n {fitting}", oldest)
-        size, wait_reason, no_more = self._size(step, ready, more_prompts=more_prompts)
+        size, wait_reason, no_more = self._size(step, ready, more_prompts=more_prompts, ahead=ahead)
         if size == 0:
             return Choice(step=step, candidates=None, wait_reason=wait_reason, no_more=no_more)
         chosen = self._db.all(
@@ -70,24 +101,25 @@ class Batches(submissions.Submissions):
             f" generate_started_at, generate_finished_at, verify_s {fitting} ORDER BY min_step, lease_order LIMIT ?",
             oldest, size,
         )  # fmt: skip
-        if self._limits.on_stale_wait and not self._may_close_waiting(step, [row["group_id"] for row in chosen]):
+        if not self._may_close(step, [row["group_id"] for row in chosen], ahead=ahead):
             return Choice(step=step, candidates=None, wait_reason="the oldest groups")
-        data = self.payloads([row["group_id"] for row in chosen])
         return Choice(
             step=step,
-            candidates=tuple(_candidate(row, data[row["group_id"]]) for row in chosen),
+            candidates=tuple(map(_candidate, chosen)),
             version_steps=self._steps_in_reach(step),
         )
 
-    def _size(self, step: int, ready: int, *, more_prompts: bool) -> tuple[int, str, bool]:
+    def _size(self, step: int, ready: int, *, more_prompts: bool, ahead: bool) -> tuple[int, str, bool]:
         """Return how many groups to take (0: none yet), why not, and whether more can never come.
 
         A short step closes where minStepBatchFraction allows it and nothing healthy is outstanding: every other group
-        has already failed for infrastructure, or the data end.
+        has already failed for infrastructure, or the data end. Never ahead: there is time yet.
         """
         wanted = self._limits.prompts_per_step
         if ready >= wanted:
             return wanted, "", False
+        if ahead:
+            return 0, f"{ready} of {wanted} groups of step {step}", False
         healthy, failing = self._outstanding()
         ended = not more_prompts and healthy + failing == 0
         if ready >= staleness.smallest_batch(self._limits) and (ended or (failing > 0 and healthy == 0)):
@@ -109,19 +141,41 @@ class Batches(submissions.Submissions):
         failing = sum(int(row["failing"]) for row in rows if row is not None)
         return sum(int(row["n"]) for row in rows if row is not None) - failing, failing
 
-    def _may_close_waiting(self, step: int, chosen: Sequence[str]) -> bool:
+    def _may_close(self, step: int, chosen: Sequence[str], *, ahead: bool) -> bool:
+        if not (ahead or self._limits.on_stale_wait):
+            return True
         rows = self._db.all(
             "SELECT group_id, min_step AS oldest FROM groups WHERE kind = 'train' AND state = 'submitted'"
             " UNION ALL SELECT group_id, COALESCE(min_step, granted_step) AS oldest FROM groups"
             " WHERE kind = 'train' AND state = 'leased'"
         )
         left_out = [row["oldest"] for row in rows if row["group_id"] not in set(chosen)]
-        return staleness.may_close_waiting(self._limits, batch_index=step - 1, left_out=left_out)
+        if self._limits.on_stale_wait:
+            return staleness.may_close_waiting(self._limits, batch_index=step - 1, left_out=left_out)
+        return staleness.may_close_ahead(self._limits, batch_index=step - 1, left_out=left_out)
+
+    def stage(self, *, step: int, parts: Sequence[Part], fresh: bool) -> bool:
+        """Write some parts of a batch that `freeze` will record; `fresh`: the first ones, whatever was left there.
+
+        False, with nothing changed, if the ledger has moved on since the choice.
+        """
+        with self._db.transaction():
+            if self.recorded() != step - 1:
+                return False
+            if fresh:
+                self._db.change("DELETE FROM batch_parts WHERE step = ?", step)
+            self._db.many(
+                "INSERT INTO batch_parts (step, rank, seq, data) VALUES (?, ?, ?, ?)",
+                ((step, part.rank, part.seq, part.data) for part in parts),
+            )
+            return True
 
     def freeze(self, frozen: FrozenStep, *, now: float) -> bool:
-        """Record step k's batch. PACKED. False, with nothing changed, if the ledger has moved on since the choice."""
+        """Record step k's batch, whose parts are staged. PACKED. False, with nothing changed, if the ledger has moved
+        on since the choice.
+        """
         with self._db.transaction():
-            if self.recorded() != frozen.step - 1 or self.committed() != frozen.step - 1:
+            if self.recorded() != frozen.step - 1 or not frozen.step - 2 <= self.committed() < frozen.step:
                 return False
             free = [
                 group_id
@@ -144,17 +198,9 @@ class Batches(submissions.Submissions):
         self._db.change(
             "INSERT INTO steps (step, state, world_size, minibatches, summary, num_groups, packed_at)"
             " VALUES (?, 'packed', ?, ?, ?, ?, ?)",
-            frozen.step, len(frozen.parts), cut, json.dumps(dict(frozen.summary)), len(frozen.group_ids), now,
+            frozen.step, frozen.world_size, cut, json.dumps(dict(frozen.summary)), len(frozen.group_ids), now,
         )  # fmt: skip
         self.count("zero_advantage_groups", frozen.zero_advantage_groups)
-        self._db.many(
-            "INSERT INTO batch_parts (step, rank, seq, data) VALUES (?, ?, ?, ?)",
-            (
-                (frozen.step, rank, seq, part)
-                for rank, parts in enumerate(frozen.parts)
-                for seq, part in enumerate(parts)
-            ),
-        )
 
     def decide(self, *, token: str, step: int, rank: int, world_size: int, stop: bool) -> types.BatchHeader:
         """Answer FetchBatch as far as it is recorded: BATCH, STOP, FINISHED, or NOT_READY. All ranks get the same
@@ -225,9 +271,8 @@ class Batches(submissions.Submissions):
         return step <= int(self.meta("pruned_step") or 0)
 
     def parts(self, *, step: int, rank: int) -> list[bytes]:
-        """Return a rank's micro-batches of a recorded step, the same bytes every time."""
-        rows = self._db.all("SELECT data FROM batch_parts WHERE step = ? AND rank = ? ORDER BY seq", step, rank)
-        return [bytes(row["data"]) for row in rows]
+        """Return a rank's micro-batches of a recorded step."""
+        return parts_of(self._db, step=step, rank=rank)
 
     def request_stop(self, *, attempt: int | None = None) -> int:
         """Record that the attempt ends before the first step whose batch no rank has yet; return the last step it
@@ -296,7 +341,7 @@ class Batches(submissions.Submissions):
         )
 
 
-def _candidate(row: base.Row, payload: bytes) -> Candidate:
+def _candidate(row: base.Row) -> Candidate:
     return Candidate(
         group_id=types.GroupId(row["group_id"]),
         lease_order=row["lease_order"],
@@ -307,7 +352,6 @@ def _candidate(row: base.Row, payload: bytes) -> Candidate:
         generate_started_at=row["generate_started_at"],
         generate_finished_at=row["generate_finished_at"],
         verify_s=row["verify_s"],
-        payload=payload,
     )
 
 

@@ -1,7 +1,6 @@
 """LEASED to SUBMITTED: a group is accepted once per (group, attempt); whoever asks again gets the recorded answer."""
 
 import statistics
-from collections.abc import Sequence
 
 from rljob_api import codec, names, roles, types
 from rljob_workers.coordinator import intake, retention
@@ -139,15 +138,6 @@ class Submissions(leases.Leases):
         if judgement.outcome is not names.TrajectoryOutcome.INFRA_FAILURE:
             grown[f"trajectories:{judgement.outcome}"] = len(group.trajectories)
         self.count_all(grown)
-
-    def payloads(self, group_ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the submitted bytes of groups."""
-        found: dict[str, bytes] = {}
-        for group_id in group_ids:
-            row = self._db.one("SELECT data FROM payloads WHERE group_id = ?", group_id)
-            if row is not None:
-                found[group_id] = bytes(row["data"])
-        return found
 
 
 def _why(row: base.Row, detail: str) -> str:
