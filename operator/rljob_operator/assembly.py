@@ -166,6 +166,7 @@ class Operator:
         key = key_of(seen.job.metadata.namespace, seen.job.metadata.name)
         self.metrics.saw(key, seen, certificate_ends=self._certifier.ends(seen.job.metadata.uid))
         self._settled.planned(seen, planned, wanted)
+        self._live.planned(seen, planned)
         applies = any(isinstance(action, Apply) for action in planned.actions)
         self._changes.planned(key, seen.job.metadata.generation, applies=applies)
 

@@ -1,7 +1,8 @@
 """What is known of the cluster: a plain dictionary by job, fed by lists, watch events and answers to our own writes.
 
 An object never goes back in time: an older resource version of the same uid is ignored, and what was seen deleted does
-not come back by a late event. Memory only: a start rebuilds it.
+not come back by a late event. But what lost the label by which it is watched looks deleted and is not: a newer event
+shows it again, and so does a read that was made since. Memory only: a start rebuilds it.
 """
 
 import collections
@@ -36,6 +37,8 @@ def job_key(kind: Kind, raw: Raw) -> str | None:
     """Return the key of the job that an object belongs to; None if it says none."""
     metadata = raw["metadata"]
     name = metadata["name"] if kind is RLJOB else (metadata.get("labels") or {}).get(trimming.JOB_LABEL)
+    # Pods are controlled by what makes them; a child without its label is known by its owner.
+    name = name or trimming.owner_name(metadata)
     return key_of(metadata["namespace"], name) if name else None
 
 
@@ -47,7 +50,8 @@ class Cache:
         self._jobs: dict[str, KeptJob] = {}
         self._children: dict[str, dict[Ref, KeptChild]] = {}
         self._pods: dict[str, dict[str, KeptPod]] = {}
-        self._gone: collections.OrderedDict[str, None] = collections.OrderedDict()
+        # Version in which an object was last known, by uid.
+        self._gone: collections.OrderedDict[str, int] = collections.OrderedDict()
 
     def __len__(self) -> int:
         """Return how many objects are kept."""
@@ -63,15 +67,22 @@ class Cache:
         """Return the keys of all jobs."""
         return list(self._jobs)
 
-    def put(self, kind: Kind, raw: Raw) -> str | None:
-        """Keep an object if it is newer than what is known; return its job's key if that changed anything."""
-        key, metadata = job_key(kind, raw), raw["metadata"]
-        if key is None or metadata["uid"] in self._gone:
+    def put(self, kind: Kind, raw: Raw, *, live: bool = False, instead_of: int | None = None) -> str | None:
+        """Keep an object if it is newer than what is known; return its job's key if that changed anything.
+
+        live: it is the answer to a request that was sent after it was last seen deleted, if it was. instead_of: the
+        version that was known before it was asked for; an older answer comes of a server that went back in time.
+        """
+        key, metadata, version = job_key(kind, raw), raw["metadata"], trimming.version_of(raw)
+        gone = self._gone.get(metadata["uid"])
+        if key is None or (gone is not None and (version < gone or (version == gone and not live))):
             return None
         known = self._known_as(kind, key, metadata["name"])
         # Before anything is made of it: after a start each object is told of twice.
-        if known is not None and known[0] == metadata["uid"] and known[1] >= trimming.version_of(raw):
+        is_same = known is not None and known[0] == metadata["uid"]
+        if known is not None and is_same and (version == known[1] or (version < known[1] != instead_of)):
             return None
+        self._gone.pop(metadata["uid"], None)
         if kind is RLJOB:
             self._jobs[key] = trimming.keep_job(raw)
         elif kind is POD:
@@ -88,14 +99,17 @@ class Cache:
         """Forget an object that was deleted; return its job's key if it was known."""
         key = job_key(kind, raw)
         metadata = raw["metadata"]
-        return None if key is None else self.forget(kind, key, metadata["name"], metadata["uid"])
+        if key is None:
+            return None
+        return self.forget(kind, key, metadata["name"], metadata["uid"], version=trimming.version_of(raw))
 
-    def forget(self, kind: Kind, key: str, name: str, uid: str) -> str | None:
-        """Forget the object of that name and uid; return the key if it was known."""
-        self._gone[uid] = None
+    def forget(self, kind: Kind, key: str, name: str, uid: str, *, version: int = 0) -> str | None:
+        """Forget the object of that name and uid, last seen in `version`; return the key if it was known."""
+        known = self._known_as(kind, key, name)
+        seen = known[1] if known is not None and known[0] == uid else 0
+        self._gone[uid] = max(version, seen, self._gone.get(uid, 0))
         while len(self._gone) > _MOST_GONE:
             self._gone.popitem(last=False)
-        known = self._known_as(kind, key, name)
         if known is None or known[0] != uid:
             return None
         if kind is RLJOB:

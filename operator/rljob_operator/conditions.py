@@ -8,8 +8,8 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import JobSpec
 from rljob_api.job_status import Condition, JobStatus
 from rljob_operator import phases, times
-from rljob_operator.model import Observed
-from rljob_operator.policies import crashes, degraded, isolation, scheduling
+from rljob_operator.model import Observed, Refusal
+from rljob_operator.policies import crashes, degraded, isolation, refusals, scheduling
 from rljob_operator.resources import autoscaler
 
 _FRESH_REPORT_S = 30.0
@@ -36,7 +36,8 @@ class State:
 class Course:
     """Where the plan says the run is. Reasons are empty where the condition does not hold.
 
-    rejected: reason and sentences of a spec that is not accepted. resumed: the job was suspended before.
+    rejected: reason and sentences of a spec that is not accepted. not_admitted: why a spec whose run goes on could not
+    begin any more. refused: children that the API server does not take. resumed: the job was suspended before.
     """
 
     suspending: str = ""
@@ -47,6 +48,8 @@ class Course:
     failed_message: str = ""
     rejected: str = ""
     rejected_message: str = ""
+    not_admitted: str = ""
+    refused: tuple[Refusal, ...] = ()
     backing_off: bool = False
     stalled: str = ""
     stalled_message: str = ""
@@ -118,13 +121,15 @@ def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
 
 
 def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
-    accepted = _accepted(course, seen.job.spec)
     ready = {_READY_TYPES[role]: _ready(seen, course, role, now) for role in names.Role}
+    course = _held_up(seen, course, ready)
+    accepted = _accepted(course, seen.job.spec)
     running = _running(course, accepted, ready, restarted=(seen.status.attempt or 0) > 1)
     below = _degraded(seen) if running.status == "True" else State("False", "AtTarget")
     stalled = _stalled(course)
     return {
         Type.ACCEPTED: accepted,
+        Type.CHILDREN_APPLIED: _applied(course),
         Type.SUSPENDING: State("True", course.suspending) if course.suspending else State("False", "NotSuspending"),
         Type.SUSPENDED: _suspended(course),
         Type.STATE_DURABLE: _durable(seen.job.spec),
@@ -141,6 +146,25 @@ def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
         if course.failed
         else State("False", "NotFailed"),
     }
+
+
+def _held_up(seen: Observed, course: Course, ready: Mapping[Type, State]) -> Course:
+    """Return the course of a job that cannot run because of what was refused; one that runs is not contradicted."""
+    if course.rejected or all(state.status == "True" for state in ready.values()):
+        return course
+    missing = refusals.keeps_from_running(course.refused, seen.children)
+    if missing is None:
+        return course
+    return dataclasses.replace(course, rejected=missing.reason, rejected_message=refusals.sentence([missing]))
+
+
+def _applied(course: Course) -> State:
+    if course.not_admitted and not course.is_over:
+        goes_on = "the run goes on as it began and would not be started again"
+        return State("False", "InvalidSpec", f"{goes_on}: {course.not_admitted}")
+    if course.refused:
+        return State("False", course.refused[0].reason, refusals.sentence(course.refused))
+    return State("True", "Applied")
 
 
 def _accepted(course: Course, spec: JobSpec) -> State:

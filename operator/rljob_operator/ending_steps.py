@@ -1,7 +1,7 @@
 """What to stop: the way to Suspended, and what stays of a run that is over. Pure."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
@@ -16,6 +16,8 @@ _SHORT_GRACE_S = 5
 _KEPT_S = 3600.0
 # They protect pods of a run, or change their number: without one they only block.
 _ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler", "ScaledObject"})
+# What a manifest can cease to ask for while its job lives.
+_ONLY_WHILE_WANTED = _ONLY_WHILE_RUNNING | {"NetworkPolicy", "PodMonitor"}
 _ORDER = {
     suspend.SuspendStage.TRAINER_AND_ROLLOUTS: (names.Role.TRAINER, names.Role.ROLLOUT),
     suspend.SuspendStage.VERIFIERS: (names.Role.VERIFIER,),
@@ -51,17 +53,19 @@ def stop_actions(seen: Observed, stage: suspend.SuspendStage, *, asked_at: float
     )
 
 
-def unwanted_budgets(seen: Observed, wanted: Collection[Ref]) -> list[Action]:
-    """Return the deletions of what only a running job of another shape has."""
-    return [one for one in _budgets(seen) if one.ref not in wanted]
+def unwanted(seen: Observed, wanted: Collection[Ref]) -> list[Delete]:
+    """Return the deletions of what the job does not ask for any more."""
+    return [one for one in _deletions(seen, _ONLY_WHILE_WANTED) if one.ref not in wanted]
 
 
 def _budgets(seen: Observed) -> list[Delete]:
+    return _deletions(seen, _ONLY_WHILE_RUNNING)
+
+
+def _deletions(seen: Observed, kinds: Set[str]) -> list[Delete]:
     children = sorted(seen.children.values(), key=lambda child: child.ref)
     return [
-        Delete(ref=child.ref, uid=child.uid)
-        for child in children
-        if child.ref.kind in _ONLY_WHILE_RUNNING and not child.deleting
+        Delete(ref=child.ref, uid=child.uid) for child in children if child.ref.kind in kinds and not child.deleting
     ]
 
 

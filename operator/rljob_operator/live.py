@@ -1,12 +1,13 @@
 """The cluster as a pass sees it: reads from the cache, or live where that is asked; writes through the client.
 
-Every answer to a write goes into the cache at once, so the next pass never plans against what it changed itself. A
-refusal that only a change of the spec can mend is kept, shown as a condition and not tried again before.
+Every answer to a write goes into the cache at once, so the next pass never plans against what it changed itself. What
+the API server refuses is kept by child and returned: the pass goes on with the other children.
 """
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import pydantic
 
@@ -19,10 +20,24 @@ from rljob_operator.cache import Cache, key_of
 from rljob_operator.cluster import ApiError, Client, Object
 from rljob_operator.kinds import Kind
 from rljob_operator.listing import Lister
-from rljob_operator.model import Annotate, Apply, Delete, Observed, Refusal, Report, Scale, ref_of
+from rljob_operator.model import (
+    POD_MAKERS,
+    TRAINER_JOB,
+    Annotate,
+    Apply,
+    Delete,
+    Observed,
+    Plan,
+    Ref,
+    Refusal,
+    Report,
+    Scale,
+    Written,
+)
+from rljob_operator.policies import difference, refusals
 
-# How long a refusal that may end by itself (missing rights, a taken name) stands before the next try.
-_TRY_AGAIN_S = 60.0
+logger = logging.getLogger(__name__)
+
 _ORDER: Mapping[str, int] = {str(kind): number for number, kind in enumerate(ConditionType)}
 
 
@@ -71,7 +86,9 @@ class LiveCluster:
         self._client, self._cache, self._lister = client, cache, lister
         self._on_status, self._on_applied = on_status, on_applied
         self._coordinators, self._clock, self._certify = coordinators, clock, certify
-        self._refusals: dict[str, Refusal] = {}
+        # By uid of the job, then by child; by uid of the job, then of the child.
+        self._refusals: dict[str, dict[Ref, Refusal]] = {}
+        self._written: dict[str, dict[str, Written]] = {}
 
     async def observe(self, key: str, *, live: bool) -> Observed | None:
         """Return what is known of a job; None if it is gone or cannot be read. Raises ApiError."""
@@ -93,19 +110,22 @@ class LiveCluster:
             pods=self._cache.pods(key, kept.uid),
             report=self._coordinators.report_of(kept.uid),
             asking_since=self._coordinators.asking_since(kept.uid),
-            refusal=self._refusal(job),
+            refusals=dict(self._refusals.get(kept.uid, {})),
+            written=self._written.get(kept.uid, {}),
         )
 
     def forget(self, uid: str) -> None:
         """Let go of what is kept of a job that is gone."""
         self._refusals.pop(uid, None)
+        self._written.pop(uid, None)
 
-    def _refusal(self, job: RLJob) -> Refusal | None:
-        known = self._refusals.get(job.metadata.uid)
-        if known is None or known.generation == job.metadata.generation:
-            return known
-        del self._refusals[job.metadata.uid]
-        return None
+    def planned(self, seen: Observed, planned: Plan) -> None:
+        """Forget refusals of what the plan does not want any more."""
+        standing = {refusal.ref: refusal for refusal in planned.refused}
+        if standing:
+            self._refusals[seen.job.metadata.uid] = standing
+        else:
+            self._refusals.pop(seen.job.metadata.uid, None)
 
     async def _say_unreadable(self, body: bytes, error: pydantic.ValidationError) -> None:
         raw = json.loads(body)
@@ -139,105 +159,137 @@ class LiveCluster:
             if kept is not None and kept.uid == own["uid"]:
                 raise OutOfDateError(str(error)) from error
 
-    async def apply(self, seen: Observed, action: Apply) -> None:
-        """Create or change a child. Raises ApiError, OutOfDateError."""
-        await self._certified(seen)
-        ref, namespace = ref_of(action.manifest), seen.job.metadata.namespace
-        kind = kinds.BY_NAME[ref.kind]
-        if not action.uid:
-            await self._require_free_name(seen, kind, ref.name)
-        body = _with_uid(action.manifest, action.uid)
+    async def apply(self, seen: Observed, action: Apply) -> Refusal | None:
+        """Create or change a child; return why that was refused. Raises ApiError, OutOfDateError."""
+        ref, namespace = action.ref, seen.job.metadata.namespace
+        kind, uid = kinds.BY_NAME[ref.kind], action.uid
         try:
-            self._cache.put(kind, await self._client.apply(kind, namespace, body))
-        except ApiError as error:
-            if error.status == 409:
-                await self._look(kind, namespace, ref.name, action.uid, _key(seen))
-                raise OutOfDateError(f"{ref.kind} {ref.name} was replaced") from error
-            self._refused(seen, error)
-        else:
-            self._refusals.pop(seen.job.metadata.uid, None)
-            self._on_applied(_key(seen), ref.kind)
+            if ref.kind in POD_MAKERS:
+                await self._certify_before_pods(seen, is_new=not uid)
+            if not uid:
+                uid = await self._uid_of_ours(seen, kind, ref.name)
+            if uid and kind.kind == TRAINER_JOB and not action.uid:
+                return await self.annotate(seen, Annotate(ref=ref, uid=uid, labels=difference.labels(action.manifest)))
+            before = self._cache.children(_key(seen), seen.job.metadata.uid).get(ref) if uid else None
+            answer = await self._client.apply(kind, namespace, _with_uid(action.manifest, uid))
+        except (ApiError, errors.ClusterError) as error:
+            if isinstance(error, ApiError) and error.status == 409:
+                changed = await self._look(kind, namespace, ref.name, uid, _key(seen))
+                if changed:
+                    raise OutOfDateError(f"{ref.kind} {ref.name} was replaced") from error
+            return self._refused(seen, ref, error)
+        self._cache.put(kind, answer, live=True)
+        repair = before is not None and difference.intent(before.manifest) == difference.intent(action.manifest)
+        self._note_written(seen, answer, action, repair=repair)
+        self._accepted(seen, ref)
+        self._on_applied(_key(seen), ref.kind)
+        return None
 
-    async def _certified(self, seen: Observed) -> None:
-        """See to the certificates that pods of the job mount, before anything makes pods."""
+    def _note_written(self, seen: Observed, answer: Object, action: Apply, *, repair: bool) -> None:
+        of_job, uid = self._written.setdefault(seen.job.metadata.uid, {}), answer["metadata"]["uid"]
+        note = difference.write(of_job.get(uid), answer, action.manifest, repair=repair, now=self._clock())
+        if note is None:
+            of_job.pop(uid, None)
+        else:
+            of_job[uid] = note
+
+    async def _certify_before_pods(self, seen: Observed, *, is_new: bool) -> None:
+        """See to the certificates that pods of the job mount. Raises ClusterError where new pods would have none."""
         try:
             await self._certify(seen.job)
-        except ApiError as error:
-            self._refused(seen, error)
         except errors.ClusterError as error:
-            self._keep(seen, "NameConflict", str(error), again_after_s=_TRY_AGAIN_S)
+            # Who has pods has certificates, and a trainer's next attempt finds those of the last one.
+            begins = is_new and not seen.pods and (seen.status.attempt or 0) <= 1
+            if begins or (isinstance(error, ApiError) and not refusals.reason(error.status)):
+                raise
+            logger.warning("%s: could not see to its certificates: %s", _key(seen), error)
 
-    async def _require_free_name(self, seen: Observed, kind: Kind, name: str) -> None:
-        """Raise OutOfDateError if something has the name: another's object of it is never ours to change (3.7)."""
+    async def _uid_of_ours(self, seen: Observed, kind: Kind, name: str) -> str:
+        """Return the uid of a child that is there though no watch tells of it, as when it lost a label; empty if the
+        name is free. Raises ClusterError if something else has the name: it is never ours to change (3.7).
+        """
         found = await self._client.get(kind, seen.job.metadata.namespace, name)
         if found is None:
-            return
+            return ""
         if trimming.controller_of(found["metadata"]) == seen.job.metadata.uid:
-            self._cache.put(kind, found)
-            raise OutOfDateError(f"{kind.kind} {name} is there already")
-        message = f"{kind.kind} {name} exists and is not this job's: delete it, or give the job another name"
-        self._keep(seen, "NameConflict", message, again_after_s=_TRY_AGAIN_S)
+            self._cache.put(kind, found, live=True)
+            return str(found["metadata"]["uid"])
+        raise errors.ClusterError(f"{kind.kind} {name} exists and is not this job's: delete it, or rename the job")
 
-    def _refused(self, seen: Observed, error: ApiError) -> NoReturn:
-        """Keep a refusal that trying again does not mend and raise OutOfDateError; raise the error where it may."""
-        if error.status == 403:
-            self._keep(seen, "Forbidden", str(error), again_after_s=_TRY_AGAIN_S)
-        elif error.status in (400, 422):
-            self._keep(seen, "ChildRejected", str(error), again_after_s=None)
-        else:
+    def _refused(self, seen: Observed, ref: Ref, error: errors.ClusterError) -> Refusal:
+        """Keep why an action on a child was refused; raise the error if it says nothing of this child."""
+        status = error.status if isinstance(error, ApiError) else None
+        reason = refusals.NAME_CONFLICT if status is None else refusals.reason(status)
+        if not reason:
             raise error
-
-    def _keep(self, seen: Observed, reason: str, message: str, *, again_after_s: float | None) -> NoReturn:
-        again_at = None if again_after_s is None else self._clock() + again_after_s
         metadata = seen.job.metadata
-        self._refusals[metadata.uid] = Refusal(
-            reason=reason, message=message, generation=metadata.generation, again_at=again_at
+        of_job = self._refusals.setdefault(metadata.uid, {})
+        new = Refusal(
+            ref=ref,
+            reason=reason,
+            message=str(error),
+            generation=metadata.generation,
+            passing=status is not None and refusals.may_pass(status),
         )
-        raise OutOfDateError(message)
+        of_job[ref] = refusals.again(of_job.get(ref), new, now=self._clock())
+        logger.warning("%s: %s %s is refused: %s", _key(seen), ref.kind, ref.name, error)
+        return of_job[ref]
 
-    async def scale(self, seen: Observed, action: Scale) -> None:
-        """Set a workload's replicas; nothing happens if it is gone. Raises ApiError."""
-        if action.replicas:
-            await self._certified(seen)
+    def _accepted(self, seen: Observed, ref: Ref) -> None:
+        self._refusals.get(seen.job.metadata.uid, {}).pop(ref, None)
+
+    async def scale(self, seen: Observed, action: Scale) -> Refusal | None:
+        """Set a workload's replicas; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
         body: Object = {"metadata": {"uid": action.uid}, "spec": {"replicas": action.replicas}}
-        await self._merge(seen, action.ref.kind, action.ref.name, action.uid, body)
+        # Setting them again is no repair of what another hand did.
+        self._written.get(seen.job.metadata.uid, {}).pop(action.uid, None)
+        return await self._merge(seen, action.ref, action.uid, body)
 
-    async def annotate(self, seen: Observed, action: Annotate) -> None:
-        """Set or remove annotations; nothing happens if the object is gone. Raises ApiError."""
-        body: Object = {"metadata": {"uid": action.uid, "annotations": dict(action.annotations)}}
-        await self._merge(seen, action.ref.kind, action.ref.name, action.uid, body)
+    async def annotate(self, seen: Observed, action: Annotate) -> Refusal | None:
+        """Set annotations and labels; nothing happens if the object is gone. Return a refusal. Raises ApiError."""
+        changes = {"annotations": dict(action.annotations), "labels": dict(action.labels)}
+        body: Object = {"metadata": {"uid": action.uid, **{key: value for key, value in changes.items() if value}}}
+        return await self._merge(seen, action.ref, action.uid, body)
 
-    async def _merge(self, seen: Observed, kind_name: str, name: str, uid: str, body: Object) -> None:
-        kind, namespace = kinds.BY_NAME[kind_name], seen.job.metadata.namespace
+    async def _merge(self, seen: Observed, ref: Ref, uid: str, body: Object) -> Refusal | None:
+        kind, namespace = kinds.BY_NAME[ref.kind], seen.job.metadata.namespace
         try:
-            self._cache.put(kind, await self._client.merge(kind, namespace, name, body))
+            self._cache.put(kind, await self._client.merge(kind, namespace, ref.name, body), live=True)
         except ApiError as error:
-            if error.status not in (404, 409, 422):
-                raise
-            await self._look(kind, namespace, name, uid, _key(seen))
+            # A patch that names another uid than the object's is invalid.
+            if error.status in (404, 409, 422) and await self._look(kind, namespace, ref.name, uid, _key(seen)):
+                return None
+            return self._refused(seen, ref, error)
+        self._accepted(seen, ref)
+        return None
 
-    async def delete(self, seen: Observed, action: Delete) -> None:
-        """Delete an object; nothing happens if it is gone. Raises ApiError."""
+    async def delete(self, seen: Observed, action: Delete) -> Refusal | None:
+        """Delete an object; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
         kind, namespace, name = kinds.BY_NAME[action.ref.kind], seen.job.metadata.namespace, action.ref.name
         try:
             answer = await self._client.delete(kind, namespace, name, uid=action.uid, grace_s=action.grace_s)
         except ApiError as error:
-            if error.status not in (404, 409):
-                raise
-            await self._look(kind, namespace, name, action.uid, _key(seen))
-            return
+            if error.status in (404, 409) and await self._look(kind, namespace, name, action.uid, _key(seen)):
+                return None
+            return self._refused(seen, action.ref, error)
+        self._accepted(seen, action.ref)
         if answer.get("kind") == kind.kind and "deletionTimestamp" in answer.get("metadata", {}):
             self._cache.put(kind, answer)
         else:
             self._cache.forget(kind, _key(seen), name, action.uid)
+        return None
 
-    async def _look(self, kind: Kind, namespace: str, name: str, uid: str, key: str) -> None:
-        """Bring the cache up to date on one object that is not what it was thought to be."""
+    async def _look(self, kind: Kind, namespace: str, name: str, uid: str, key: str) -> bool:
+        """Bring the cache up to date on one object; return whether it is not what it was thought to be: the one of
+        that uid, or none where that is empty.
+        """
         found = await self._client.get(kind, namespace, name)
-        if uid and (found is None or found["metadata"]["uid"] != uid):
+        uid_now = "" if found is None else str(found["metadata"]["uid"])
+        if uid and uid_now != uid:
             self._cache.forget(kind, key, name, uid)
         if found is not None:
-            self._cache.put(kind, found)
+            self._cache.put(kind, found, live=True)
+        return uid_now != uid
 
 
 def _key(seen: Observed) -> str:

@@ -114,15 +114,32 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why the API server does not take a child. `reason`: of Accepted=False, for the spec of that generation.
+    """Why the API server does not take what the plan wants of one child. `reason`: of ChildrenApplied=False.
 
-    again_at: when it is worth another try; None: after the spec has changed.
+    generation: of the spec for which it was refused. passing: a failure of the server, or of a webhook, that may end by
+    itself. times: tries in a row, the first at `since`; again_at: the next one, in unix seconds.
     """
 
+    ref: Ref
     reason: str
     message: str
     generation: int
-    again_at: float | None = None
+    passing: bool = False
+    times: int = 1
+    since: float = 0.0
+    again_at: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What became of a child that was written more than once with one intent: `answer` is a digest of our fields as the
+    API server served them last. times: writes of that intent in a row, the last at `at`, unix seconds.
+    """
+
+    intent: str
+    answer: str
+    times: int
+    at: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +147,7 @@ class Observed:
     """One job as the API server and its coordinator show it.
 
     version: of the API server, which a status write names; 0 if unknown. asking_since: unix seconds since which the
-    coordinator is asked and does not answer; None while it does, or before.
+    coordinator is asked and does not answer; None while it does, or before. refusals: by child. written: by its uid.
     """
 
     job: RLJob
@@ -140,7 +157,8 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     report: Report | None = None
     asking_since: float | None = None
-    refusal: Refusal | None = None
+    refusals: Mapping[Ref, Refusal] = dataclasses.field(default_factory=dict)
+    written: Mapping[str, Written] = dataclasses.field(default_factory=dict)
 
     @property
     def status(self) -> JobStatus:
@@ -173,7 +191,8 @@ class Wanted:
     """The children of an active job, in the order in which they are made.
 
     first: what exists before any pod. workloads: what makes pods, by trainer attempt, its Job among them.
-    problems: sentences on a spec that cannot be served. settled: the children are what they should be.
+    problems: sentences on a spec that may not start here; a run that goes on keeps its children all the same.
+    settled: the children are what they should be.
     """
 
     first: tuple[Manifest, ...] = ()
@@ -184,10 +203,20 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Apply:
-    """Create or change a child. `uid`: of the object that is meant, empty if there must be none yet."""
+    """Create or change a child. `uid`: of the object that is meant, empty if there must be none yet.
+
+    needs: what must be there before it is created. due_at: not before, in unix seconds.
+    """
 
     manifest: Manifest
     uid: str = ""
+    needs: tuple[Ref, ...] = ()
+    due_at: float = 0.0
+
+    @property
+    def ref(self) -> Ref:
+        """Return kind and name of the child."""
+        return ref_of(self.manifest)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,11 +239,12 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Annotate:
-    """Set annotations of an object; None removes one."""
+    """Set annotations of an object, of which None removes one, and labels."""
 
     ref: Ref
     uid: str
-    annotations: Mapping[str, str | None]
+    annotations: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,12 +261,15 @@ Action = Apply | Delete | Scale | Annotate | StatusWrite
 class Plan:
     """What to do, in this order, and when to look again (unix seconds) if nothing changes before.
 
-    irrevocable: it must rest on objects that were just read, not on a cache.
+    irrevocable: it must rest on objects that were just read, not on a cache. refused: refusals of what is still wanted.
+    waits: something else is wanted that is not due yet.
     """
 
     actions: tuple[Action, ...] = ()
     again_at: float | None = None
     irrevocable: bool = False
+    refused: tuple[Refusal, ...] = ()
+    waits: bool = False
 
 
 def ref_of(manifest: Manifest) -> Ref:

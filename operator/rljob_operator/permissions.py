@@ -23,6 +23,8 @@ LOOK = ("get", "list")
 READ = (*LOOK, "watch")
 # What is compared every few minutes instead of watched, and goes with its job.
 QUIET = (*LOOK, "create", "patch")
+# A job may cease to want it while it lives.
+PRUNED = (*QUIET, "delete")
 CHILD = (*READ, "create", "patch", "delete")
 
 
@@ -47,12 +49,12 @@ RULES: Sequence[Rule] = (
     Rule(group="", resources=("secrets",), verbs=("get", "create", "patch"), when="tls"),
     Rule(group="apps", resources=("deployments", "statefulsets"), verbs=CHILD),
     Rule(group="batch", resources=("jobs",), verbs=CHILD),
-    Rule(group="networking.k8s.io", resources=("networkpolicies",), verbs=QUIET),
-    Rule(group="policy", resources=("poddisruptionbudgets",), verbs=(*QUIET, "delete")),
-    Rule(group="autoscaling", resources=("horizontalpodautoscalers",), verbs=(*QUIET, "delete")),
+    Rule(group="networking.k8s.io", resources=("networkpolicies",), verbs=PRUNED),
+    Rule(group="policy", resources=("poddisruptionbudgets",), verbs=PRUNED),
+    Rule(group="autoscaling", resources=("horizontalpodautoscalers",), verbs=PRUNED),
     Rule(group="events.k8s.io", resources=("events",), verbs=("create",)),
-    Rule(group="keda.sh", resources=("scaledobjects",), verbs=(*QUIET, "delete"), when="keda"),
-    Rule(group="monitoring.coreos.com", resources=("podmonitors",), verbs=QUIET, when="podMonitor"),
+    Rule(group="keda.sh", resources=("scaledobjects",), verbs=PRUNED, when="keda"),
+    Rule(group="monitoring.coreos.com", resources=("podmonitors",), verbs=PRUNED, when="podMonitor"),
     # Kopf follows them to learn when a kind begins to be served.
     Rule(
         group="apiextensions.k8s.io", resources=("customresourcedefinitions",), verbs=("list", "watch"), scope="cluster"

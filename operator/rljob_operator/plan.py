@@ -1,15 +1,15 @@
 """From what is wanted and what is observed to what to do. Pure and total: no clock, no environment, no I/O.
 
     over? ----------> clean up, later delete          (terminal conditions are asked first and never taken back)
-    refused? -------> say so, touch nothing
     stopping? ------> trainer and rollouts, verifiers, coordinator, Suspended
+    not admitted? --> say so; begin nothing           (a run that goes on keeps its children and gets its next attempt)
     else -----------> trainer's attempt, then every child that differs
 
 History is written before it is acted on: the status comes first among the actions, always.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
@@ -17,18 +17,21 @@ from rljob_api.job import OUR_OPERATOR
 from rljob_api.job_status import ImageStatus, JobStatus, LayerStatus, RoleStatus, RolloutStatus
 from rljob_operator import conditions, ending_steps, phases, reporting, shrinking, stalling, times, trainer_steps
 from rljob_operator.model import (
+    POD_MAKERS,
     TRAINER_JOB,
     Action,
+    Annotate,
     Apply,
     Manifest,
     Observed,
     Plan,
+    Ref,
     StatusWrite,
     Wanted,
     earliest,
     ref_of,
 )
-from rljob_operator.policies import attempts, crashes, deadlines, difference, suspend, unready
+from rljob_operator.policies import attempts, crashes, deadlines, difference, refusals, suspend, unready
 from rljob_operator.resources import autoscaler
 
 _LOOK_AGAIN_S = 5.0
@@ -41,7 +44,7 @@ def plan(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
     known = conditions.statuses(seen.status.conditions)
     if phases.is_terminal(known):
         return _finished(seen, succeeded=known.get(Type.COMPLETE) == "True", now=now)
-    rejected = _rejected(seen, wanted)
+    rejected = _rejected(wanted)
     stage = suspend.stage(ending_steps.left(seen))
     was_suspending = known.get(Type.SUSPENDING) == "True"
     if suspend.goes_on_stopping(suspend=seen.job.spec.suspend, was_suspending=was_suspending, current=stage):
@@ -49,18 +52,18 @@ def plan(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
     if seen.job.spec.suspend:
         course = dataclasses.replace(rejected, suspended="UserRequested")
         return _write(seen, _shown(seen, seen.status, now=now), course, Plan(), now=now)
-    if wanted.problems and not attempts.current(seen.status, seen.trainer_jobs()):
-        return _write(seen, seen.status, rejected, Plan(), now=now)
-    return _run(seen, wanted, rejected, now=now)
+    stopped = _is_stopped(seen)
+    if wanted.problems and (stopped or not attempts.current(seen.status, seen.trainer_jobs())):
+        course = dataclasses.replace(rejected, suspended="UserRequested" if stopped else "")
+        return _write(seen, seen.status, course, Plan(), now=now)
+    return _run(seen, wanted, now=now)
 
 
-def _rejected(seen: Observed, wanted: Wanted) -> conditions.Course:
-    """Return the course of a job of which something is not taken; an empty one if all is."""
+def _rejected(wanted: Wanted) -> conditions.Course:
+    """Return the course of a job that may not begin; an empty one if it may."""
     if wanted.problems:
         return conditions.Course(rejected="InvalidSpec", rejected_message="; ".join(wanted.problems))
-    if seen.refusal is None:
-        return conditions.Course()
-    return conditions.Course(rejected=seen.refusal.reason, rejected_message=seen.refusal.message)
+    return conditions.Course()
 
 
 def _finished(seen: Observed, *, succeeded: bool, now: float) -> Plan:
@@ -115,7 +118,7 @@ def _without_later(status: JobStatus, number: int) -> JobStatus:
     return status.model_copy(update={"attempt": number, "trainer": known.model_copy(update={"attempts": kept})})
 
 
-def _run(seen: Observed, wanted: Wanted, rejected: conditions.Course, *, now: float) -> Plan:
+def _run(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
     status = seen.status
     if _is_stopped(seen):
         status = status.model_copy(update={"start_time": None, "first_step_time": None})
@@ -138,16 +141,12 @@ def _run(seen: Observed, wanted: Wanted, rejected: conditions.Course, *, now: fl
         return _fail(seen, stall.status, "StallTimeout", message, now=now)
     outdated = trainer_steps.outdated_jobs(seen, step.status)
     actions = (*step.deletes, *outdated, *stall.deletes, *_children(seen, wanted, step, now))
-    retry = seen.refusal.again_at if seen.refusal is not None else None
-    again_at = earliest(
-        step.again_at, stall.again_at, *_deadlines(seen, status), None if retry is None or retry <= now else retry
-    )
+    again_at = earliest(step.again_at, stall.again_at, *_deadlines(seen, status))
     base = Plan(actions=actions, again_at=again_at, irrevocable=step.irrevocable or bool(stall.deletes))
     course = dataclasses.replace(
         _course(step),
         resumed=_was_suspended(seen),
-        rejected=rejected.rejected,
-        rejected_message=rejected.rejected_message,
+        not_admitted="; ".join(wanted.problems),
         stalled=stall.diagnosis.reason if stall.diagnosis else "",
         stalled_message=stall.diagnosis.message if stall.diagnosis else "",
     )
@@ -213,26 +212,50 @@ def _fail(seen: Observed, status: JobStatus, reason: str, message: str, *, now: 
 
 
 def _children(seen: Observed, wanted: Wanted, step: trainer_steps.Step, now: float) -> Iterable[Action]:
-    """Yield what makes the children what they should be: nothing while one of them is refused and not due again."""
-    refusal = seen.refusal
-    if wanted.settled or wanted.problems:
-        return
-    if refusal is not None and (refusal.again_at is None or now < refusal.again_at):
+    """Yield what makes the children what they should be, and the deletions of what is not wanted any more."""
+    if wanted.settled or (wanted.problems and not wanted.first):
         return
     workloads = wanted.workloads(attempts.current(step.status, {}))
-    yield from ending_steps.unwanted_budgets(seen, {ref_of(manifest) for manifest in workloads})
+    refs = {ref_of(manifest) for manifest in (*wanted.first, *workloads)}
+    yield from ending_steps.unwanted(seen, refs)
     for manifest in (*wanted.first, *workloads):
         ref = ref_of(manifest)
-        # Between two attempts there is no Job to make; that of an attempt that runs is never changed.
-        if ref.kind == TRAINER_JOB and (step.attempt is None or ref in seen.children):
-            continue
-        yield from _apply(seen, manifest)
+        if ref.kind == TRAINER_JOB:
+            yield from _trainer_job(seen, manifest, refs, step)
+        else:
+            yield from _apply(seen, manifest, refs, now=now)
 
 
-def _apply(seen: Observed, manifest: Manifest) -> Iterable[Action]:
+def _trainer_job(seen: Observed, manifest: Manifest, wanted: Set[Ref], step: trainer_steps.Step) -> Iterable[Action]:
+    """Yield the Job of an attempt if it has to be made: between two attempts there is none, and one that runs is never
+    changed, but for the labels by which it is found.
+    """
     child = seen.children.get(ref_of(manifest))
     if child is None:
-        yield Apply(manifest=manifest)
+        # A run that has begun is not held up: what guards its pods was there when they were first made.
+        needs = _guards(manifest, wanted) if step.attempt == 1 else ()
+        if step.attempt is not None:
+            yield Apply(manifest=manifest, needs=needs)
+    elif not child.deleting and not difference.covers(difference.labels(child.manifest), difference.labels(manifest)):
+        yield Annotate(ref=child.ref, uid=child.uid, labels=difference.labels(manifest))
+
+
+def _guards(manifest: Manifest, wanted: Set[Ref]) -> tuple[Ref, ...]:
+    """Return what must be there before pods of a workload are, of what the job wants: the policy of its role, the
+    account without rights, the config. Another's object of such a name is none of these.
+    """
+    labels = difference.labels(manifest)
+    job, role = labels.get("rljob.dev/job", ""), labels.get("rljob.dev/role", "")
+    own = f"{job}-{role}"
+    guards = (Ref("NetworkPolicy", own), Ref("ServiceAccount", own), Ref("ConfigMap", f"{job}-config"))
+    return tuple(guard for guard in guards if guard in wanted)
+
+
+def _apply(seen: Observed, manifest: Manifest, wanted: Set[Ref], *, now: float) -> Iterable[Action]:
+    ref = ref_of(manifest)
+    child = seen.children.get(ref)
+    if child is None:
+        yield Apply(manifest=manifest, needs=_guards(manifest, wanted) if ref.kind in POD_MAKERS else ())
         return
     if child.role is names.Role.ROLLOUT:
         smaller = shrinking.shrink(
@@ -241,8 +264,9 @@ def _apply(seen: Observed, manifest: Manifest) -> Iterable[Action]:
         yield from smaller.marks
         if smaller.waits:
             return
-    if not child.deleting and not difference.covers(child.manifest, manifest):
-        yield Apply(manifest=manifest, uid=child.uid)
+    due_at = difference.due_at(child.manifest, manifest, seen.written.get(child.uid), now=now)
+    if not child.deleting and due_at is not None:
+        yield Apply(manifest=manifest, uid=child.uid, due_at=due_at)
 
 
 def _followed(seen: Observed, status: JobStatus, *, now: float) -> JobStatus:
@@ -280,7 +304,9 @@ def _shown(seen: Observed, status: JobStatus, *, now: float) -> JobStatus:
 
 
 def _write(seen: Observed, status: JobStatus, course: conditions.Course, rest: Plan, *, now: float) -> Plan:
-    """Return `rest` with the status before it, if that differs from what is written."""
+    """Return what of `rest` is due, with the status before it, if that differs from what is written."""
+    rest = refusals.held_back(rest, seen, now=now)
+    course = dataclasses.replace(course, refused=refusals.shown(rest.refused, now=now))
     full = conditions.with_conditions(seen, status, course, now=now)
     if full == seen.status:
         return rest

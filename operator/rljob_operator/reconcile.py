@@ -5,7 +5,19 @@ from typing import Protocol
 
 from rljob_api.job_status import JobStatus
 from rljob_operator import conditions
-from rljob_operator.model import Annotate, Apply, Delete, Observed, Plan, Scale, StatusWrite, Wanted, earliest
+from rljob_operator.model import (
+    Annotate,
+    Apply,
+    Delete,
+    Observed,
+    Plan,
+    Ref,
+    Refusal,
+    Scale,
+    StatusWrite,
+    Wanted,
+    earliest,
+)
 from rljob_operator.plan import plan
 from rljob_operator.policies import pacing
 
@@ -22,16 +34,16 @@ class Cluster(Protocol):
     async def write_status(self, seen: Observed, status: JobStatus) -> None:
         """Write the status; nothing happens if the job was deleted or replaced."""
 
-    async def apply(self, seen: Observed, action: Apply) -> None:
-        """Create or change a child."""
+    async def apply(self, seen: Observed, action: Apply) -> Refusal | None:
+        """Create or change a child; return why that was refused, as the others do."""
 
-    async def scale(self, seen: Observed, action: Scale) -> None:
+    async def scale(self, seen: Observed, action: Scale) -> Refusal | None:
         """Set a workload's replicas; nothing happens if it is gone."""
 
-    async def annotate(self, seen: Observed, action: Annotate) -> None:
-        """Set annotations of an object; nothing happens if it is gone."""
+    async def annotate(self, seen: Observed, action: Annotate) -> Refusal | None:
+        """Set annotations and labels of an object; nothing happens if it is gone."""
 
-    async def delete(self, seen: Observed, action: Delete) -> None:
+    async def delete(self, seen: Observed, action: Delete) -> Refusal | None:
         """Delete an object; nothing happens if it is gone."""
 
 
@@ -84,15 +96,16 @@ class Reconciler:
         return None
 
     async def _act(self, seen: Observed, planned: Plan) -> float | None:
-        withheld_s, moved = None, False
+        withheld_s, moved, refused = None, False, set[Ref]()
         for action in planned.actions:
             if isinstance(action, StatusWrite):
                 withheld_s = await self._write(seen, action.status)
                 # Some children exist only while a condition holds, and this pass saw what held before.
                 known, said = (conditions.statuses(each.conditions) for each in (seen.status, action.status))
                 moved |= withheld_s is None and known != said
-            else:
-                await self._do(seen, action)
+            elif not isinstance(action, Apply) or not refused & set(action.needs):
+                refusal = await self._do(seen, action)
+                refused |= set() if refusal is None else {refusal.ref}
                 moved = True
         again_s = None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
         # The watch tells nothing of a change that is known from the answer to our own write.
@@ -108,13 +121,13 @@ class Reconciler:
         self._written_at[uid] = now
         return None
 
-    async def _do(self, seen: Observed, action: Apply | Scale | Annotate | Delete) -> None:
+    async def _do(self, seen: Observed, action: Apply | Scale | Annotate | Delete) -> Refusal | None:
         match action:
             case Apply():
-                await self._cluster.apply(seen, action)
+                return await self._cluster.apply(seen, action)
             case Scale():
-                await self._cluster.scale(seen, action)
+                return await self._cluster.scale(seen, action)
             case Annotate():
-                await self._cluster.annotate(seen, action)
+                return await self._cluster.annotate(seen, action)
             case Delete():
-                await self._cluster.delete(seen, action)
+                return await self._cluster.delete(seen, action)

@@ -23,8 +23,8 @@ def signature(seen: Observed) -> Signature:
 
 
 def may_settle(seen: Observed) -> bool:
-    """Return whether nothing of the children is still to come: the trainer's Job is there and nothing was refused."""
-    return seen.refusal is None and seen.status.attempt in seen.trainer_jobs()
+    """Return whether nothing of the children is still to come: the trainer's Job is there."""
+    return seen.status.attempt in seen.trainer_jobs()
 
 
 class Settled:
@@ -44,8 +44,8 @@ class Settled:
     def planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
         """Remember a job of which nothing had to be changed."""
         uid = seen.job.metadata.uid
-        quiet = all(isinstance(action, StatusWrite) for action in planned.actions)
-        if quiet and not wanted.problems and may_settle(seen):
+        left = planned.refused or planned.waits or not all(isinstance(each, StatusWrite) for each in planned.actions)
+        if not left and not wanted.problems and may_settle(seen):
             self._known[uid] = signature(seen)
         else:
             self._known.pop(uid, None)

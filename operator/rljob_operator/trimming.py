@@ -6,6 +6,7 @@ compared with what is wanted.
 
 import dataclasses
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _SCALERS = {"HorizontalPodAutoscaler": "ScalingActive", "ScaledObject": "Ready"}
 # Of what a scheduler or a kubelet says; a status message has room for more.
 _MOST_MESSAGE = 400
+_MADE = re.compile(rf".+-({'|'.join(names.Role)})(?:-(\d+))?")
 _DROPPED = ("managedFields", "creationTimestamp", "generation", "resourceVersion", "selfLink")
 
 
@@ -100,6 +102,7 @@ def keep_child(raw: Mapping[str, Any]) -> KeptChild:
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(names.Role)
+    by_name = _role_by_name(raw["kind"], metadata["name"])
     kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
     body = {key: value for key, value in raw.items() if key != "status"}
     return KeptChild(
@@ -108,8 +111,8 @@ def keep_child(raw: Mapping[str, Any]) -> KeptChild:
         version=version_of(raw),
         owner=controller_of(metadata),
         deleting="deletionTimestamp" in metadata,
-        role=names.Role(labels[ROLE_LABEL]) if has_role else None,
-        attempt=_number(labels.get(ATTEMPT_LABEL)) if has_role else 0,
+        role=names.Role(labels[ROLE_LABEL]) if has_role else by_name[0],
+        attempt=(_number(labels.get(ATTEMPT_LABEL)) if has_role else 0) or by_name[1],
         ended=_ended(raw.get("status") or {}),
         blind=_blind(raw.get("status") or {}) if raw["kind"] in _SCALERS else "",
         body=_packed({**body, "metadata": kept}),
@@ -120,6 +123,18 @@ def controller_of(metadata: Mapping[str, Any]) -> str:
     """Return the uid of the controller that an object names, empty if none."""
     owners = metadata.get("ownerReferences") or ()
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def owner_name(metadata: Mapping[str, Any]) -> str:
+    """Return the name of the RLJob that controls an object, empty if none does."""
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(one["name"]) for one in owners if one.get("controller") and one.get("kind") == names.KIND), "")
+
+
+def _role_by_name(kind: str, name: str) -> tuple[names.Role | None, int]:
+    """Return role and attempt of what makes pods, by its name: labels may be taken away, names stay."""
+    found = _MADE.fullmatch(name) if kind in POD_MAKERS else None
+    return (None, 0) if found is None else (names.Role(found.group(1)), int(found.group(2) or 0))
 
 
 def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:

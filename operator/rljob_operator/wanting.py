@@ -8,7 +8,7 @@ from rljob_api.job import RLJob
 from rljob_api.spec.base import num_bytes
 from rljob_operator import conditions
 from rljob_operator.model import Manifest, Observed, Ref, Wanted, ref_of
-from rljob_operator.policies import admission, pins
+from rljob_operator.policies import admission, difference, pins
 from rljob_operator.resources import autoscaler, children
 from rljob_operator.resources.inputs import Inputs
 from rljob_operator.settings import JobSettings
@@ -17,7 +17,10 @@ _TEMPLATED = frozenset({"StatefulSet", "Deployment"})
 
 
 def wanted(seen: Observed, settings: JobSettings, served: Set[str] = frozenset()) -> Wanted:
-    """Return the children of an active job, or why it can have none. `served`: API groups that may be used."""
+    """Return the children of an active job and why it may not begin. `served`: API groups that may be used.
+
+    Without children nothing can be made of the spec, nor of what the run under way began with.
+    """
     images = _images(seen, settings)
     problems = [*admission.problems(seen.job.spec, settings, served), *_without_image(images)]
     try:
@@ -26,18 +29,23 @@ def wanted(seen: Observed, settings: JobSettings, served: Set[str] = frozenset()
         )
         configs = resolve.resolve(seen.job, placement)
     except errors.ManifestError as error:
-        return Wanted(problems=(*problems, *error.problems))
-    if problems:
+        problems += error.problems
+        # A run that goes on needs its next attempt, also after an edit that cannot be taken over.
+        pinned = None if _is_suspended(seen) else pins.resolved(seen)
+        if pinned is None:
+            return Wanted(problems=tuple(problems))
+        configs = pinned
+    if len(images) < len(names.Role):
         return Wanted(problems=tuple(problems))
     inputs = Inputs(job=seen.job, configs=configs, images=images, settings=settings)
 
     def workloads(attempt: int) -> Sequence[Manifest]:
         replicas = autoscaler.effective_replicas(seen.job.spec)
         made = children.workloads(inputs, attempt=attempt, rollouts=replicas, served=served)
-        return [_pinned(seen, each) for each in made if _is_due(seen, each)]
+        return [difference.signed(_pinned(seen, each)) for each in made if _is_due(seen, each)]
 
-    first = (_pinned(seen, each) for each in children.foundation(inputs, served=served))
-    return Wanted(first=tuple(first), workloads=workloads)
+    first = (difference.signed(_pinned(seen, each)) for each in children.foundation(inputs, served=served))
+    return Wanted(first=tuple(first), workloads=workloads, problems=tuple(problems))
 
 
 def _images(seen: Observed, settings: JobSettings) -> dict[names.Role, str]:

@@ -8,6 +8,7 @@ class ConditionType(enum.StrEnum):
     """In the order in which a status lists them."""
 
     ACCEPTED = "Accepted"
+    CHILDREN_APPLIED = "ChildrenApplied"
     QUOTA_RESERVED = "QuotaReserved"
     SUSPENDING = "Suspending"
     SUSPENDED = "Suspended"
@@ -48,6 +49,10 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
             "ChildRejected", "QueueNameConflict",
         ),
         "Unknown": ("Pending",),
+    },
+    _T.CHILDREN_APPLIED: {
+        "True": ("Applied",),
+        "False": ("InvalidSpec", "Forbidden", "ChildRejected", "NameConflict"),
     },
     _T.QUOTA_RESERVED: {
         "True": ("Admitted",),

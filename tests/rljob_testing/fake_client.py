@@ -94,8 +94,12 @@ class FakeClient:
         known = self.objects.get((kind.kind, name))
         if known is None:
             raise ApiError("merge: gone", status=404)
-        spec = {**known.get("spec", {}), **body.get("spec", {})}
-        return copy.deepcopy(self.hold({**known, "spec": spec}))
+        changed = copy.deepcopy(known)
+        changed["spec"] = {**known.get("spec", {}), **body.get("spec", {})}
+        for part in ("labels", "annotations"):
+            if part in body.get("metadata", {}):
+                changed["metadata"][part] = {**known["metadata"].get(part, {}), **body["metadata"][part]}
+        return copy.deepcopy(self.hold(changed))
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, grace_s: int | None) -> Object:
         self._record("delete", kind, name)

@@ -13,7 +13,23 @@ from rljob_api import names, types
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 from rljob_operator.live import OutOfDateError
-from rljob_operator.model import POD, RLJOB, Annotate, Apply, Child, Delete, Observed, Pod, Ref, Report, Scale, Wanted
+from rljob_operator.model import (
+    POD,
+    RLJOB,
+    Annotate,
+    Apply,
+    Child,
+    Delete,
+    Observed,
+    Plan,
+    Pod,
+    Ref,
+    Refusal,
+    Report,
+    Scale,
+    Wanted,
+)
+from rljob_operator.policies import refusals
 from rljob_testing.clock import FakeClock
 
 DRAIN_S = 3.0
@@ -41,7 +57,8 @@ def wanted(seen: Observed) -> Wanted:
 
 def _manifest(kind: str, role: str, *, attempt: int = 0, **spec: int) -> Mapping[str, object]:
     name = f"job-{role}-{attempt}" if attempt else f"job-{role}"
-    return {"kind": kind, "metadata": {"name": name, "labels": {"role": role, "attempt": str(attempt)}}, "spec": spec}
+    labels = {"role": role, "attempt": str(attempt), "rljob.dev/job": "job", "rljob.dev/role": role}
+    return {"kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
 class FakeCluster:
@@ -57,6 +74,9 @@ class FakeCluster:
         self.calls: list[str] = []
         self.statuses: list[JobStatus] = []
         self.jobs_made: list[str] = []
+        # HTTP status with which writes of a child are refused, by its name; and what was refused.
+        self.refusing: dict[str, int] = {}
+        self.refusals: dict[Ref, Refusal] = {}
         self._uids = itertools.count(1)
         self._points = itertools.count()
         self._gone_at: dict[str, float] = {}
@@ -77,7 +97,11 @@ class FakeCluster:
             children=copy.copy(self.children),
             pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
             report=self.report,
+            refusals=dict(self.refusals),
         )
+
+    def planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
+        self.refusals = {refusal.ref: refusal for refusal in planned.refused}
 
     async def write_status(self, seen: Observed, status: JobStatus) -> None:
         self._point()
@@ -92,8 +116,21 @@ class FakeCluster:
     def _change(self, job: RLJob) -> None:
         self.job, self.version = job, self.version + 1
 
-    async def apply(self, seen: Observed, action: Apply) -> None:
+    def _refused(self, seen: Observed, ref: Ref) -> Refusal | None:
+        status = self.refusing.get(ref.name)
+        if status is None:
+            self.refusals.pop(ref, None)
+            return None
+        self.calls.append(f"refused {ref.name}")
+        generation = seen.job.metadata.generation
+        new = Refusal(ref=ref, reason=refusals.reason(status), message=f"HTTP {status}", generation=generation)
+        self.refusals[ref] = refusals.again(self.refusals.get(ref), new, now=self.clock.now())
+        return self.refusals[ref]
+
+    async def apply(self, seen: Observed, action: Apply) -> Refusal | None:
         self._point()
+        if refusal := self._refused(seen, action.ref):
+            return refusal
         metadata, spec = action.manifest["metadata"], action.manifest["spec"]
         assert isinstance(metadata, dict)
         assert isinstance(spec, dict)
@@ -113,6 +150,7 @@ class FakeCluster:
         else:
             raise OutOfDateError(f"{ref.name} was replaced")
         self._point()
+        return None
 
     async def scale(self, seen: Observed, action: Scale) -> None:
         self._point()
@@ -132,8 +170,10 @@ class FakeCluster:
             self.pods[pod.name] = dataclasses.replace(pod, deletion_cost=cost)
         self._point()
 
-    async def delete(self, seen: Observed, action: Delete) -> None:
+    async def delete(self, seen: Observed, action: Delete) -> Refusal | None:
         self._point()
+        if refusal := self._refused(seen, action.ref):
+            return refusal
         self.calls.append(f"delete {action.ref.name}")
         if action.ref.kind == RLJOB:
             if self.job is not None and self.job.metadata.uid == action.uid:
@@ -147,6 +187,7 @@ class FakeCluster:
             if known is not None and known.uid == action.uid:
                 del self.children[action.ref]
         self._point()
+        return None
 
     # What the cluster's own controllers do.
 

@@ -9,7 +9,7 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob, load_manifest
 from rljob_api.job_status import JobStatus
 from rljob_operator import conditions, phases
-from rljob_operator.model import Child, Pod, Ref
+from rljob_operator.model import Child, Observed, Pod, Ref, Wanted
 from rljob_operator.reconcile import Reconciler
 from rljob_testing.clock import FakeClock
 from rljob_testing.fake_cluster import NUM_NODES, NUM_ROLLOUTS, FakeCluster, OperatorKilled, wanted
@@ -40,6 +40,7 @@ class Run:
     def __init__(self, job: RLJob | None = None, *, kill_at: frozenset[int] = frozenset()) -> None:
         self.clock = FakeClock()
         self.cluster = FakeCluster(job or operator_job(), self.clock, kill_at=kill_at)
+        self.wanted: Callable[[Observed], Wanted] = wanted
         self.num_deaths = 0
         self._checked = 0
         self._end = (False, False)
@@ -47,7 +48,7 @@ class Run:
     def reconcile(self) -> float | None:
         """Make one pass; a dead operator's successor makes it anew."""
         while True:
-            operator = Reconciler(self.cluster, wanted=wanted, clock=self.clock)
+            operator = Reconciler(self.cluster, wanted=self.wanted, clock=self.clock, on_planned=self.cluster.planned)
             try:
                 again = finish(operator.reconcile(KEY))
             except OperatorKilled:

@@ -9,9 +9,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pydantic
+
 import rljob_api
-from rljob_api import names
-from rljob_operator.model import Child, Manifest
+from rljob_api import names, roles
+from rljob_api.resolved import ResolvedJob
+from rljob_operator.model import Child, Manifest, Observed, Ref
 
 RENDERED_BY = "rljob.dev/rendered-by"
 TEMPLATE_HASH = "rljob.dev/template-hash"
@@ -44,6 +47,23 @@ def config(live: Child | None, wanted: Manifest, *, version: str = rljob_api.__v
     ):
         return _marked(wanted, version)
     return {**_marked(wanted, _rendered_by(live.manifest)), "data": live.manifest["data"]}
+
+
+def resolved(seen: Observed) -> ResolvedJob | None:
+    """Return the configs that a run was begun with, as its ConfigMap has them; None without one that can be read."""
+    child = seen.children.get(Ref("ConfigMap", f"{seen.job.metadata.name}-config"))
+    data = child.manifest.get("data") if child is not None else None
+    if not isinstance(data, Mapping):
+        return None
+    try:
+        return ResolvedJob(
+            coordinator=roles.CoordinatorConfig.model_validate_json(str(data.get("coordinator.json"))),
+            rollouts=(roles.RolloutConfig.model_validate_json(str(data.get("rollout.json"))),),
+            verifiers=(roles.VerifierConfig.model_validate_json(str(data.get("verifier.json"))),),
+            trainer=roles.TrainerConfig.model_validate_json(str(data.get("trainer.json"))),
+        )
+    except pydantic.ValidationError:
+        return None  # Another version wrote it, or another hand.
 
 
 def _generation(manifest: Manifest) -> object:

@@ -84,6 +84,33 @@ def test_deleted_object_does_not_come_back_by_a_late_event() -> None:
     assert cache.pods(KEY, UID) == ()
 
 
+def test_object_that_lost_its_label_looks_deleted_and_is_shown_again_by_a_read_or_by_a_newer_event() -> None:
+    kind = kinds.BY_NAME["Deployment"]
+    for again in ({"version": 7}, {"version": 6, "live": True}):
+        cache, live = Cache(), bool(again.pop("live", False))
+        cache.put(kind, workload("run-rollout", version=5))
+        cache.remove(kind, workload("run-rollout", version=6))
+        assert cache.put(kind, workload("run-rollout", version=6)) is None, "the event of its going, told late"
+        assert cache.put(kind, workload("run-rollout", **again), live=live) == KEY
+
+
+def test_child_without_the_label_of_its_job_is_known_by_its_owner() -> None:
+    raw = workload("run-rollout")
+    del raw["metadata"]["labels"]["rljob.dev/job"]
+    raw["metadata"]["ownerReferences"] = [{"kind": "RLJob", "name": "run", "uid": UID, "controller": True}]
+    cache = Cache()
+    assert cache.put(kinds.BY_NAME["Deployment"], raw) == KEY
+
+
+def test_trainers_job_without_labels_is_known_by_its_name() -> None:
+    raw = {**workload("run-trainer-12"), "apiVersion": "batch/v1", "kind": "Job"}
+    raw["metadata"]["labels"] = {"rljob.dev/job": "run"}
+    cache = Cache()
+    cache.put(kinds.BY_NAME["Job"], raw)
+    (child,) = cache.children(KEY, UID).values()
+    assert (child.role, child.attempt) == (names.Role.TRAINER, 12), "an attempt that is lost would be begun anew"
+
+
 def test_successor_of_the_same_name_takes_its_place() -> None:
     cache = Cache()
     cache.put(kinds.POD, pod(version=9, uid="old"))
@@ -98,6 +125,15 @@ def test_events_in_any_order_leave_the_newest(versions: list[int]) -> None:
     for version in versions:
         cache.put(kinds.POD, pod(version=version, phase=f"v{version}"))
     assert cache.pods(KEY, UID)[0].phase == f"v{max(versions)}"
+
+
+def test_restored_server_that_knows_less_is_believed_when_it_is_asked() -> None:
+    cache = Cache()
+    cache.put(kinds.POD, pod(version=900, phase="Running"))
+    assert cache.put(kinds.POD, pod(version=40, phase="Pending"), live=True) is None, "a late answer is no restore"
+    assert cache.put(kinds.POD, pod(version=40, phase="Pending"), live=True, instead_of=900) == KEY
+    assert cache.pods(KEY, UID)[0].phase == "Pending"
+    assert cache.put(kinds.POD, pod(version=41, phase="Running")) == KEY
 
 
 class Listed:

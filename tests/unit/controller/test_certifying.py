@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import json
 import pathlib
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from rljob_api import errors, names, roles
 from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
 from rljob_api.wire.v1 import status_pb2_grpc
 from rljob_operator import certifying, kinds
 from rljob_operator.cache import Cache
@@ -19,7 +21,7 @@ from rljob_operator.certifying import Certifier
 from rljob_operator.cluster import ApiError, Client
 from rljob_operator.kinds import Kind
 from rljob_operator.listing import Lister
-from rljob_operator.live import LiveCluster, OutOfDateError
+from rljob_operator.live import LiveCluster
 from rljob_operator.model import Apply
 from rljob_operator.pki import certificates
 from rljob_operator.progress import Channels, Target
@@ -178,17 +180,17 @@ def _live(scene: Scene) -> LiveCluster:
 
 
 def _child() -> Apply:
-    return Apply(manifest={"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "run-config"}})
+    metadata = {"name": "run-rollout", "namespace": "team", "labels": {"rljob.dev/job": "run"}}
+    return Apply(manifest={"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata})
 
 
-async def test_certificates_are_there_before_the_first_child() -> None:
+async def test_certificates_are_there_before_the_first_pod() -> None:
     scene = Scene()
     live = _live(scene)
     seen = await live.observe("team/run", live=False)
     assert seen is not None
-    metadata = {"name": "run-config", "namespace": "team", "labels": {"rljob.dev/job": "run"}}
-    await live.apply(seen, Apply(manifest={"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
-    assert scene.client.requests == [*MADE, "get ConfigMap run-config", "apply ConfigMap run-config"]
+    assert await live.apply(seen, _child()) is None
+    assert scene.client.requests == [*MADE, "get Deployment run-rollout", "apply Deployment run-rollout"]
 
 
 async def test_without_the_right_to_secrets_no_pod_is_made_and_the_job_says_so() -> None:
@@ -197,13 +199,21 @@ async def test_without_the_right_to_secrets_no_pod_is_made_and_the_job_says_so()
     live = _live(scene)
     seen = await live.observe("team/run", live=False)
     assert seen is not None
-    with pytest.raises(OutOfDateError):
-        await live.apply(seen, _child())
-    again = await live.observe("team/run", live=False)
-    assert again is not None
-    assert again.refusal is not None
-    assert again.refusal.reason == "Forbidden"
+    refusal = await live.apply(seen, _child())
+    assert refusal is not None
+    assert (refusal.reason, refusal.message) == ("Forbidden", "get secrets: refused")
     assert scene.client.requests == ["get Secret run-ca"]
+
+
+async def test_trainers_next_attempt_is_made_though_certificates_cannot_be_renewed() -> None:
+    scene = Scene()
+    scene.client.fail["get Secret run-ca"] = 403
+    live = _live(scene)
+    seen = await live.observe("team/run", live=False)
+    assert seen is not None
+    begun = dataclasses.replace(seen, job=seen.job.model_copy(update={"status": JobStatus(attempt=2)}))
+    assert await live.apply(begun, _child()) is None
+    assert scene.client.requests[-1] == "apply Deployment run-rollout"
 
 
 async def test_a_failure_that_may_pass_is_raised() -> None:

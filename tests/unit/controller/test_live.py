@@ -1,14 +1,20 @@
 import asyncio
+import copy
+import dataclasses
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
+from rljob_api import names
 from rljob_operator import kinds
 from rljob_operator.cache import Cache
 from rljob_operator.cluster import ApiError, Client
+from rljob_operator.kinds import Kind
 from rljob_operator.listing import Lister
 from rljob_operator.live import LiveCluster, OutOfDateError
-from rljob_operator.model import Apply, Delete, Observed, Ref, Scale
+from rljob_operator.model import Apply, Delete, Observed, Plan, Ref, Refusal, Scale
+from rljob_operator.policies import difference
 from rljob_testing.clock import FakeClock
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient, Unheard
@@ -19,8 +25,8 @@ KEY = "team/run"
 class Scene:
     """A live cluster over a fake client, with a job that is in the cache."""
 
-    def __init__(self) -> None:
-        self.client, self.cache, self.clock = FakeClient(), Cache(), FakeClock()
+    def __init__(self, api: FakeClient | None = None) -> None:
+        self.client, self.cache, self.clock = api or FakeClient(), Cache(), FakeClock()
         client = cast(Client, self.client)
         lister = Lister(client=client, cache=self.cache, namespaces=(None,))
         self.lister = lister
@@ -45,8 +51,8 @@ class Scene:
         version = kinds.BY_NAME[kind].api_version
         return {"apiVersion": version, "kind": kind, "metadata": metadata, **more}
 
-    def apply(self, **more: Any) -> None:
-        asyncio.run(self.live.apply(self.seen(), Apply(**{"manifest": self.child(), **more})))
+    def apply(self, **more: Any) -> Refusal | None:
+        return asyncio.run(self.live.apply(self.seen(), Apply(**{"manifest": self.child(), **more})))
 
 
 def test_first_apply_looks_whether_the_name_is_free_and_later_ones_name_the_object() -> None:
@@ -69,34 +75,188 @@ def test_object_of_another_owner_is_a_conflict_that_is_tried_again_later() -> No
     foreign = scene.child()
     foreign["metadata"]["ownerReferences"] = []
     scene.client.hold(foreign)
-    with pytest.raises(OutOfDateError, match="is not this job's"):
-        scene.apply()
-    refusal = scene.seen().refusal
+    refusal = scene.apply()
     assert refusal is not None
     assert (refusal.reason, refusal.again_at) == ("NameConflict", scene.clock.now() + 60)
+    assert "is not this job's" in refusal.message
     assert "apply ConfigMap run-config" not in scene.client.requests
 
 
-@pytest.mark.parametrize(("status", "reason", "again"), [(422, "ChildRejected", False), (403, "Forbidden", True)])
-def test_refused_child_is_kept_until_the_spec_changes(status: int, reason: str, again: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "reason"), [(400, "ChildRejected"), (403, "Forbidden"), (404, "ChildRejected"), (422, "ChildRejected")]
+)
+def test_refused_child_is_tried_again_later_and_later_for_ever(status: int, reason: str) -> None:
     scene = Scene()
     scene.client.fail["apply ConfigMap run-config"] = status
-    with pytest.raises(OutOfDateError, match="apply configmaps: refused"):
-        scene.apply()
-    refusal = scene.seen().refusal
-    assert refusal is not None
-    assert (refusal.reason, refusal.again_at is not None) == (reason, again)
-    scene.cache.put(kinds.RLJOB, scene.client.hold(scene.job, generation=2))
-    assert scene.seen().refusal is None
+    waits = []
+    for _ in range(8):
+        refusal = scene.apply()
+        assert refusal is not None
+        assert (refusal.reason, refusal.message) == (reason, "apply configmaps: refused")
+        waits.append(refusal.again_at - scene.clock.now())
+        scene.clock.tick(waits[-1])
+    assert waits == [60, 120, 240, 480, 600, 600, 600, 600]
+    assert scene.seen().refusals[refusal.ref].times == 8
+    scene.client.fail = {}
+    assert scene.apply() is None
+    assert scene.seen().refusals == {}
 
 
-@pytest.mark.parametrize("status", [0, 429, 500, 503])
-def test_failure_that_may_pass_is_raised_and_says_nothing_of_the_job(status: int) -> None:
+def test_refusal_of_one_child_says_nothing_of_another() -> None:
+    scene = Scene()
+    scene.client.fail["apply ConfigMap run-config"] = 403
+    scene.apply()
+    assert scene.apply(manifest=scene.child("Service", "run-coordinator")) is None
+    assert list(scene.seen().refusals) == [Ref("ConfigMap", "run-config")]
+
+
+def test_webhook_that_does_not_answer_holds_up_its_child_alone_and_is_tried_again_soon() -> None:
+    scene = Scene()
+    scene.client.fail["apply ConfigMap run-config"] = 500
+    waits = []
+    for _ in range(4):
+        refusal = scene.apply()
+        assert refusal is not None
+        waits.append(refusal.again_at - scene.clock.now())
+        scene.clock.tick(waits[-1])
+    assert (waits, refusal.passing) == ([2, 4, 8, 16], True)
+
+
+@pytest.mark.parametrize("status", [0, 429, 502, 503, 504])
+def test_server_that_does_not_answer_ends_the_pass_and_says_nothing_of_the_job(status: int) -> None:
     scene = Scene()
     scene.client.fail["apply ConfigMap run-config"] = status
     with pytest.raises(ApiError):
         scene.apply()
-    assert scene.seen().refusal is None
+    assert scene.seen().refusals == {}
+
+
+@pytest.mark.parametrize("verb", ["merge", "delete"])
+def test_refusal_to_scale_or_delete_is_kept_and_not_raised(verb: str) -> None:
+    scene = Scene()
+    ref = Ref("Deployment", "run-rollout")
+    held = scene.client.hold(scene.child(*dataclasses.astuple(ref), spec={"replicas": 1}))
+    scene.client.fail[f"{verb} Deployment run-rollout"] = 403
+    uid = held["metadata"]["uid"]
+    if verb == "merge":
+        refusal = asyncio.run(scene.live.scale(scene.seen(), Scale(ref=ref, uid=uid, replicas=0)))
+    else:
+        refusal = asyncio.run(scene.live.delete(scene.seen(), Delete(ref=ref, uid=uid)))
+    assert refusal is not None
+    assert scene.seen().refusals[ref].reason == "Forbidden"
+
+
+def test_refusal_of_what_is_not_wanted_any_more_is_forgotten() -> None:
+    scene = Scene()
+    scene.client.fail["apply ConfigMap run-config"] = 403
+    scene.apply()
+    scene.live.planned(scene.seen(), Plan())
+    assert scene.seen().refusals == {}
+
+
+def test_child_that_lost_the_label_by_which_it_is_watched_gets_it_back_in_the_same_pass() -> None:
+    scene = Scene()
+    kind, made = kinds.BY_NAME["Deployment"], scene.child("Deployment", "run-rollout", spec={"replicas": 1})
+    scene.apply(manifest=made)
+    unlabelled = scene.child("Deployment", "run-rollout", spec={"replicas": 1})
+    del unlabelled["metadata"]["labels"]["app.kubernetes.io/managed-by"]
+    held = scene.client.hold(unlabelled)
+    # The server tells a watch by label that such an object is gone.
+    scene.cache.remove(kind, held)
+    assert scene.seen().children == {}
+    assert scene.apply(manifest=made) is None
+    live = scene.client.objects["Deployment", "run-rollout"]
+    assert live["metadata"]["uid"] == held["metadata"]["uid"]
+    assert live["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "rljob-operator"
+    assert list(scene.seen().children) == [Ref("Deployment", "run-rollout")]
+
+
+def test_trainers_job_that_lost_its_label_gets_it_back_and_nothing_else_of_it_is_written() -> None:
+    scene = Scene()
+    made = scene.child("Job", "run-trainer-1", spec={"completions": 2})
+    del made["metadata"]["labels"]["app.kubernetes.io/managed-by"]
+    held = scene.client.hold(made)
+    scene.cache.remove(kinds.BY_NAME["Job"], held)
+    assert scene.apply(manifest=scene.child("Job", "run-trainer-1", spec={"completions": 99})) is None
+    live = scene.client.objects["Job", "run-trainer-1"]
+    assert live["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "rljob-operator"
+    assert live["spec"] == {"completions": 2}
+    child = scene.seen().children[Ref("Job", "run-trainer-1")]
+    assert (child.attempt, child.role) == (1, names.Role.TRAINER), "known by its name"
+
+
+class Webhook(FakeClient):
+    """Adds an argument to what is applied, each time. A fake of a mutating webhook."""
+
+    async def apply(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        spec = body.get("spec", {})
+        return await super().apply(kind, namespace, {**body, "spec": {**spec, "args": [*spec.get("args", []), "x"]}})
+
+
+def _wanted(scene: Scene, *args: str) -> dict[str, Any]:
+    child = scene.child("Deployment", "run-rollout", spec={"args": list(args)})
+    return cast(dict[str, Any], difference.signed(child))
+
+
+def _due(scene: Scene, wanted: dict[str, Any]) -> float | None:
+    seen = scene.seen()
+    child = seen.children[Ref("Deployment", "run-rollout")]
+    return difference.due_at(child.manifest, wanted, seen.written.get(child.uid), now=scene.clock.now())
+
+
+def test_child_that_a_webhook_changes_whenever_it_is_written_is_written_once() -> None:
+    scene = Scene(Webhook())
+    wanted = _wanted(scene, "a")
+    scene.apply(manifest=wanted)
+    assert scene.client.objects["Deployment", "run-rollout"]["spec"]["args"] == ["a", "x"]
+    assert _due(scene, wanted) is None
+    assert _due(scene, _wanted(scene, "b")) is not None, "another intent is written"
+
+
+def test_edit_by_hand_of_a_child_that_a_webhook_changes_is_repaired() -> None:
+    scene = Scene(Webhook())
+    wanted = _wanted(scene, "a")
+    scene.apply(manifest=wanted)
+    edited = copy.deepcopy(scene.client.objects["Deployment", "run-rollout"])
+    edited["spec"]["args"] = ["by hand"]
+    scene.cache.put(kinds.BY_NAME["Deployment"], scene.client.hold(edited))
+    assert _due(scene, wanted) == scene.clock.now()
+    scene.apply(manifest=wanted, uid=edited["metadata"]["uid"])
+    assert _due(scene, wanted) is None
+
+
+def test_writes_against_another_hand_that_never_rests_are_few() -> None:
+    scene = Scene()
+    wanted, began, writes = _wanted(scene, "a"), scene.clock.now(), 0
+    scene.apply(manifest=wanted)
+    uid = scene.client.objects["Deployment", "run-rollout"]["metadata"]["uid"]
+    while scene.clock.now() < began + 3600:
+        edited = copy.deepcopy(scene.client.objects["Deployment", "run-rollout"])
+        edited["spec"]["args"] = ["theirs"]
+        scene.cache.put(kinds.BY_NAME["Deployment"], scene.client.hold(edited))
+        due = _due(scene, wanted)
+        assert due is not None, "it is never given up"
+        scene.clock.tick(due - scene.clock.now())
+        scene.apply(manifest=wanted, uid=uid)
+        writes += 1
+    assert writes < 20
+    scene.clock.tick(3600)
+    edited["spec"]["args"] = ["another day"]
+    scene.cache.put(kinds.BY_NAME["Deployment"], scene.client.hold(edited))
+    assert _due(scene, wanted) == scene.clock.now(), "an edit long after is repaired at once"
+
+
+def test_setting_replicas_anew_after_a_stop_is_never_held_back() -> None:
+    scene = Scene()
+    wanted = cast(dict[str, Any], difference.signed(scene.child("Deployment", "run-rollout", spec={"replicas": 2})))
+    scene.apply(manifest=wanted)
+    uid = scene.client.objects["Deployment", "run-rollout"]["metadata"]["uid"]
+    for _ in range(20):
+        scale = Scale(ref=Ref("Deployment", "run-rollout"), uid=uid, replicas=0)
+        asyncio.run(scene.live.scale(scene.seen(), scale))
+        assert _due(scene, wanted) == scene.clock.now()
+        scene.apply(manifest=wanted, uid=uid)
+        assert _due(scene, wanted) is None
 
 
 def test_child_that_was_replaced_meanwhile_is_read_again() -> None:

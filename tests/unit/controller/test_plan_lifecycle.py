@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api import names
-from rljob_operator.model import Ref
+from rljob_operator.model import Child, Ref
 from rljob_testing.fake_cluster import DRAIN_S
 from rljob_testing.operator_runs import Run, operator_job
 
@@ -224,3 +224,13 @@ def test_another_controllers_job_is_left_alone() -> None:
     run = Run(operator_job({"managedBy": "kueue.x-k8s.io/multikueue"}))
     run.settle()
     assert run.cluster.calls == []
+
+
+@pytest.mark.parametrize("kind", ["NetworkPolicy", "PodMonitor", "PodDisruptionBudget", "ScaledObject"])
+def test_object_that_the_job_does_not_ask_for_any_more_is_deleted_and_nothing_else_is(kind: str) -> None:
+    run = running()
+    kept = set(run.cluster.children)
+    ref = Ref(kind, "job-trainer")
+    run.cluster.children[ref] = Child(ref=ref, uid="left", manifest={"kind": kind})
+    run.settle()
+    assert set(run.cluster.children) == kept

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from rljob_api import names
-from rljob_operator.model import Apply, Observed, Plan, Refusal, StatusWrite, Wanted
+from rljob_operator.model import Apply, Observed, Plan, Ref, Refusal, StatusWrite, Wanted
 from rljob_operator.settled import Settled, may_settle, signature
 from rljob_testing.fake_cluster import wanted
 from rljob_testing.operator_runs import Run
@@ -67,9 +67,12 @@ def test_pass_that_changed_a_child_or_met_a_problem_settles_nothing() -> None:
 
 def test_job_whose_trainer_is_still_to_come_or_of_which_a_child_was_refused_is_not_settled() -> None:
     run = running()
-    refused = dataclasses.replace(seen(run), refusal=Refusal(reason="Forbidden", message="", generation=1))
     assert may_settle(seen(run))
-    assert not may_settle(refused)
+    found = Settled(wanted)
+    refusal = Refusal(ref=Ref("PodDisruptionBudget", "job-trainer"), reason="Forbidden", message="", generation=1)
+    for plan in (Plan(refused=(refusal,)), Plan(waits=True)):
+        found.planned(seen(run), plan, Wanted())
+        assert not found.wanted(seen(run)).settled
     for ref in [ref for ref in run.cluster.children if ref.kind == "Job"]:
         del run.cluster.children[ref]
     assert not may_settle(seen(run))

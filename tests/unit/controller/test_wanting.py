@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -7,7 +8,7 @@ from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator import conditions
 from rljob_operator.model import Child, Manifest, Observed, Ref, ref_of
-from rljob_operator.policies import pins
+from rljob_operator.policies import difference, pins
 from rljob_operator.settings import JobSettings
 from rljob_operator.wanting import wanted
 from rljob_testing.operator_runs import Run, operator_job
@@ -44,6 +45,64 @@ def test_role_without_an_image_is_a_problem_that_says_where_to_name_one() -> Non
 def test_manifest_that_cannot_be_resolved_gives_its_problems() -> None:
     found = wanted(seen({"gang": "volcano"}), SETTINGS)
     assert [problem for problem in found.problems if "spec.gang" in problem]
+
+
+def _under_way(settings: JobSettings = SETTINGS, **spec: object) -> Observed:
+    """Return a job whose ConfigMap an earlier pass made, with the spec changed since."""
+    began = seen()
+    made = next(each for each in wanted(began, settings).first if ref_of(each).kind == "ConfigMap")
+    config = Child(ref=ref_of(made), uid="c", manifest=made)
+    job = began.job.model_copy(update={"spec": began.job.spec.model_copy(update=spec)})
+    return Observed(job=job, children={config.ref: config})
+
+
+def test_spec_that_is_not_admitted_any_more_still_says_what_a_run_under_way_needs() -> None:
+    strict = JobSettings(images=IMAGES, require_tls=True, require_network_policy=True)
+    plain = seen({"security": {"tls": "off", "networkPolicy": False}})
+    found = wanted(plain, strict)
+    assert len(found.problems) == 2
+    assert [ref_of(each) for each in found.first] == [ref_of(each) for each in wanted(plain, SETTINGS).first]
+    assert "Job" in [ref_of(each).kind for each in found.workloads(2)]
+
+
+def test_edit_that_cannot_be_resolved_leaves_a_run_under_way_the_configs_it_began_with() -> None:
+    broken = _under_way(algorithm=operator_job().spec.algorithm.model_copy(update={"group_size": 1}))
+    found = wanted(broken, SETTINGS)
+    assert found.problems
+    (config,) = [each for each in found.first if ref_of(each).kind == "ConfigMap"]
+    assert config["data"] == broken.children[ref_of(config)].manifest["data"]
+    assert "Job" in [ref_of(each).kind for each in found.workloads(2)]
+
+
+def test_configs_that_nobody_can_read_are_not_used() -> None:
+    broken = _under_way(algorithm=operator_job().spec.algorithm.model_copy(update={"group_size": 1}))
+    (config,) = broken.children.values()
+    data = {**config.manifest["data"], "trainer.json": '{"of": "another version"}'}  # type: ignore[dict-item]  # it is a mapping
+    other = dataclasses.replace(config, manifest={**config.manifest, "data": data})
+    found = wanted(dataclasses.replace(broken, children={other.ref: other}), SETTINGS)
+    assert found.problems
+    assert found.first == ()
+
+
+def test_every_child_says_what_it_was_applied_from() -> None:
+    found = wanted(seen(), SETTINGS)
+    digests = [difference.intent(each) for each in (*found.first, *found.workloads(1))]
+    assert all(digests)
+    assert digests == [difference.intent(each) for each in (*wanted(seen(), SETTINGS).first, *found.workloads(1))]
+
+
+def test_template_that_another_version_rendered_counts_as_the_same_intent() -> None:
+    (made,) = [
+        each for each in wanted(seen(), SETTINGS).workloads(1) if ref_of(each) == Ref("Deployment", "job-rollout")
+    ]
+    live = json.loads(json.dumps(made))
+    live["metadata"]["annotations"][pins.RENDERED_BY] = "0.0.1"
+    live["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
+    live = json.loads(json.dumps(difference.signed(live)))
+    child = Child(ref=Ref("Deployment", "job-rollout"), uid="d", manifest=live)
+    again = wanted(Observed(job=seen().job, children={child.ref: child}), SETTINGS).workloads(1)
+    (pinned,) = [each for each in again if ref_of(each) == child.ref]
+    assert difference.due_at(live, pinned, None, now=1.0) is None, "an upgrade writes nothing"
 
 
 def test_trainers_budget_exists_only_while_the_job_runs() -> None:

@@ -1,0 +1,89 @@
+"""What follows from a refusal of the API server: it holds up one child and no other, and is tried again for ever. Pure.
+
+    refused --> shown (a passing failure: after a minute) --> tried again after 1, 2, 4 .. 10 minutes --> taken
+A change of the spec is tried at once. A refusal stands for as long as the plan wants what was refused, and no longer.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+from rljob_operator.model import Action, Apply, Observed, Plan, Ref, Refusal, StatusWrite, earliest
+
+FORBIDDEN, REJECTED, NAME_CONFLICT = "Forbidden", "ChildRejected", "NameConflict"
+_FIRST_S, _FIRST_PASSING_S, _MOST_S = 60.0, 2.0, 600.0
+# A restart of a webhook or of the API server is over by then.
+_SHOWN_AFTER_S = 60.0
+# What a run can do without.
+_DISPENSABLE = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler", "ScaledObject", "PodMonitor"})
+_TOO_LATE, _CONFLICT, _TOO_MANY, _FAILED = 408, 409, 429, 500
+
+
+def reason(status: int) -> str:
+    """Return the reason for which an answer of HTTP refuses one child; empty where it says nothing of this child.
+
+    500 is what a webhook that does not answer makes of a request; other failures are the server's own.
+    """
+    if status == 403:
+        return FORBIDDEN
+    refuses = (400 <= status < 500 and status not in (_TOO_LATE, _TOO_MANY)) or status == _FAILED
+    return REJECTED if refuses else ""
+
+
+def may_pass(status: int) -> bool:
+    """Return whether a refusal with this status of HTTP is a failure that may end by itself."""
+    return status >= _FAILED or status == _CONFLICT
+
+
+def again(known: Refusal | None, new: Refusal, *, now: float) -> Refusal:
+    """Return a new refusal with its place in a row, and when to try again."""
+    follows = known is not None and known.generation == new.generation
+    times = known.times + 1 if known is not None and follows else 1
+    wait_s = (_FIRST_PASSING_S if new.passing else _FIRST_S) * 2.0 ** min(times - 1, 10)
+    since = known.since if known is not None and follows else now
+    return dataclasses.replace(new, times=times, since=since, again_at=now + min(_MOST_S, wait_s))
+
+
+def held_back(planned: Plan, seen: Observed, *, now: float) -> Plan:
+    """Return the plan without what is not due yet, and with the refusals that still matter."""
+    wanted = {_ref(action) for action in planned.actions}
+    standing = {ref: refusal for ref, refusal in seen.refusals.items() if ref in wanted}
+    missing = standing.keys() - seen.children.keys()
+    kept, later = list[Action](), list[float | None]()
+    for action in planned.actions:
+        due_at = _due_at(action, standing, generation=seen.job.metadata.generation)
+        if isinstance(action, Apply) and missing & set(action.needs):
+            continue
+        if due_at > now:
+            later.append(due_at)
+        else:
+            kept.append(action)
+    refused = tuple(refusal for _, refusal in sorted(standing.items()))
+    again_at = earliest(planned.again_at, *later)
+    return dataclasses.replace(planned, actions=tuple(kept), again_at=again_at, refused=refused, waits=bool(later))
+
+
+def _due_at(action: Action, standing: dict[Ref, Refusal], *, generation: int) -> float:
+    refusal = standing.get(_ref(action))
+    refused_until = refusal.again_at if refusal is not None and refusal.generation == generation else 0.0
+    return max(refused_until, action.due_at if isinstance(action, Apply) else 0.0)
+
+
+def _ref(action: Action) -> Ref:
+    # A status is not a child; nothing has an empty name.
+    return Ref("", "") if isinstance(action, StatusWrite) else action.ref
+
+
+def shown(refused: Iterable[Refusal], *, now: float) -> tuple[Refusal, ...]:
+    """Return the refusals that a status tells of."""
+    return tuple(one for one in refused if not one.passing or now - one.since >= _SHOWN_AFTER_S)
+
+
+def keeps_from_running(refused: Iterable[Refusal], there: Iterable[Ref]) -> Refusal | None:
+    """Return the first refusal of something that pods need and that is not there; None without one."""
+    present = frozenset(there)
+    return next((one for one in refused if one.ref not in present and one.ref.kind not in _DISPENSABLE), None)
+
+
+def sentence(refused: Iterable[Refusal]) -> str:
+    """Return what was refused, and why, by child."""
+    return "; ".join(f"{one.ref.kind} {one.ref.name}: {one.message}" for one in refused)
