@@ -6,26 +6,28 @@ from rljob_workers.verifier.graders import (
     areal_extract,
     areal_text,
     code_blocks,
-    extract,
     fences,
     latex_text,
-    normalise,
     number_words,
     oat_extract,
     reader,
     repository_answer,
 )
+from rljob_workers.verifier.graders.answers import expressions, forms, glyphs, spans, units
+from rljob_workers.verifier.graders.answers import words as number_phrases
 
 # What those look for.
 _WORDS = (
     r"\boxed{ } { ( ) [ ] \frac \sqrt \text{cm} <answer> </answer> #### ``` ```python $ \( \) , . - + ^ ! _ = % 1 -7"
+    " 5 cm 3 1/2 x= f(x)= \\cup \\le \\overline{3} \\{ \\} ; : to 10:30 PM \\pm"
+    " ^\\circ \\$ \u221a \u2212 \u7b54\u6848\u662f"
     r" 9e9 0.5 x \pi two hundred answer is and or \begin{pmatrix} \\ & \end{pmatrix} \%"
 )
 WORDS = _WORDS.split()
 ALL: Mapping[str, Callable[[str], object]] = {
-    "find_answer": lambda text: extract.find_answer(text, boxed_only=False),
-    "find_answer boxed": lambda text: extract.find_answer(text, boxed_only=True),
-    "unbox": extract.unbox,
+    "find_answer": lambda text: spans.find_answer(text, boxed_only=False),
+    "find_answer boxed": lambda text: spans.find_answer(text, boxed_only=True),
+    "unbox": spans.unbox,
     "oat boxed": oat_extract.boxed,
     "oat tagged": lambda text: oat_extract.tagged(text, loose=True, compat=False),
     "oat tagged compat": lambda text: oat_extract.tagged(text, loose=False, compat=True),
@@ -34,8 +36,11 @@ ALL: Mapping[str, Callable[[str], object]] = {
     "areal gold": lambda text: areal_extract.gold_of(text, compat=True),
     "areal text compat": areal_text.compat,
     "areal text strict": lambda text: areal_text.strict(text, "x=5"),
-    "normalise": normalise.normalise,
-    "rational": normalise.rational,
+    "form": forms.read,
+    "glyphs": glyphs.plain,
+    "group commas": expressions.without_group_commas,
+    "unit": units.read,
+    "number phrase": number_phrases.value,
     "matrices": latex_text.matrices,
     "layout": latex_text.layout,
     "short fractions": latex_text.short_fractions,

@@ -39,8 +39,8 @@ INSIDE = [
     f"tests/unit/verifier/{name}.py"
     for name in (
         "attacks/test_outside", "attacks/test_neighbours", "attacks/test_repository", "test_hostile_maths",
-        "test_fork_bound", "test_extract", "test_code_service", "test_confinement", "test_grading", "test_pool",
-        "test_normalise", "test_program_isolation", "test_execution_properties", "test_whole_tree", "test_path_view",
+        "test_fork_bound", "test_spans", "test_code_service", "test_confinement", "test_grading", "test_pool",
+        "test_answers", "test_program_isolation", "test_execution_properties", "test_whole_tree", "test_path_view",
     )
 ]  # fmt: skip
 INSIDE_S = 900.0

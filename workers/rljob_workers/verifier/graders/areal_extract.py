@@ -5,7 +5,7 @@ Corrections of mode strict: M7, an unclosed box is no answer; M10, a phrase ends
 
 import re
 
-from rljob_workers.verifier.graders import extract
+from rljob_workers.verifier.graders.answers import spans
 
 _PHRASES = ("he answer is", "final answer is")
 # "the answer is", in Chinese.
@@ -17,13 +17,13 @@ _SENTENCE_END = re.compile(r"\n|\.(?=\s|$)")
 
 def answer_of(completion: str, *, compat: bool) -> str | None:
     """Return the answer of a completion, None if no rule finds one."""
-    found = _by_rules(completion[-extract.MAX_SCANNED_CHARS :], compat=compat)
+    found = _by_rules(completion[-spans.MAX_SCANNED_CHARS :], compat=compat)
     return None if found is None else _tidy(found)
 
 
 def gold_of(solution: str, *, compat: bool) -> str | None:
     """Return the gold of a solution text: by the same rules, else its last number."""
-    text = solution[-extract.MAX_SCANNED_CHARS :]
+    text = solution[-spans.MAX_SCANNED_CHARS :]
     found = _by_rules(text, compat=compat)
     if found is None:
         numbers = _NUMBER.findall(text.replace(",", ""))

@@ -15,11 +15,11 @@ from rljob_workers.verifier.graders import (
     areal_ladder,
     areal_text,
     brackets,
-    extract,
     metadata,
     protocol,
     screen,
 )
+from rljob_workers.verifier.graders.answers import spans
 
 SOLUTIONS = "solutions"
 _EMPTY = "the extracted text is empty"
@@ -80,7 +80,7 @@ class ArealMathGrader:
         found = areal_extract.answer_of(answer.completion, compat=self._compat)
         if found is None or areal_extract.is_empty(found):
             return _failed(names.VerdictReason.NO_ANSWER, found, "" if found is None else _EMPTY)
-        if len(found) > extract.MAX_ANSWER_CHARS or brackets.depth(found) > screen.MAX_DEPTH:
+        if len(found) > spans.MAX_ANSWER_CHARS or brackets.depth(found) > screen.MAX_DEPTH:
             return _failed(names.VerdictReason.PARSE_ERROR, found, "longer or deeper nested than the bounds")
         ladder = areal_ladder.Ladder(compat=self._compat, symbolic=_screened(symbolic))
         decisions = []

@@ -7,7 +7,7 @@ decimals; G3 commas and trailing punctuation of flexible; G4 spaces and a sign i
 import re
 from decimal import Decimal
 
-from rljob_workers.verifier.graders import extract
+from rljob_workers.verifier.graders.answers import spans
 
 MAX_NUMBER_CHARS = 1000
 
@@ -23,7 +23,7 @@ _DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,1000}\.?[0-9]{0,1000}|\.[0-9]{1,1000})")
 
 def hashes(text: str, *, compat: bool) -> str | None:
     """Return the number after the last four hashes, without commas."""
-    capped = text[-extract.MAX_SCANNED_CHARS :]
+    capped = text[-spans.MAX_SCANNED_CHARS :]
     if compat:
         found: list[str] = _HASHES_COMPAT.findall(capped)
         return found[-1].replace(",", "") if found else None
@@ -36,7 +36,7 @@ def hashes(text: str, *, compat: bool) -> str | None:
 
 def flexible(text: str, *, compat: bool) -> str | None:
     """Return the last run of digits, dots and commas; strict removes its commas and trailing punctuation."""
-    runs = [run for run in _FLEXIBLE.findall(text[-extract.MAX_SCANNED_CHARS :]) if run not in ("", ".")]
+    runs = [run for run in _FLEXIBLE.findall(text[-spans.MAX_SCANNED_CHARS :]) if run not in ("", ".")]
     if compat:
         return runs[-1] if runs else None
     numbers = [run.rstrip(".,").replace(",", "") for run in runs]
@@ -45,7 +45,7 @@ def flexible(text: str, *, compat: bool) -> str | None:
 
 def brackets(text: str, *, compat: bool) -> str | None:
     """Return the last number in square brackets."""
-    found: list[str] = (_BRACKETS_COMPAT if compat else _BRACKETS).findall(text[-extract.MAX_SCANNED_CHARS :])
+    found: list[str] = (_BRACKETS_COMPAT if compat else _BRACKETS).findall(text[-spans.MAX_SCANNED_CHARS :])
     return found[-1] if found else None
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from rljob_api import names, reward_options, roles
 from rljob_workers.data import gold
-from rljob_workers.verifier.graders import extract, gsm8k, hazards, protocol
+from rljob_workers.verifier.graders import gsm8k, hazards, protocol
+from rljob_workers.verifier.graders.answers import spans
 
 
 def gsm8k_grader(config: roles.GraderConfig) -> protocol.Grader:
@@ -43,7 +44,7 @@ class Gsm8kVerifyGrader(protocol.OneClock):
 
     def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
         """Refuse text that the library may not see, and find no answer in text without a digit or letter."""
-        text = answer.completion[-extract.MAX_SCANNED_CHARS :]
+        text = answer.completion[-spans.MAX_SCANNED_CHARS :]
         if not any(char.isalnum() for char in text):
             return protocol.failed(names.VerdictReason.NO_ANSWER)
         refusal = hazards.first(text)
@@ -55,7 +56,7 @@ class Gsm8kVerifyGrader(protocol.OneClock):
         if refused is not None:
             return refused
         assert self._library is not None, "warm was called"
-        parsed = self._library.parse(answer.completion[-extract.MAX_SCANNED_CHARS :])
+        parsed = self._library.parse(answer.completion[-spans.MAX_SCANNED_CHARS :])
         if not parsed:
             return protocol.failed(names.VerdictReason.NO_ANSWER)
         extracted = str(parsed[-1])

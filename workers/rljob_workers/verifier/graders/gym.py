@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from rljob_api import errors, names, reward_options, roles
 from rljob_workers.data import gold
-from rljob_workers.verifier.graders import extract, protocol
+from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.graders.answers import spans
 
 CONFIG = "dataset_config"
 _OPEN, _CLOSE = "<answer>", "</answer>"
@@ -92,7 +93,7 @@ class GymGrader(protocol.OneClock):
         return dataclasses.replace(wrong, score=partial)
 
     def _find(self, completion: str) -> tuple[str, bool]:
-        text = completion[-extract.MAX_SCANNED_CHARS :]
+        text = completion[-spans.MAX_SCANNED_CHARS :]
         start = text.rfind(_OPEN)
         if start >= 0:
             return text[start + len(_OPEN) :].split(_CLOSE, 1)[0].strip(), True

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from rljob_api import names, reward_options, roles
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import (
-    extract,
     hazards,
     oat_extract,
     oat_plain,
@@ -20,6 +19,7 @@ from rljob_workers.verifier.graders import (
     screen,
     symbolic,
 )
+from rljob_workers.verifier.graders.answers import spans
 
 
 class OatGrader(protocol.OneClock):
@@ -66,8 +66,8 @@ class OatGrader(protocol.OneClock):
             return protocol.failed(names.VerdictReason.NO_ANSWER)
         if not found.text.strip():
             return self._empty(found)
-        if len(found.text) > extract.MAX_ANSWER_CHARS:
-            return _graded(names.VerdictReason.PARSE_ERROR, found, f"longer than {extract.MAX_ANSWER_CHARS} characters")
+        if len(found.text) > spans.MAX_ANSWER_CHARS:
+            return _graded(names.VerdictReason.PARSE_ERROR, found, f"longer than {spans.MAX_ANSWER_CHARS} characters")
         decisions = [self._by_text(found.text, member, _undecided) for member in _golds(answer)]
         if True in decisions:
             return protocol.passed(found.text)
@@ -83,12 +83,12 @@ class OatGrader(protocol.OneClock):
         equal = any(self._equal(found.text, member) for member in _golds(answer))
         return protocol.passed(found.text) if equal else _graded(names.VerdictReason.WRONG, found)
 
-    def _find(self, answer: protocol.Answer) -> extract.Found | None:
+    def _find(self, answer: protocol.Answer) -> spans.Found | None:
         if not self._tag_rule:
             return oat_extract.boxed(answer.completion)
         return oat_extract.tagged(answer.completion, loose=self._tag_rule == "loose", compat=self._compat)
 
-    def _empty(self, found: extract.Found) -> protocol.Grade:
+    def _empty(self, found: spans.Found) -> protocol.Grade:
         """O2: an empty answer is none; the original calls it formatted and wrong."""
         if self._compat:
             return _graded(names.VerdictReason.WRONG, found, "the extracted text is empty")
@@ -100,7 +100,7 @@ class OatGrader(protocol.OneClock):
         ours, theirs = (oat_plain.normalise(side, compat=self._compat) for side in (text, member))
         return oat_symbolic.equal(ours, theirs, decide)
 
-    def _open(self, found: extract.Found, *, undecided: bool) -> protocol.Grade | None:
+    def _open(self, found: spans.Found, *, undecided: bool) -> protocol.Grade | None:
         full = self._version == "math_verify"
         if not undecided and not full:
             return _graded(names.VerdictReason.WRONG, found)
@@ -142,5 +142,5 @@ def _screened(decide: oat_symbolic.Symbolic) -> oat_symbolic.Symbolic:
     return screened
 
 
-def _graded(reason: names.VerdictReason, found: extract.Found, detail: str = "") -> protocol.Grade:
+def _graded(reason: names.VerdictReason, found: spans.Found, detail: str = "") -> protocol.Grade:
     return protocol.failed(reason, extracted=found.text, formatted=found.formatted, detail=detail)

@@ -3,25 +3,25 @@
 Correction O3 of mode strict: the tagged answer ends at the first `</answer>` after the last `<answer>`.
 """
 
-from rljob_workers.verifier.graders import extract
+from rljob_workers.verifier.graders.answers import spans
 
 _BOX = r"\boxed"
 _OPEN, _CLOSE = "<answer>", "</answer>"
 _THINK = "</think> <answer>"
 
 
-def boxed(completion: str) -> extract.Found | None:
+def boxed(completion: str) -> spans.Found | None:
     """Return the content of the last box; None, unformatted, without one that closes."""
-    content = last_box(completion[-extract.MAX_SCANNED_CHARS :])
-    return None if content is None else extract.Found(text=content, formatted=True)
+    content = last_box(completion[-spans.MAX_SCANNED_CHARS :])
+    return None if content is None else spans.Found(text=content, formatted=True)
 
 
-def tagged(completion: str, *, loose: bool, compat: bool) -> extract.Found | None:
+def tagged(completion: str, *, loose: bool, compat: bool) -> spans.Found | None:
     """Return what stands between the last answer tags, unboxed; None, unformatted, without the tags.
 
     An unreadable box inside the tags is an empty, formatted answer.
     """
-    text = completion[-extract.MAX_SCANNED_CHARS :]
+    text = completion[-spans.MAX_SCANNED_CHARS :]
     opening = _OPEN if loose else _THINK
     if opening not in text or _CLOSE not in text:
         return None
@@ -29,7 +29,7 @@ def tagged(completion: str, *, loose: bool, compat: bool) -> extract.Found | Non
     said = said.replace(_CLOSE, "") if compat else said.split(_CLOSE, 1)[0]
     if _BOX in said:
         said = last_box(said) or ""
-    return extract.Found(text=said, formatted=True)
+    return spans.Found(text=said, formatted=True)
 
 
 def last_box(text: str) -> str | None:

@@ -1,0 +1,379 @@
+r"""What an answer says and whether it says what the gold says: docs/reading_an_answer.md, class by class.
+
+Pairs are (answer, gold). Truth is that of mathematics and of the page's rules; nothing here is our own output.
+"""
+
+# ruff: noqa: RUF001  # signs that look alike are what this is about
+
+import contextlib
+import time
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from rljob_workers.verifier.graders.answers import comparison, forms, spans, units, values, words
+
+RULES = comparison.Rules(deep=True)
+
+
+def equal(answer: str, gold: str) -> bool | None:
+    try:
+        return comparison.equal(forms.read(answer), forms.read(gold), RULES)
+    except values.TooLargeError:
+        return forms.read(answer).spelled == forms.read(gold).spelled
+
+
+def graded(completion: str, gold: str) -> bool | None:
+    found = spans.find_answer(completion, boxed_only=False)
+    return False if found is None else equal(found.text, spans.unbox(gold))
+
+
+RIGHT = {
+    "numbers": [
+        ("5", "5"), ("27", "27.0"), (r"\frac12", "0.5"), (".25", "1/4"), ("1,234", "1234"), (r"14{,}916", "14916"),
+        (r"1\,000", "1000"), ("10^3", "1000"), ("1.5e-3", "0.0015"), (r"1.5\times10^{-3}", "0.0015"), ("5.", "5"),
+        ("0.1+0.2", "0.3"), ("{{42}}", "42"), (r"\mathbf{5}", "5"), ("(5)", "5"), ("2^{10}", "1024"), ("5!", "120"),
+        (r"\binom{5}{2}", "10"), (r"\lfloor 5.5\rfloor", "5"), (r"\text{5}", "5"),
+    ],
+    "mixed numbers": [("3 1/2", "3.5"), (r"-3\frac12", "-3.5"), ("3 and 1/2", "7/2"), ("3½", "7/2")],
+    "repeating decimals": [
+        (r"0.\overline{3}", "1/3"), (r"0.1\overline{6}", "1/6"), (r"0.333\ldots", "1/3"),
+        (r"0.\dot{1}4285\dot{7}", "1/7"),
+        ("0.(3)", "1/3"),
+    ],
+    "decimals": [("0.333333", "1/3"), (r"\sqrt2", "1.414"), ("1/3", "0.333"), ("3.0", "3"), (r"\pi", "3.14")],
+    "number words": [
+        (r"3\text{ million}", "3000000"), ("twenty-one", "21"), ("half a dozen", "6"), ("two thirds", "2/3"),
+        ("half", "1/2"), ("one and a half", "3/2"), ("two hundred and five", "205"), ("5万", "50000"), ("二十一", "21"),
+        (r"2.5\text{ billion dollars}", r"\$2500000000"), ("minus five", "-5"), (r"4\text{ dozen}", "48"),
+    ],
+    "Unicode": [
+        ("−5", "-5"), ("５", "5"), ("½", "0.5"), ("x²+1", "x^2+1"), ("2√3", r"\sqrt{12}"), ("30°", "30"),
+        (r"\frac{\pi}{2}", "π/2"), ("5 × 10³", "5000"), ("6 ÷ 4", "1.5"), ("x ≤ 3", r"x\le3"), ("𝟓", "5"),
+    ],
+    "percent": [
+        (r"50\%", "0.5"), ("1/2", r"50\%"), (r"\frac12\%", "0.005"), ("百分之50", r"50\%"),
+        (r"50\text{ percent}", r"50\%"),
+    ],
+    "units": [
+        (r"5\text{ cm}", "5"), ("5", r"5\text{ cm}"), ("5 cm", "50 mm"), ("5 cm", r"5\text{ centimeters}"),
+        ("5 m", r"5\text{ m}"), (r"12\text{ cm}^2", r"12\text{ square centimeters}"), ("12 cm^2", "12"),
+        (r"60\text{ mph}", r"60\text{ miles per hour}"), (r"20^\circ\text{C}", "20°C"), ("3厘米", "3 cm"),
+        (r"5\text{ apples}", r"5\text{ apples}"), ("2 hours", "120 minutes"), ("12 square units", "12"),
+        (r"5\ \mathrm{m/s}", r"5\text{ meters per second}"), ("1 L", "1000 mL") , ("5th", "5"),
+    ],
+    "money": [
+        ("$5", "5 dollars"), (r"\$5.00", "5"), ("100 cents", "$1"), ("€5", r"5\text{ euros}"),
+        (r"\$1,234.50", "1234.5"),
+    ],
+    "angles": [(r"\pi/6", r"30^\circ"), (r"\sin 30^\circ", "1/2"), (r"\cos\frac{\pi}{3}", "0.5"), (r"30^\circ", "30")],
+    "times": [("10:00 AM", r"10\text{ a.m.}"), ("10:30", "10:30 PM"), ("22:30", "10:30 PM"), ("12 noon", "12:00 PM")],
+    "bases": [
+        ("2102_3", r"2102_{\text{three}}"), ("2102 (base 3)", "2102_3"), ("2102", "2102_3"),
+        (r"2102_{3}", "2102_3"),
+    ],
+    "names": [
+        ("x=5", "5"), ("5", "x=5"), ("f(t)=2t+1", "f(x)=2x+1"), ("2x+1", "f(x)=2x+1"), ("AB=5", "5"), ("a_1=2", "2"),
+        ("P(A)=1/2", "0.5"), (r"\angle ABC = 30^\circ", "30"), (r"\frac{dy}{dx}=2x", "2x"), ("5=x", "x=5"),
+    ],
+    "chains": [("x = 2+3 = 5", "5"), (r"\pi\approx 3.14", r"\pi"), (r"\sqrt2\approx1.414", "1.414"), ("= 5", "5")],
+    "lists": [
+        (r"\{2,1\}", r"\{1,2\}"), ("x=1 or x=2", "1,2"), (r"x=\pm 1", "1,-1"), (r"12\text{ and }13", "12, 13"),
+        (r"1\pm\sqrt2", r"1+\sqrt2,1-\sqrt2"), (r"\{1,2,3\}", "1,2,3"), ("x=1, y=2", "(1,2)"), ("y=2,x=1", "x=1,y=2"),
+        ("1,234, 5", "1234, 5"), ("1/2 or 0.5", "1/2"), (r"\langle 1,2\rangle", "(1,2)"), ("1,2", "(1,2)"),
+    ],
+    "intervals": [
+        ("x>3", r"(3,\infty)"), (r"x\in[1,2]", "[1,2]"), (r"1\le x\le 2", "[1,2]"), ("]1,2[", "(1,2)"),
+        (r"(-\infty,1)\cup(3,\infty)", "x<1 or x>3"), ("3>x", "x<3"),
+        (r"\mathbb{R}\setminus\{0\}", r"\mathbb{R} \setminus \{0\}"),
+    ],
+    "ratios": [("6:8", "3:4"), ("3/4", "3:4"), ("3 to 4", "3:4")],
+    "formulas": [
+        ("x^2+2x+1", "(x+1)^2"), ("2xy", "yx*2"), ("ab", "ba"), (r"\frac{x^2-1}{x-1}", "x+1"), ("1/2x", "x/2"),
+        (r"2\ln|x|+C", r"C+2\ln|x|"), (r"\sin^2 x+\cos^2 x", "1"), ("|x-1|", "|1-x|"), ("2*x**2", "2x^2"),
+        ("3i", r"3\mathrm{i}"),
+        (r"e^{i\pi}", "-1"), (r"\log_{10}5", r"\log 5"), ("2^x 2^y", "2^{x+y}"), ("3+4i", "4i+3"),
+    ],
+    "equations": [("x+y=3", "3=x+y"), ("y=2x+1", "2x-y+1=0"), ("2x+2y=6", "x+y=3")],
+    "matrices": [(r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{bmatrix}1\\ 2\end{bmatrix}")],
+    "words": [(r"\text{Yes}", "yes"), ("(A)", "A"), (r"\text{(A)}", "A"), (r"\text{no solution}", "No solution.")],
+}  # fmt: skip
+WRONG = {
+    "numbers": [
+        ("50", "5000"), ("-5", "5"), ("1~2", "12"), (r"1\,2", "12"), ("1 2", "12"), ("2 3", "6"), ("1,23", "123"),
+        ("1,2,3", "123"), ("12{,}5", "125"), ("1,00", "100"), ("1,00,000", "100000"), ("1.234,56", "1234.56"),
+        ("(1,2)", "12"), ("12", "(1,2)"), (r"\sqrt{10001}", "100"), ("2,3.5", "23.5"),
+    ],
+    "tiny numbers": [
+        (r"6.6\times10^{-34}", r"1.4\times10^{-23}"), ("0", "10^{-9}"), ("1e-300", "0"),
+        (r"10^{-50}\sqrt 2", r"2\times 10^{-50}\sqrt 2"), (r"3\times10^{-7}", r"2\times10^{-7}"), ("10^{-10000}", "0"),
+    ],
+    "mixed numbers": [("31/2", "3 1/2"), (r"3\frac12", "3/2"), (r"-3\frac12", "-2.5"), ("3 1/2", "3")],
+    "decimals": [
+        ("0.3333", "1/3"), ("3.14159", r"\pi"), ("22/7", r"\pi"), ("2.23", "2.232"), ("2.232", "2.23"),
+        ("0.5", "0.50001"),
+        ("0.3", "1/3"), (r"0.\overline{3}", "0.3"), ("0.33", "0.333"),
+    ],
+    "scales": [
+        ("5 million", "5"), (r"5\text{ dozen}", "5"), ("5万", "5"), ("5 thirds", "5"), (r"5\text{ hundred}", "5"),
+    ],
+    "percent": [("50%", "50"), ("50", r"50\%"), (r"\frac{1}{2}\%", "0.5"), (r"0.5\%", r"50\%")],
+    "units": [
+        ("5 m", "5 cm"), ("5 cm", "5 inches"), (r"5\text{ apples}", r"5\text{ oranges}"), ("12 cm^2", "12 cm"),
+        ("12 cm^3", "12 cm^2"), (r"20^\circ F", r"20^\circ C"), ("5 kg", "5 g"), ("5 km/h", "5 m/s"),
+        ("5 hours", "5 days"),
+        (r"3\mathrm{i}", "3"), ("5 ml", "5 L"), (r"5\text{ m}^2", r"5\text{ cm}^2"),
+    ],
+    "money": [("€5", r"\$5"), (r"5\text{ cents}", r"\$5"), ("£5", "5 dollars"), ("₹5", r"\$5")],
+    "angles": [(r"5^\circ", r"5\text{ rad}"), (r"\sin 30", "1/2"), ("30", r"\pi/6")],
+    "times": [
+        ("10 AM", "10 PM"), ("10:30 AM", "10:30 PM"), ("22:30", "10:30 AM"), ("12 noon", "12 AM"),
+        ("10:30", "10:31"),
+    ],
+    "bases": [("2102_3", "2102_4"), ("101_2", "5_{10}"), ("1010_2", "1011_2"), ("5", "101_2")],
+    "names": [
+        ("x=3", "y=3"), ("g(x)=x", "f(x)=x"), ("2t+1", "2x+1"), ("x_1=2", "x_2=2"), ("f(3)=7", "f(2)=7"),
+        ("x=3=5", "5"),
+        (r"\theta=3", r"\phi=3"), ("AB=5", "AC=5"), ("2x=4", "x=2"), ("x", "0"), ("A", "a"),
+    ],
+    "lists": [
+        (r"\{1,2\}", "(1,2)"), ("(1,2)", r"\{1,2\}"), ("1,1,2", "1,2"), ("1,2", "1,1,2"), (r"1\text{ or 2}", "1"),
+        ("5 and 6", "5"), ("x=5 or 6", "5"), (r"\pm2", "2"), ("2", r"\pm 2"), ("(2,1)", "(1,2)"),
+        ("x=2,y=1", "x=1,y=2"),
+        (r"\{1,2\}", "[1,2]"), ("1,2,2", "1,1,2"), ("[5]", "5"), (r"\{5\}", "5"), ("(1,2,3)", "(1,2)"), ("not 5", "5"),
+    ],
+    "intervals": [
+        ("x>3", "x<3"), (r"x\ge 3", "x>3"), ("y>3", "x>3"), ("[1,2]", "(1,2)"), ("(1,2]", "[1,2)"), (r"x\ne 3", "x=3"),
+        (r"(-\infty,1)", r"(-\infty,1)\cup(3,\infty)"), ("5 < 6", "5"), ("x > 5", "5"),
+    ],
+    "ratios": [("4:3", "3:4"), ("3:4", "3"), ("1:2:3", "1:2")],
+    "formulas": [
+        ("s^2", "m^2"), ("a+b", "c+b"), ("x^2+D", "x^2+C"), ("x^2", "x^2+C"), ("x^2+C", "x^2"), ("3+4i", "3-4i"),
+        (r"\sqrt{-1}", "1"), (r"\sqrt{x^2}", "x"), (r"\ln x", r"\log x"), ("5x", "5"), ("x^2", "x^3"),
+        (r"\sin x", r"\cos x"),
+        ("5/100", "5"), (r"2\sqrt3", "2"), ("5!", "5"),
+    ],
+    "equations": [("x^2+y^2=1", "x^2+y^2=2"), ("y=2x+1", "y=2x+2"), ("x+y=3", "x+z=3")],
+    "matrices": [(r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}")],
+    "words": [
+        ("bca", "abc"), ("silent", "listen"), ("no", "on"), ("A", "B"), (r"\text{not even}", "even"),
+        ("yes or no", "yes"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(RIGHT))
+def test_answer_that_says_what_the_gold_says_is_right(kind: str) -> None:
+    assert [pair for pair in RIGHT[kind] if equal(*pair) is not True] == []
+
+
+@pytest.mark.parametrize("kind", sorted(WRONG))
+def test_answer_that_says_something_else_is_wrong(kind: str) -> None:
+    assert [pair for pair in WRONG[kind] if equal(*pair) is not False] == []
+
+
+SAID = [
+    ("so I get 5", "5"), ("The answer is 72 apples, because 5+7", "72"), ("**Answer:** $x+1$, see above 5", "x+1"),
+    ("The answer is: Yes.", "Yes"), ("6 x 12 = 72\n#### 72", "72"), ("I get 7, then 1,234.", "1234"),
+    ("first 3/4 then -2.5", "-2.5"), (r"thus $\frac12$.", "1/2"), ("version a1b2 has 40%", "40%"),
+    ("The answer is 3 1/2 cups", "7/2"), ("The answer is 2x + 3 where x is real", "2x+3"), ("x = −5", "-5"),
+    ("The answer is 10^6 dollars", "1000000"), ("The price is $5 since $x=3$. The answer is $5", "5"),
+    ("The answer is $12.50.", "12.5"), ("答案是5", "5"), ("所以答案是 √2。", r"\sqrt2"), ("总共等于5个苹果。", "5"),
+    ("The answer is 30°.", "30"), ("The answer is 2√3 cm", r"2\sqrt3"), ("The answer is 3 million.", "3000000"),
+    ("The answer is twenty-one.", "21"), ("The answer is one half.", "1/2"), ("The answer is 10:30 AM.", "10:30 AM"),
+    ("Therefore the area is 12 square cm.", "12"), ("The answer is (1, 2).", "(1,2)"),
+    ("The answer is 5 and 6.", "5,6"),
+    ("So the total is 12 + 3 = 15.", "15"), ("The answer is (B).", "B"), ("which is 1,000.99€", "1000.99"),
+    (r"The final answer is $\frac{3}{4}$ of the cake.", "3/4"), ("The answer is:\n\n$$\\frac12$$", "1/2"),
+    ("The answer is 2102 in base 3.", "2102_3"), ("答案：x=3", "3"), ("答案是3又1/2", "7/2"),
+    ("The answer is 42, not 41.", "42"),
+    ("The answer is not 41 but 42.", "42"), ("The answer is 5 apples and we are done.", "5"),
+    ("The answer is 1/2 (or 0.5).", "1/2"),
+    ("The answer is 2 and a half hours.", "2.5"), (r"\boxed{5} cm", "5 cm"), (r"\boxed{50}\%", "50%"),
+    (r"x=\boxed{1} and \boxed{2}", "1,2"), (r"\boxed{41} no, \boxed{42}", "42"), ("The answer is 5×10³.", "5000"),
+    ("The answer is negative 5.", "-5"), ("The answer is option C.", "C"), ("最后得到 x=7", "7"),
+    ("She has 7 left.", "7"),
+    ("So she paid $7 and got $3 change; she has $4.", "4"), ("The answer is the sum of 5 and 6, which is 11.", "11"),
+]  # fmt: skip
+NOT_SAID = [
+    ("I think 5 or 6", "6"), ("I think 5 or 6", "5"), ("The answer is either 5 or 6", "5"),
+    ("The answer is 5, maybe 6", "5"),
+    ("The answer is not 5", "5"), ("The answer isn't 5", "5"), ("It is not 5", "5"), ("5 and 6", "6"), ("x = −5", "5"),
+    ("The answer is x = –5", "5"), ("The answer is 3 1/2 cups", "3"), ("The answer is 2x + 3 where x>0", "2"),
+    ("The answer is 10^6 dollars", "10"), ("The answer is 1~2", "12"), ("The answer is 1 2", "12"),
+    ("The answer is 3 million", "3"), ("The answer is half of 10", "10"), ("The answer is 5 times 4", "5"),
+    ("The answer is 5 times 4", "4"), ("The answer is 20% of 50", "50"), ("The answer is 3 out of 4", "3"),
+    ("between 5 and 6", "5"), ("between 5 and 6", "6"), ("The answer is 5 less than 7", "5"), ("more than 5", "5"),
+    ("at least 5", "5"), ("The answer is 5 squared", "5"), ("The answer is the square root of 5", "5"),
+    ("The answer is maybe 5", "5"), ("The answer is 5. Or 6.", "5"), ("The answer is 5. No wait, 6.", "5"),
+    ("答案是5或6", "5"),
+    ("答案是5或6", "6"),
+    ("答案不是5", "5"), ("答案是5万", "5"), ("答案是2的3次方", "2"), ("答案是负5", "5"),
+    ("The answer is 5x", "5"), ("The answer is 5%", "5"), ("The answer is (5, 6)", "5"), ("5 + 6", "6"),
+    ("The answer is 12,5", "12"), ("The answer is 5 meters", "5 cm"), (r"\boxed{5} or 6", "5"),
+    (r"\boxed{5} or \boxed{6}", "6"),
+    (r"The answer is not \boxed{5}", "5"), ("0" * 70000 + "5", "5"), (r"\boxed{" + "1," * 40000 + "5}", "5"),
+    ("the answer is " + "1+" * 40000 + "5", "5"), ("5 is wrong", "5"), ("The answer is 5 or more", "5"), ("x ≠ 5", "5"),
+    ("The answer is 10 PM", "10 AM"), ("5–6", "5"), ("5-6", "6"), ("The answer is 5 over 6", "6"), ("twice 5", "5"),
+    ("The answer is two or three", "2"), ("The answers are 5, 6, and 7", "7"), ("The answer is 5 thirds", "5"),
+    ("The answer is yes or no", "yes"), (r"\boxed{5} meters", "5 cm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("completion", "gold"), SAID)
+def test_answer_in_prose_is_read_whole(completion: str, gold: str) -> None:
+    assert graded(completion, gold) is True
+
+
+@pytest.mark.parametrize(("completion", "gold"), NOT_SAID, ids=[f"{said[-40:]} for {gold}" for said, gold in NOT_SAID])
+def test_part_hedge_or_denial_is_no_answer(completion: str, gold: str) -> None:
+    assert graded(completion, gold) is False
+
+
+ANSWERS = sorted({text for pairs in (*RIGHT.values(), *WRONG.values()) for pair in pairs for text in pair})
+
+
+@pytest.mark.parametrize("text", ANSWERS)
+def test_answer_equals_itself_however_it_is_set(text: str) -> None:
+    for setting in ("{}", " {} ", "${}$", r"\({}\)", r"\boxed{{{}}}", "{}."):
+        assert equal(setting.format(text), text) is True, setting
+
+
+def is_plain(text: str) -> bool:
+    form = forms.read(text)
+    return form.kind == "value" and "." not in text and not (form.unit or form.percent or form.name or form.base)
+
+
+def test_equality_of_plain_values_is_symmetric() -> None:
+    # What only the gold names, or only the gold is rounded to, makes a question one-sided.
+    plain = [text for text in ANSWERS if is_plain(text)]
+    assert len(plain) > 50
+    pairs = [(one, other) for one in plain for other in plain]
+    assert [pair for pair in pairs if equal(*pair) != equal(*reversed(pair))] == []
+
+
+NUMBERS = st.integers(-(10**6), 10**6)
+
+
+@hypothesis.given(value=NUMBERS, other=NUMBERS)
+def test_integers_are_equal_by_value_alone(value: int, other: int) -> None:
+    assert equal(f"{value:,}", str(value)) is True
+    assert equal(f"{value:,}", str(other)) is (value == other)
+
+
+# What, put behind a number or before it, makes it another answer.
+BEHIND = [
+    "0", "x", "i", "!", "^2", "%", "/7", " + 1", ", 3", " or 3", " and 3", " 1/2", " million", " dozen", ":3",
+    "e3", r"\pi",
+    r"\sqrt{2}", " < x", " - 2", r"\times 10^6", "万", " squared", " times 4", " out of 40", " or more",
+    "x + 1", "π", "√2",
+]  # fmt: skip
+BEFORE = ["-", "−", "–", "1/", "x", "2^", "3 or ", "not ", r"\sqrt", "x > ", "1, ", "at least ", "minus ", "2 + ", "√"]
+
+
+@hypothesis.given(
+    value=st.integers(50, 10**6),
+    tail=st.sampled_from(BEHIND),
+    mark=st.sampled_from(["The answer is ", "so x = ", "#### "]),
+)
+def test_no_reward_for_the_beginning_of_an_answer(value: int, tail: str, mark: str) -> None:
+    assert graded(f"{mark}{value}{tail}", str(value)) is False
+    assert graded(rf"\boxed{{{value}{tail}}}", str(value)) is False
+
+
+@hypothesis.given(value=st.integers(50, 10**6), head=st.sampled_from(BEFORE))
+def test_no_reward_for_the_end_of_an_answer(value: int, head: str) -> None:
+    assert graded(f"The answer is {head}{value}", str(value)) is False
+    assert graded(rf"\boxed{{{head}{value}}}", str(value)) is False
+
+
+UNITS = ["cm", "m", "kg", "g", "s", "hours", "dollars", "apples", "L", "m^2", "cm^3", "km/h", "degrees", "%"]
+
+
+@hypothesis.given(value=st.integers(1, 10**4), one=st.sampled_from(UNITS), other=st.sampled_from(UNITS))
+def test_unit_that_the_gold_names_may_be_left_out_and_not_changed(value: int, one: str, other: str) -> None:
+    gold = rf"{value}\text{{ {one}}}"
+    if one != "%":
+        assert equal(str(value), gold) is True
+    assert equal(rf"{value}\text{{ {other}}}", gold) is (one == other)
+
+
+@hypothesis.given(names=st.lists(st.sampled_from("xyztnabk"), min_size=2, max_size=2, unique=True), value=NUMBERS)
+def test_name_that_the_gold_gives_may_be_left_out_and_not_changed(names: list[str], value: int) -> None:
+    assert equal(str(value), f"{names[0]}={value}") is True
+    assert equal(f"{names[1]}={value}", f"{names[0]}={value}") is False
+    assert equal(f"{names[0]}+{value}", f"{names[1]}+{value}") is False
+
+
+@hypothesis.given(members=st.lists(st.integers(-50, 50), min_size=2, max_size=6), data=st.data())
+def test_multiplicity_counts_and_order_counts_in_brackets(members: list[int], data: st.DataObject) -> None:
+    gold = ", ".join(map(str, members))
+    mixed = data.draw(st.permutations(members))
+    said = ", ".join(map(str, mixed))
+    assert equal(said, gold) is True
+    assert equal(f"({said})", f"({gold})") is (mixed == members)
+    assert equal(f"{said}, {members[0]}", gold) is False
+    assert equal(rf"\{{{said}\}}", f"({gold})") is False
+
+
+@hypothesis.given(text=st.text(max_size=200))
+def test_any_text_is_read_and_equals_itself(text: str) -> None:
+    form = forms.read(text)
+    with contextlib.suppress(values.TooLargeError):
+        assert comparison.equal(form, form, comparison.Rules(deep=False)) in (True, None)
+
+
+HOSTILE = [
+    "{", "}", " ", "1 ", "1,", r"\text{", r"\frac1", "$", "\\", "1,234", r"\text{a}", "((", "|", "a_", "x^", "=",
+    "[(", "½",
+    "1.", ",", "and ", r"\{", r"\cup", r"\pm", ":", "million ", "5 cm ", "√", "'", r"\overline{3}", "9^", "9!", "-",
+    "百",
+]  # fmt: skip
+TOWERS = [
+    "9^" * 30 + "9", "x^{" * 40 + "2" + "}" * 40, "9^{9^{9^{9}}}", "(((((9!)!)!)!)!)", "(x+1)^{9999999}", "2^{2^{40}}",
+    r"\sqrt{" * 60 + "2" + "}" * 60, r"e^{e^{e^{e^{9}}}}", r"\binom{99999}{9999}", "1e999999",
+    "+".join([r"\sqrt{2}"] * 450),
+    r"\sin(" * 60 + "1" + ")" * 60, "x!" * 300, r"\exp(\exp(\exp(9)))", "1/(" * 60 + "3" + ")" * 60, r"\tan(10^{9999})",
+    "*".join(f"(x+{n})^{{90}}" for n in range(100)), r"(1+\sqrt{2})^{9000}", r"\frac{10^{10^{8}}}{3^{10^{8}}}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
+def test_adversarial_answer_takes_linear_time(pattern: str) -> None:
+    for size in (4000, 64 << 10):
+        text = pattern * (size // len(pattern))
+        started_s = time.process_time()
+        assert equal(text, "5") is False
+        assert graded(text, "5") in (False, None) or pattern in ("5 cm ",)
+        assert time.process_time() - started_s < 1.0
+
+
+@pytest.mark.parametrize("text", TOWERS, ids=[text[:24] for text in TOWERS])
+def test_hazard_ends_at_once(text: str) -> None:
+    for gold in ("5", "x+1", r"\sqrt{2}+x"):
+        started_s = time.process_time()
+        assert equal(text, gold) is False
+        assert time.process_time() - started_s < 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "powers"),
+    [
+        ("cm", (("m", 1),)), ("cm^2", (("m", 2),)), ("square meters", (("m", 2),)), ("m/s", (("m", 1), ("s", -1))),
+        ("meters per second", (("m", 1), ("s", -1))), ("meters squared", (("m", 2),)), ("kg m/s^2", (("kg", 1),
+        ("m", 1), ("s", -2))),
+        ("apples", (("thing apple", 1),)), ("liters", (("m", 3),)), ("mph", (("m", 1), ("s", -1))),
+    ],
+)  # fmt: skip
+def test_unit_is_what_it_measures(text: str, powers: tuple[tuple[str, int], ...]) -> None:
+    unit = units.read(text)
+    assert unit is not None
+    assert unit.powers == powers
+
+
+@pytest.mark.parametrize(
+    "text", ["six five", "hundred million two", "and", "five and", "one two", "a", "hundred hundred", ""]
+)
+def test_words_that_name_no_number_are_none(text: str) -> None:
+    assert words.value(text) is None
