@@ -44,11 +44,16 @@ from rljob_operator.workqueue import WorkQueue
 logger = logging.getLogger(__name__)
 
 COMPARE_EVERY_S = 300.0
+# Where a namespace is closed, somebody may be about to open it.
+_LOOK_SOONER_S = 30.0
+RENEW_EVERY_S = 60.0
 FINISH_WITHIN_S = 10.0
 _POLL_TICK_S, _TRY_AGAIN_S = 1.0, 2.0
 _UNREACHABLE_S, _STUCK_S = 60.0, 300.0
 _OUT_OF_DATE_S = 2.0
 _PING_EVERY_S = 20.0
+# Jobs whose Secrets are read at the same time after a start.
+_LEARNT_AT_ONCE = 16
 # Two lists that show the same change untold.
 _FROZEN_S = 2 * COMPARE_EVERY_S
 
@@ -123,6 +128,7 @@ class Operator:
         gauge = self.metrics.gauge
         gauge("rljob_operator_queue_depth", lambda: float(len(self._queue)))
         gauge("rljob_operator_queue_oldest_seconds", self._queue.oldest_s)
+        gauge("rljob_operator_refused_lists", lambda: float(len(self._lister.refused)))
         for kind in metric_names.KEPT_KINDS:
             gauge("rljob_operator_cache_objects", functools.partial(self.cache.number, kind), kind=kind)
             gauge("rljob_operator_watch_lag_seconds", functools.partial(self._lag_s, kind), kind=kind)
@@ -132,6 +138,8 @@ class Operator:
 
     async def _reconcile(self, key: str) -> float | None:
         began = self._clock.monotonic()
+        if self._lister.closed(split_key(key)[0]):
+            return None  # The next list says when it is open again.
         try:
             again_s = await self._reconciler.reconcile(key)
         except Exception as error:
@@ -205,8 +213,10 @@ class Operator:
             self._dispatcher.enqueue(key)
         logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
         self._spawn("reconcile", self._dispatcher.run())
+        self._spawn("learn", self._learn())
         self._spawn("poll", self._poll())
         self._spawn("compare", self._compare())
+        self._spawn("renew", self._renew())
         self._spawn("ping", self._ping())
 
     async def streams(self) -> bool:
@@ -229,8 +239,14 @@ class Operator:
         self.metrics.definition_matches(True)
 
     async def _look_for_apis(self) -> None:
-        self._served = await discover(self._client, self._settings.integrations, namespace=self._lister.namespaces[0])
-        self._lister.children = (*kinds.CHILDREN, *self._served.optional)
+        served = await discover(self._client, self._settings.integrations, namespaces=self._lister.namespaces)
+        if served == self._served:
+            return
+        self._served, self._lister.children = served, (*kinds.CHILDREN, *served.optional)
+        # What a job was refused for, or did without, may be there now.
+        self._settled.forget_all()
+        for key in self.cache.keys:
+            self._dispatcher.enqueue(key)
 
     def _spawn(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(loop, name=name)
@@ -257,17 +273,26 @@ class Operator:
 
     async def _poll(self) -> None:
         while True:
-            await self._learn()
             await self._poller.poll(self._targets())
             await asyncio.sleep(_POLL_TICK_S)
 
     async def _learn(self) -> None:
-        """See to the certificates of jobs that ran before this process did; they are not applied to while they run."""
-        with_pods = {kept.uid: kept for key in self.cache.keys if (kept := self._asked(key)) is not None}
-        self._certifier.keep_only(with_pods.keys())
-        for kept in with_pods.values():
-            if not self._certifier.knows(kept.uid):
-                await self._certified(kept)
+        """See to the certificates of jobs that ran before this process did; they are not applied to while they run.
+
+        A job is asked for its status as soon as it is known here, whatever becomes of the others.
+        """
+        tried = dict[str, int]()
+        while True:
+            with_pods = {kept.uid: kept for key in self.cache.keys if (kept := self._asked(key)) is not None}
+            self._certifier.keep_only(with_pods.keys())
+            unknown = [kept for uid, kept in with_pods.items() if not self._certifier.knows(uid)]
+            tried = {kept.uid: tried.get(kept.uid, 0) for kept in unknown}
+            # Those first that were tried least: a job whose Secrets nobody may read keeps nobody waiting.
+            now = sorted(unknown, key=lambda kept: tried[kept.uid])[:_LEARNT_AT_ONCE]
+            is_first = any(not tried[kept.uid] for kept in now)
+            tried |= {kept.uid: tried[kept.uid] + 1 for kept in now}
+            await asyncio.gather(*(self._certified(kept) for kept in now))
+            await asyncio.sleep(0.0 if is_first else _POLL_TICK_S)
 
     async def _certified(self, kept: KeptJob) -> None:
         try:
@@ -305,15 +330,25 @@ class Operator:
 
     async def _compare(self) -> None:
         while True:
-            await asyncio.sleep(COMPARE_EVERY_S)
+            await asyncio.sleep(min(COMPARE_EVERY_S, _LOOK_SOONER_S) if self._lister.refused else COMPARE_EVERY_S)
             try:
                 await self._look_for_apis()
-                changed = await self._lister.compare()
-                for key in changed:
+            except errors.ClusterError as error:
+                logger.warning("could not find out which APIs are served: %s", error)
+            try:
+                for key in await self._lister.compare():
                     self._dispatcher.enqueue(key)
-                await self._certifier.renew()
             except errors.ClusterError as error:
                 logger.warning("could not compare with the cluster: %s", error)
+
+    async def _renew(self) -> None:
+        """Renew certificates as they fall due, whatever else cannot be read or written."""
+        while True:
+            await asyncio.sleep(RENEW_EVERY_S)
+            try:
+                await self._certifier.renew()
+            except errors.ClusterError as error:
+                logger.warning("could not renew certificates of a job: %s", error)
 
     def _failed(self, key: str, error: Exception) -> float | None:
         if isinstance(error, OutOfDateError):
@@ -340,5 +375,7 @@ class Operator:
         """Return what is missing for work; empty if nothing is."""
         if not self._filled:
             return self._definition_problem or "the first lists are not complete"
+        if blind := self._lister.blind():
+            return blind
         silent = self._clock.monotonic() - self._client.answered_at
         return f"the API server has not answered for {silent:.0f} s" if silent > _UNREACHABLE_S else ""

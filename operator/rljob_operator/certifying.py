@@ -6,12 +6,12 @@ that its coordinator can be asked with a certificate of the operator's own.
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from rljob_api import errors, names
 from rljob_api.job import RLJob
 from rljob_operator import trimming
-from rljob_operator.cluster import Client, Object
+from rljob_operator.cluster import Client
 from rljob_operator.kinds import Kind
 from rljob_operator.model import ref_of
 from rljob_operator.pki import rotation, secrets
@@ -121,16 +121,16 @@ class Certifier:
         ends = now + secrets.OPERATOR_S
         return Credentials(held.authorities.bundle, leaf.certificate, leaf.key, ends)
 
-    async def _read(self, job: RLJob, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        found: dict[str, Mapping[str, str]] = {}
-        for name in names:
-            secret: Object | None = await self._client.get(SECRET, job.metadata.namespace, name)
+    async def _read(self, job: RLJob, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        found = await asyncio.gather(*(self._client.get(SECRET, job.metadata.namespace, name) for name in names))
+        held: dict[str, Mapping[str, str]] = {}
+        for name, secret in zip(names, found, strict=True):
             if secret is None:
                 continue
             if trimming.controller_of(secret["metadata"]) != job.metadata.uid:
                 raise errors.ClusterError(f"Secret {name} exists and is not this job's: delete it, or rename the job")
-            found[name] = secret.get("data") or {}
-        return found
+            held[name] = secret.get("data") or {}
+        return held
 
 
 def renewal_due(credentials: Credentials, now: float) -> bool:

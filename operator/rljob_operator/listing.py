@@ -1,11 +1,15 @@
 """Lists against the cache: the whole at start, metadata every few minutes, one job before what cannot be taken back.
 
 A watch that broke reports nothing of what vanished meanwhile, so whatever a list does not show is forgotten (1.9).
+Each kind is listed in each namespace by itself: a namespace that was deleted, or a right that was withdrawn, costs what
+it covers and nothing else. Where jobs or what runs them cannot be listed, a namespace is closed: nothing is judged
+there.
 """
 
 import asyncio
 import dataclasses
 import itertools
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,6 +22,11 @@ from rljob_operator.model import TRAINER_JOB
 from rljob_operator.resources import inputs
 from rljob_operator.watchlag import WatchLag
 
+logger = logging.getLogger(__name__)
+
+# No right, or nothing of that name: neither ends by asking again soon.
+_WITHDRAWN = frozenset({403, 404})
+_NO_ANSWER = 0
 _JOB = kinds.BY_NAME[TRAINER_JOB]
 # None: the whole cluster.
 Namespaces = Sequence[str | None]
@@ -32,11 +41,25 @@ class Lister:
     namespaces: Namespaces
     children: Sequence[Kind] = kinds.CHILDREN
     lag: WatchLag = dataclasses.field(default_factory=WatchLag)
+    # Why a kind could not be listed in a namespace when it was tried last.
+    refused: dict[tuple[Kind, str | None], str] = dataclasses.field(default_factory=dict)
+
+    def closed(self, namespace: str) -> str:
+        """Return why nothing can be said of the jobs of a namespace; empty if it can."""
+        of = (
+            why for (kind, where), why in self.refused.items() if kind in kinds.WATCHED and where in (None, namespace)
+        )
+        return next(of, "")
+
+    def blind(self) -> str:
+        """Return why nothing can be said of any job; empty if it can of some."""
+        whys = [self.closed(namespace or "") for namespace in self.namespaces]
+        return whys[0] if all(whys) else ""
 
     async def fill(self) -> None:
         """List every kind once, all at the same time: the server makes one answer while another is read.
 
-        Raises ApiError.
+        What is refused is noted. Raises ApiError where the server fails.
         """
         every = (kinds.RLJOB, kinds.POD, *self.children)
         try:
@@ -48,31 +71,59 @@ class Lister:
             raise errors.exceptions[0] from errors
 
     async def _fill(self, kind: Kind, namespace: str | None) -> None:
-        async for page in self.client.pages(kind, namespace, selector=kinds.selector_of(kind)):
-            for raw in page:
-                self.cache.put(kind, raw)
+        try:
+            async for page in self.client.pages(kind, namespace, selector=kinds.selector_of(kind)):
+                for raw in page:
+                    self.cache.put(kind, raw)
+        except ApiError as error:
+            if error.status not in _WITHDRAWN:
+                raise
+            self._refused(kind, namespace, error)
+        else:
+            self._listed(kind, namespace)
+
+    def _refused(self, kind: Kind, namespace: str | None, error: ApiError) -> None:
+        where = f"namespace {namespace}" if namespace else "the cluster"
+        if (kind, namespace) not in self.refused:
+            logger.warning("%s cannot be listed in %s: %s", kind.plural, where, error)
+        self.refused[kind, namespace] = f"{kind.plural} cannot be listed in {where}: {error}"
+
+    def _listed(self, kind: Kind, namespace: str | None) -> None:
+        if self.refused.pop((kind, namespace), None):
+            logger.info("%s can be listed again in %s", kind.plural, namespace or "the cluster")
 
     async def compare(self) -> set[str]:
-        """List the metadata of every kind and return the keys of jobs of which something was out of date.
+        """List the metadata of every kind and return the keys of jobs of which something was out of date, and of those
+        of which something can be said again.
 
-        What differs is read again, what is gone is forgotten. Raises ApiError.
+        What differs is read again, what is gone is forgotten. What cannot be listed is noted and the rest goes on.
+        Raises ApiError where the server does not answer at all.
         """
-        changed = set[str]()
-        for kind in (kinds.RLJOB, kinds.POD, *self.children):
-            changed |= await self._compare(kind)
+        changed, shut = set[str](), {key for key in self.cache.keys if self.closed(split_key(key)[0])}
+        for kind, namespace in itertools.product((kinds.RLJOB, kinds.POD, *self.children), self.namespaces):
+            try:
+                changed |= await self._compare(kind, namespace)
+            except ApiError as error:
+                if error.status == _NO_ANSWER:
+                    raise
+                self._refused(kind, namespace, error)
+            else:
+                self._listed(kind, namespace)
         self.cache.drop_empty()
-        return changed
+        return changed | {key for key in shut if not self.closed(split_key(key)[0])}
 
-    async def _compare(self, kind: Kind) -> set[str]:
+    async def _compare(self, kind: Kind, namespace: str | None) -> set[str]:
         # What comes while the list is under way is not known to it and must not be forgotten.
-        before = {(key, name): (uid, version) for key, name, uid, version in self.cache.known(kind)}
+        before = {
+            (key, name): (uid, version)
+            for key, name, uid, version in self.cache.known(kind)
+            if namespace in (None, split_key(key)[0])
+        }
         changed, listed = set[str](), set[str]()
-        for namespace in self.namespaces:
-            pages = self.client.pages(kind, namespace, selector=kinds.selector_of(kind), metadata_only=True)
-            async for page in pages:
-                for raw in page:
-                    listed.add(raw["metadata"]["uid"])
-                    changed |= await self._look_at(kind, raw, before)
+        async for page in self.client.pages(kind, namespace, selector=kinds.selector_of(kind), metadata_only=True):
+            for raw in page:
+                listed.add(raw["metadata"]["uid"])
+                changed |= await self._look_at(kind, raw, before)
         for (key, name), (uid, _) in before.items():
             if uid not in listed and self.cache.forget(kind, key, name, uid):
                 self.lag.told(uid)
@@ -83,10 +134,12 @@ class Lister:
         metadata, key = raw["metadata"], job_key(kind, raw)
         if key is None:
             return set()
-        if before.get((key, metadata["name"])) == (metadata["uid"], trimming.version_of(raw)):
+        uid, version = before.get((key, metadata["name"]), ("", None))
+        if (uid, version) == (metadata["uid"], trimming.version_of(raw)):
             return set()
         found = await self.client.get(kind, metadata["namespace"], metadata["name"])
-        if found is None or self.cache.put(kind, found) is None:
+        # An API server that was restored from a backup shows what it has by versions that are older.
+        if found is None or self.cache.put(kind, found, live=True, instead_of=version) is None:
             return set()
         if kind in kinds.WATCHED:
             self.lag.ahead(found["metadata"]["uid"], kind=kinds.kept_as(kind), now=time.monotonic())
@@ -119,7 +172,7 @@ class Lister:
         listed = set[object]()
         for raw in found:
             listed.add(raw["metadata"]["uid"])
-            self.cache.put(kind, raw)
+            self.cache.put(kind, raw, live=True)
         for key, name, uid, _ in before:
             if uid not in listed:
                 self.cache.forget(kind, key, name, uid)

@@ -109,6 +109,10 @@ METRICS: tuple[Metric, ...] = (
     _c("rljob_operator_status_polls_total", "Questions to coordinators by result.", "result"),
     _g("rljob_operator_queue_depth", "Keys that wait."),
     _g("rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits."),
+    _g(
+        "rljob_operator_refused_lists",
+        "Kinds that could not be listed in a namespace or in the cluster when it was tried last; the log names them.",
+    ),
     _g("rljob_operator_cache_objects", "Objects that are kept.", "kind"),
     _g("rljob_operator_watch_lag_seconds", "Age of the oldest change that only a list saw.", "kind"),
 )

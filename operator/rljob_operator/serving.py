@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 
 from rljob_operator import kinds
 from rljob_operator.cluster import ApiError, Client
@@ -20,7 +21,7 @@ class Served:
     optional: tuple[Kind, ...] = ()
 
 
-async def discover(client: Client, integrations: Integrations, *, namespace: str | None) -> Served:
+async def discover(client: Client, integrations: Integrations, *, namespaces: Sequence[str | None]) -> Served:
     """Ask the API server. Raises ApiError where it does not answer."""
     groups = await client.groups()
     wanted: dict[Kind, Capability] = {
@@ -29,20 +30,26 @@ async def discover(client: Client, integrations: Integrations, *, namespace: str
     }
     usable, unusable = list[Kind](), set[str]()
     for kind, capability in wanted.items():
-        if capability != "false" and kind.group in groups and await _may_list(client, kind, namespace):
+        if capability != "false" and kind.group in groups and await _may_list(client, kind, namespaces):
             usable.append(kind)
         else:
             unusable.add(kind.group)
     return Served(groups - unusable, tuple(usable))
 
 
-async def _may_list(client: Client, kind: Kind, namespace: str | None) -> bool:
-    """Return whether our rights cover a kind: an API may be younger than the installation of its roles."""
-    try:
-        await client.list(kind, namespace, selector=kinds.MANAGED, metadata_only=True)
-    except ApiError as error:
-        if error.status not in (_NO_RIGHT, _NOT_THERE):
-            raise
-        logger.warning("%s is not used: %s; install the chart again to have its rights", kind.plural, error)
-        return False
-    return True
+async def _may_list(client: Client, kind: Kind, namespaces: Sequence[str | None]) -> bool:
+    """Return whether our rights cover a kind in any namespace: an API may be younger than the installation of its
+    roles, and the first namespace may have been deleted.
+    """
+    refused: ApiError | None = None
+    for namespace in namespaces:
+        try:
+            await client.list(kind, namespace, selector=kinds.MANAGED, metadata_only=True)
+        except ApiError as error:
+            if error.status not in (_NO_RIGHT, _NOT_THERE):
+                raise
+            refused = error
+        else:
+            return True
+    logger.warning("%s is not used: %s; install the chart again to have its rights", kind.plural, refused)
+    return False

@@ -50,6 +50,10 @@ class Settled:
         else:
             self._known.pop(uid, None)
 
+    def forget_all(self) -> None:
+        """Let every job be compared anew: what its children depend on has changed."""
+        self._known.clear()
+
     def forget(self, uid: str) -> None:
         """Let go of a job that is gone."""
         self._known.pop(uid, None)

@@ -22,6 +22,7 @@ class FakeClient:
         self.requests: list[str] = []
         self.fail: dict[str, int] = {}
         self.answered_at = 0.0
+        self.api_groups = frozenset[str]()
         self.served: Object | None = crd.root_schema()
         self._versions = itertools.count(1)
 
@@ -48,7 +49,7 @@ class FakeClient:
         self.answered_at = time.monotonic()
 
     async def groups(self) -> frozenset[str]:
-        return frozenset()
+        return self.api_groups
 
     async def schema(self, kind: Kind) -> Object | None:
         self._record("get", kind, "schema")
@@ -62,8 +63,10 @@ class FakeClient:
         self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
     ) -> AsyncIterator[list[Object]]:
         self._record("list", kind, "")
+        if f"list {kind.kind} in {namespace}" in self.fail:
+            raise ApiError(f"list {kind.plural}: refused", status=self.fail[f"list {kind.kind} in {namespace}"])
         for (each, _), found in sorted(self.objects.items()):
-            if each == kind.kind:
+            if each == kind.kind and namespace in (None, found["metadata"]["namespace"]):
                 yield [copy.deepcopy(found)]
 
     async def list(

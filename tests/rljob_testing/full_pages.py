@@ -72,7 +72,7 @@ class OperatorPage:
     def __init__(self) -> None:
         """Nothing is counted before the first look."""
         self._metrics, self._looks = operator_metrics.Metrics(), 0
-        for what in ("queue_depth", "queue_oldest_seconds"):
+        for what in ("queue_depth", "queue_oldest_seconds", "refused_lists"):
             self._metrics.gauge(f"rljob_operator_{what}", lambda: 1.0)
         for what, kind in itertools.product(("cache_objects", "watch_lag_seconds"), metric_names.KEPT_KINDS):
             self._metrics.gauge(f"rljob_operator_{what}", lambda: 1.0, kind=kind)

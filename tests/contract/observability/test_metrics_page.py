@@ -46,7 +46,7 @@ def test_the_operators_registry_has_what_is_declared_but_for_gauges_that_others_
     declared = {entry.metric.name.removesuffix("_total") for entry in ENTRIES if entry.process == names.OPERATOR}
     held = {
         f"rljob_operator_{what}"
-        for what in ("queue_depth", "queue_oldest_seconds", "cache_objects", "watch_lag_seconds")
+        for what in ("queue_depth", "queue_oldest_seconds", "refused_lists", "cache_objects", "watch_lag_seconds")
     }
     assert declared - made == held
     assert {name for name in made - declared if not name.startswith("process_")} == set()

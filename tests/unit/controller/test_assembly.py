@@ -1,22 +1,28 @@
 import asyncio
+import itertools
+import json
 import time
-from typing import cast
+from collections.abc import Coroutine
+from typing import Any, cast
 
 import pytest
 
 from rljob_api import crd
+from rljob_api.job import RLJob
+from rljob_operator import kinds
 from rljob_operator.assembly import Operator
 from rljob_operator.cluster import Client
 from rljob_operator.settings import Settings
+from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
 
 
 class Scene:
     """An operator over a fake client."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.client = FakeClient()
-        self.operator = Operator(Settings(), cast(Client, self.client))
+        self.operator = Operator(Settings(**settings), cast(Client, self.client))
 
 
 async def test_operator_is_ready_once_everything_is_listed_and_while_the_api_server_answers() -> None:
@@ -46,6 +52,58 @@ async def test_api_server_that_does_not_answer_ends_nothing() -> None:
     scene.client.answered_at = time.monotonic() - 90.0
     await scene.operator.hear()
     assert not scene.operator.stopped.is_set()
+
+
+async def _rounds(loop: Coroutine[Any, Any, None], monkeypatch: pytest.MonkeyPatch, *, rounds: int = 3) -> None:
+    """Let a loop of the operator go round: its waits take no time, and the last one ends it."""
+    left = itertools.count()
+
+    async def waits(seconds: float) -> None:
+        if next(left) == rounds:
+            raise asyncio.CancelledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rljob_operator.assembly.asyncio.sleep", waits)
+        with pytest.raises(asyncio.CancelledError):
+            await loop
+
+
+async def test_namespace_that_was_deleted_does_not_keep_the_operator_from_being_ready() -> None:
+    scene = Scene(watch_namespaces=("gone", "team"))
+    for kind in (kinds.RLJOB, kinds.POD, *kinds.CHILDREN):
+        scene.client.fail[f"list {kind.kind} in gone"] = 403
+    await scene.operator.start()
+    scene.client.answered_at = time.monotonic()
+    assert scene.operator.ready() == ""
+    await scene.operator.finish()
+
+
+async def test_certificates_are_renewed_though_nothing_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    scene.client.fail = {f"list {kind.kind}": 403 for kind in (kinds.RLJOB, kinds.POD, *kinds.CHILDREN)}
+    job = RLJob.model_validate_json(
+        json.dumps(scene.client.hold(cast(dict[str, Any], manifests.job("run", {"security.tls": "operator"}))))
+    )
+    await scene.operator._certifier.ensure(job)
+    now = time.time()
+    monkeypatch.setattr("rljob_operator.assembly.time.time", lambda: now + 6 * 86_400)
+    before = len(scene.client.requests)
+    await _rounds(scene.operator._compare(), monkeypatch)
+    assert not [each for each in scene.client.requests[before:] if "Secret" in each]
+    await _rounds(scene.operator._renew(), monkeypatch)
+    assert scene.client.requests.count("apply Secret run-tls-trainer") == 2
+
+
+async def test_api_that_appears_after_the_start_has_every_job_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    await scene.operator.start()
+    scene.operator.cache.put(kinds.RLJOB, scene.client.hold(cast(dict[str, Any], manifests.job("run", {}))))
+    await scene.operator._look_for_apis()
+    assert len(scene.operator._queue) == 0
+    scene.client.api_groups = frozenset({"monitoring.coreos.com"})
+    await scene.operator._look_for_apis()
+    assert len(scene.operator._queue) == 1
+    await scene.operator.finish()
 
 
 @pytest.mark.parametrize("served", [None, {"properties": {}}], ids=["missing", "older"])

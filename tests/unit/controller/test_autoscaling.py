@@ -113,7 +113,7 @@ class Api(FakeClient):
 
 def _discovered(api: Api, **integrations: object) -> Any:
     allowed = Integrations.model_validate(integrations)
-    return asyncio.run(discover(cast(Client, api), allowed, namespace=None))
+    return asyncio.run(discover(cast(Client, api), allowed, namespaces=(None,)))
 
 
 def test_an_optional_api_is_used_where_it_is_served_and_allowed() -> None:

@@ -185,6 +185,81 @@ def test_fill_of_which_lists_are_refused_is_an_error_of_the_api_that_may_be_trie
     assert len(listed.cache) == 1
 
 
+class TwoTeams(Listed):
+    """Jobs are watched in two namespaces, of which one was deleted: its Role went with it."""
+
+    def __init__(self, *refused: str, status: int = 403) -> None:
+        super().__init__()
+        self.lister = Lister(client=cast(Client, self.client), cache=self.cache, namespaces=("gone", "team"))
+        self.client.fail = {f"list {kind} in gone": status for kind in refused}
+
+
+ALL_KINDS = [kind.kind for kind in (kinds.RLJOB, kinds.POD, *kinds.CHILDREN)]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_deleted_namespace_takes_neither_the_start_nor_the_comparison_of_another(status: int) -> None:
+    listed = TwoTeams(*ALL_KINDS, status=status)
+    listed.client.hold(workload("run-rollout"))
+    asyncio.run(listed.lister.fill())
+    assert len(listed.cache) == 1
+    assert (listed.lister.blind(), listed.lister.closed("team")) == ("", "")
+    assert "cannot be listed in namespace gone" in listed.lister.closed("gone")
+    listed.cache.put(kinds.POD, pod())
+    assert listed.compare() == {KEY}, "what is gone from the other one is forgotten"
+    assert listed.cache.pods(KEY, UID) == ()
+
+
+def test_operator_that_can_list_jobs_nowhere_is_blind() -> None:
+    listed = TwoTeams("RLJob")
+    listed.client.fail["list RLJob in team"] = 403
+    asyncio.run(listed.lister.fill())
+    assert "rljobs cannot be listed in namespace gone" in listed.lister.blind()
+
+
+def test_right_to_list_budgets_that_was_withdrawn_closes_nothing() -> None:
+    listed = TwoTeams("PodDisruptionBudget")
+    listed.compare()
+    assert listed.lister.closed("gone") == ""
+    assert len(listed.lister.refused) == 1, "it is told of by a metric and a line of the log"
+
+
+def test_list_that_expired_ends_its_own_comparison_alone() -> None:
+    listed = TwoTeams("ConfigMap", status=410)
+    listed.client.hold(workload("run-rollout"))
+    assert listed.compare() == {KEY}
+
+
+def test_objects_of_a_namespace_that_cannot_be_listed_are_not_taken_for_gone() -> None:
+    listed = TwoTeams()
+    raw = pod()
+    raw["metadata"]["namespace"] = "gone"
+    listed.cache.put(kinds.POD, raw)
+    listed.client.fail["list Pod in gone"] = 403
+    assert listed.compare() == set()
+    assert len(listed.cache.pods("gone/run", UID)) == 1
+
+
+def test_jobs_of_a_namespace_that_can_be_listed_again_are_looked_at() -> None:
+    listed = TwoTeams("Pod")
+    job = {"kind": "RLJob", "metadata": {"name": "run", "namespace": "gone"}, "spec": {}}
+    listed.client.hold(job)
+    asyncio.run(listed.lister.fill())
+    assert listed.compare() == set()
+    listed.client.fail.clear()
+    assert listed.compare() == {"gone/run"}
+    assert listed.lister.refused == {}
+
+
+def test_comparison_with_a_restored_server_brings_back_what_it_has() -> None:
+    listed = Listed()
+    listed.client.hold(workload("run-rollout"))
+    listed.cache.put(kinds.BY_NAME["Deployment"], workload("run-rollout", version=900))
+    listed.client.objects["Deployment", "run-rollout"]["metadata"]["uid"] = "w"
+    assert listed.compare() == {KEY}
+    assert [version for _, _, _, version in listed.cache.known(kinds.BY_NAME["Deployment"])] == [2]
+
+
 def test_change_that_no_watch_tells_ages_until_one_does() -> None:
     listed = Listed()
     held = listed.client.hold(workload("run-rollout"))

@@ -121,7 +121,7 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     ended = run.cluster.statuses[-1].model_copy(update={"completion_time": "2040-01-01T00:00:00Z"})
     for before, after in itertools.pairwise([*run.cluster.statuses, ended]):
         metrics.wrote(job, before, after)
-    for name in ("queue_depth", "queue_oldest_seconds"):
+    for name in ("queue_depth", "queue_oldest_seconds", "refused_lists"):
         metrics.gauge(f"rljob_operator_{name}", lambda: 0.0)
     for name, kind in itertools.product(("cache_objects", "watch_lag_seconds"), metric_names.KEPT_KINDS):
         metrics.gauge(f"rljob_operator_{name}", lambda: 0.0, kind=kind)
