@@ -304,15 +304,20 @@ class Operator:
 
     def _targets(self) -> list[Target]:
         return [
-            Target(key=key, uid=kept.uid, address=self._address_of(*split_key(key)))
+            Target(key=key, uid=kept.uid, address=self._address(key) if self._certifier.knows(kept.uid) else "")
             for key in self.cache.keys
-            if (kept := self._asked(key)) is not None and self._certifier.knows(kept.uid)
+            if (kept := self._asked(key)) is not None
         ]
 
+    def _address(self, key: str) -> str:
+        return self._address_of(*split_key(key))
+
     def _asked(self, key: str) -> KeptJob | None:
-        """Return a job whose coordinator has a pod."""
+        """Return a job whose coordinator has a pod and news to tell: of a run that is over nothing changes any more."""
         kept = self.cache.job(key)
-        return kept if kept is not None and self.cache.has_pod(key, kept.uid, names.Role.COORDINATOR) else None
+        if kept is None or kept.ended or not self.cache.has_pod(key, kept.uid, names.Role.COORDINATOR):
+            return None
+        return kept
 
     async def _ping(self) -> None:
         while True:

@@ -220,6 +220,14 @@ class Client:
             options["gracePeriodSeconds"] = grace_s
         return await self._send("delete", kind, kind.path(namespace, name), body=options)
 
+    async def failures(self, kind: Kind, namespace: str, name: str, uid: str, *, reason: str) -> str:
+        """Return the last Event of a reason that tells of an object, empty if there is none. Raises ApiError."""
+        about = {"regarding.kind": kind.kind, "regarding.name": name, "regarding.uid": uid, "reason": reason}
+        selector = ",".join(f"{key}={value}" for key, value in about.items())
+        found = await self._send("list", EVENT, EVENT.path(namespace), field_selector=selector, limit=PAGE)
+        items: list[Object] = found.get("items") or []
+        return str(max(items, key=_told_at)["note"]) if items else ""
+
     async def post_event(self, namespace: str, body: Object) -> None:
         """Post an Event. Raises ApiError."""
         await self._send("post", EVENT, EVENT.path(namespace), body=body)
@@ -266,6 +274,12 @@ class Client:
             if status:
                 self.answered_at = time.monotonic()
         return found
+
+
+def _told_at(event: Mapping[str, Any]) -> str:
+    """Return when an Event was told last, as text that sorts by time."""
+    series = event.get("series") or {}
+    return str(series.get("lastObservedTime") or event.get("deprecatedLastTimestamp") or event.get("eventTime") or "")
 
 
 class _AskedToWaitError(Exception):

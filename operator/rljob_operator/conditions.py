@@ -8,11 +8,10 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import JobSpec
 from rljob_api.job_status import Condition, JobStatus
 from rljob_operator import phases, times
-from rljob_operator.model import Observed, Refusal
+from rljob_operator.model import Observed, Pod, Refusal
 from rljob_operator.policies import crashes, degraded, isolation, refusals, scheduling
 from rljob_operator.resources import autoscaler
 
-_FRESH_REPORT_S = 30.0
 _MOST_MESSAGE = 1024
 _KNOWN = frozenset(Type)
 _READY_TYPES = {
@@ -70,6 +69,15 @@ def wanted_pods(spec: JobSpec, role: names.Role) -> int:
     return counts.get(role, 1)
 
 
+def placed_at(spec: JobSpec, pods: Sequence[Pod], *, attempt: int | None) -> float | None:
+    """Return when the last pod that an active job wants was given its node, in unix seconds; None while one has none.
+
+    attempt: the trainer's current one; pods of others do not count.
+    """
+    counted = [pod for pod in pods if pod.role is not names.Role.TRAINER or pod.attempt == attempt]
+    return scheduling.placed_at(counted, {role: wanted_pods(spec, role) for role in names.Role})
+
+
 def statuses(known: Sequence[Condition]) -> dict[Type, str]:
     """Return status by type; types that we do not know are left out."""
     return {Type(one.type): one.status for one in known if one.type in _KNOWN}
@@ -121,7 +129,7 @@ def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
 
 
 def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
-    ready = {_READY_TYPES[role]: _ready(seen, course, role, now) for role in names.Role}
+    ready = {_READY_TYPES[role]: _ready(seen, course, role) for role in names.Role}
     course = _held_up(seen, course, ready)
     accepted = _accepted(course, seen.job.spec)
     running = _running(course, accepted, ready, restarted=(seen.status.attempt or 0) > 1)
@@ -133,7 +141,7 @@ def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
         Type.SUSPENDING: State("True", course.suspending) if course.suspending else State("False", "NotSuspending"),
         Type.SUSPENDED: _suspended(course),
         Type.STATE_DURABLE: _durable(seen.job.spec),
-        Type.PODS_SCHEDULED: _scheduled(seen, now),
+        Type.PODS_SCHEDULED: _scheduled(seen, course, now),
         **_isolated(seen),
         **ready,
         Type.RUNNING: running,
@@ -188,9 +196,20 @@ def _durable(spec: JobSpec) -> State:
     return State("False", "EmptyDir", "checkpoints and ledger are lost with their pods: set spec.storage.size")
 
 
-def _scheduled(seen: Observed, now: float) -> State:
-    found = scheduling.obstacle(seen.pods, drain_s=seen.job.spec.rollout.drain_seconds, now=now)
-    return State("True", "Scheduled") if found is None else State("False", found.reason, found.message)
+def _scheduled(seen: Observed, course: Course, now: float) -> State:
+    """Return whether every pod that is wanted is there and has a node; one that is made again is not missed at once."""
+    if course.is_over:
+        return State("False", "Finished")
+    if course.suspended or course.suspending:
+        return State("False", "Suspended")
+    found = scheduling.obstacle(seen, drain_s=seen.job.spec.rollout.drain_seconds, now=now)
+    if found is not None:
+        return State("False", found.reason, found.message)
+    was_whole = statuses(seen.status.conditions).get(Type.PODS_SCHEDULED) == "True"
+    is_whole = placed_at(seen.job.spec, seen.pods, attempt=seen.status.attempt) is not None
+    if is_whole or (was_whole and any(pod.has_node for pod in seen.pods)):
+        return State("True", "Scheduled")
+    return State("False", "Pending", "pods are being made and placed")
 
 
 def isolation_verdict(seen: Observed) -> isolation.Verdict | None:
@@ -219,14 +238,14 @@ def _isolated(seen: Observed) -> dict[Type, State]:
     return {Type.ISOLATION_VERIFIED: State(last.status, last.reason, last.message)}
 
 
-def _ready(seen: Observed, course: Course, role: names.Role, now: float) -> State:
+def _ready(seen: Observed, course: Course, role: names.Role) -> State:
     attempt = seen.status.attempt if role is names.Role.TRAINER else None
     pods = [pod for pod in seen.pods_of(role, attempt) if not pod.deleting]
     # A trainer that has done its work starts nothing: the run ends with its Job, moments later.
     num_ready = sum(pod.ready or (role is names.Role.TRAINER and pod.phase == "Succeeded") for pod in pods)
     crashing = next((pod for pod in pods if pod.waiting_reason == crashes.CRASH_LOOP), None)
     if num_ready >= _needed(seen.job.spec, role) and not course.is_over:
-        return _answering(seen, now) if role is names.Role.COORDINATOR else State("True", "Ready")
+        return _answering(seen) if role is names.Role.COORDINATOR else State("True", "Ready")
     verdict = isolation_verdict(seen) if role is names.Role.VERIFIER else None
     if verdict is not None and verdict.status == "False":
         return State("False", "IsolationUnverified", verdict.message)
@@ -245,11 +264,11 @@ def _needed(spec: JobSpec, role: names.Role) -> int:
     return 1 if role in (names.Role.ROLLOUT, names.Role.VERIFIER) else wanted_pods(spec, role)
 
 
-def _answering(seen: Observed, now: float) -> State:
+def _answering(seen: Observed) -> State:
     """Return whether the coordinator answers; before this process has its first word, the last verdict stands."""
-    silent_since = seen.asking_since if seen.report is None else seen.report.read_at
-    if silent_since is not None and now - silent_since > _FRESH_REPORT_S:
-        return State("False", "Unreachable", "the coordinator's pod is ready but has not answered for 30 s")
+    if seen.silent_since is not None:
+        since = times.to_text(seen.silent_since)
+        return State("False", "Unreachable", f"the coordinator's pod is ready but has not answered since {since}")
     if seen.report is not None:
         return State("True", "Ready")
     known = next((one for one in seen.status.conditions if one.type == Type.COORDINATOR_READY), None)

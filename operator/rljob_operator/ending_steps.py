@@ -9,7 +9,7 @@ from rljob_api.job import JobSpec
 from rljob_api.job_status import JobStatus
 from rljob_operator import times
 from rljob_operator.model import POD, POD_MAKERS, RLJOB, Action, Delete, Observed, Plan, Ref, Scale, earliest
-from rljob_operator.policies import deadlines, suspend
+from rljob_operator.policies import deadlines, lost_pods, suspend
 
 _SHORT_GRACE_S = 5
 # Kept rollouts and verifiers hold GPUs: this long, for a look at them (8.11).
@@ -25,9 +25,13 @@ _ORDER = {
 }
 
 
-def left(seen: Observed) -> suspend.PodsLeft:
-    """Return what is left to stop by role: pods, and those that a workload is still set to make."""
-    count = {role: len(seen.pods_of(role)) for role in names.Role}
+def left(seen: Observed, *, now: float) -> suspend.PodsLeft:
+    """Return what is left to stop by role: pods, and those that a workload is still set to make.
+
+    Pods on nodes that do not answer are deleted by force and hold nothing up.
+    """
+    there = [pod for pod in seen.pods if not lost_pods.is_lost(pod, now=now)]
+    count = {role: sum(pod.role is role for pod in there) for role in names.Role}
     for child in seen.children.values():
         if child.role is names.Role.TRAINER and child.attempt:
             count[child.role] += 1

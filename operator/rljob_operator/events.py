@@ -17,12 +17,16 @@ QUIET_S = 60.0
 _TOLD: Mapping[Type, tuple[str, str]] = {
     Type.ACCEPTED: ("False", "Warning"),
     Type.SUSPENDED: ("True", "Normal"),
+    Type.PODS_SCHEDULED: ("False", "Warning"),
     Type.RUNNING: ("True", "Normal"),
     Type.DEGRADED: ("True", "Warning"),
     Type.STALLED: ("True", "Warning"),
     Type.COMPLETE: ("True", "Normal"),
     Type.FAILED: ("True", "Warning"),
 }
+
+# Mirrors of another condition, which has been told already; pods that are just being made.
+_NO_NEWS = frozenset({"Failed", "NotAccepted", "Pending", "Suspended", "Finished"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,8 +55,7 @@ def news(before: JobStatus, after: JobStatus) -> Iterator[News]:
 def _of_condition(before: Condition | None, now: Condition) -> Iterator[News]:
     status, kind = _TOLD.get(Type(now.type), ("", ""))
     same = before is not None and (before.status, before.reason) == (now.status, now.reason)
-    # A stall that is the mirror of another condition has been told already.
-    if now.status == status and not same and now.reason not in ("Failed", "NotAccepted"):
+    if now.status == status and not same and now.reason not in _NO_NEWS:
         yield News(kind, now.reason, f"{now.type}: {now.message or now.reason}")
 
 

@@ -6,7 +6,7 @@ the API server refuses is kept by child and returned: the pass goes on with the 
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pydantic
@@ -25,19 +25,25 @@ from rljob_operator.model import (
     TRAINER_JOB,
     Annotate,
     Apply,
+    Child,
     Delete,
     Observed,
     Plan,
+    Pod,
     Ref,
     Refusal,
     Report,
     Scale,
+    Shortage,
     Written,
 )
 from rljob_operator.policies import difference, refusals
+from rljob_operator.shortages import Shortages
 
 logger = logging.getLogger(__name__)
 
+# What controllers call a pod that they could not make.
+_NOT_MADE = "FailedCreate"
 _ORDER: Mapping[str, int] = {str(kind): number for number, kind in enumerate(ConditionType)}
 
 
@@ -60,8 +66,8 @@ class Coordinators(Protocol):
     def report_of(self, uid: str) -> Report | None:
         """Return the last report; None before the first."""
 
-    def asking_since(self, uid: str) -> float | None:
-        """Return since when there is no answer, unix seconds; None while there is."""
+    def silent_since(self, uid: str) -> float | None:
+        """Return since when there is no answer, unix seconds; None while there is, or that is not sure."""
 
 
 class OutOfDateError(Exception):
@@ -89,6 +95,7 @@ class LiveCluster:
         # By uid of the job, then by child; by uid of the job, then of the child.
         self._refusals: dict[str, dict[Ref, Refusal]] = {}
         self._written: dict[str, dict[str, Written]] = {}
+        self._shortages = Shortages(now=clock)
 
     async def observe(self, key: str, *, live: bool) -> Observed | None:
         """Return what is known of a job; None if it is gone or cannot be read. Raises ApiError."""
@@ -102,20 +109,35 @@ class LiveCluster:
         except pydantic.ValidationError as error:
             await self._say_unreadable(kept.load(), error)
             return None
+        children, pods = self._cache.children(key, kept.uid), self._cache.pods(key, kept.uid)
         return Observed(
             job=job,
             version=kept.version,
             deleting=kept.deleting,
-            children=self._cache.children(key, kept.uid),
-            pods=self._cache.pods(key, kept.uid),
+            children=children,
+            pods=pods,
             report=self._coordinators.report_of(kept.uid),
-            asking_since=self._coordinators.asking_since(kept.uid),
+            silent_since=self._coordinators.silent_since(kept.uid),
+            short=await self._short(job, children, pods),
             refusals=dict(self._refusals.get(kept.uid, {})),
             written=self._written.get(kept.uid, {}),
         )
 
+    async def _short(self, job: RLJob, children: Mapping[Ref, Child], pods: Sequence[Pod]) -> Mapping[Ref, Shortage]:
+        async def failures(child: Child) -> str:
+            kind = kinds.BY_NAME[child.ref.kind]
+            namespace, name = job.metadata.namespace, child.ref.name
+            try:
+                return await self._client.failures(kind, namespace, name, child.uid, reason=_NOT_MADE)
+            except ApiError as error:
+                logger.warning("could not read why %s %s lacks pods: %s", kind.kind, name, error)
+                return ""
+
+        return await self._shortages.look(job.metadata.uid, children.values(), pods, failures)
+
     def forget(self, uid: str) -> None:
         """Let go of what is kept of a job that is gone."""
+        self._shortages.forget(uid)
         self._refusals.pop(uid, None)
         self._written.pop(uid, None)
 

@@ -37,7 +37,7 @@ class Child:
 
     version: of the API server, 0 if unknown. role: None for what serves all of them. attempt: of a trainer Job, else 0.
     ended: "", "Complete" or "Failed", as the Job controller says. blind: why an autoscaler does not read its metric,
-    empty if it does.
+    empty if it does. denied: what its controller says of pods that the API server does not take, empty if nothing.
     """
 
     ref: Ref
@@ -47,15 +47,24 @@ class Child:
     attempt: int = 0
     ended: str = ""
     blind: str = ""
+    denied: str = ""
     deleting: bool = False
     version: int = 0
 
     @property
     def wanted_replicas(self) -> int:
         """Return the pods that a workload is set to; 0 for what has none."""
+        return self._number("replicas")
+
+    @property
+    def wanted_pods(self) -> int:
+        """Return the pods that should be there: of a workload as many as it is set to, of a Job its completions."""
+        return 0 if self.ended else self._number("completions") if self.attempt else self.wanted_replicas
+
+    def _number(self, key: str) -> int:
         spec = self.manifest.get("spec")
-        replicas = spec.get("replicas") if isinstance(spec, Mapping) else None
-        return replicas if isinstance(replicas, int) else 0
+        value = spec.get(key) if isinstance(spec, Mapping) else None
+        return value if isinstance(value, int) else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +76,8 @@ class Pod:
     unscheduled: why it has no node. message: what the cluster says of its waiting.
     preflight: what a verifier's test of its own isolation wrote, empty while it has not ended. runtime_class: the
     name of its RuntimeClass, empty if it has none. scheduled_at, started_at, ready_at: 0 while it is not; started: all
-    of its containers run.
+    of its containers run. deleted_at: when its kubelet should be done with its end, the grace period included.
+    disrupted_at: since when `disruption` holds. forced: its deletion grants it no time.
     """
 
     name: str
@@ -97,11 +107,25 @@ class Pod:
     scheduled_at: float = 0.0
     started_at: float = 0.0
     ready_at: float = 0.0
+    deleted_at: float = 0.0
+    disrupted_at: float = 0.0
+    forced: bool = False
 
     @property
     def is_terminal(self) -> bool:
         """Return whether nothing of it runs any more."""
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def has_node(self) -> bool:
+        """Return whether it was given a node."""
+        return bool(self.node or self.scheduled_at) or self.phase != "Pending"
+
+    @property
+    def never_ran(self) -> bool:
+        """Return whether none of its containers ever began, so far as its kubelet can be believed."""
+        began = self.started_at or self.restarts or self.exit_code is not None or self.last_exit_code is not None
+        return self.phase == "Pending" and not began and not self.deleting and not self.disruption
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +167,22 @@ class Written:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """A workload that has fewer pods than it is set to: since when that is seen, in unix seconds, and what its
+    controller says of it, empty while that is not known.
+    """
+
+    since: float
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """One job as the API server and its coordinator show it.
 
-    version: of the API server, which a status write names; 0 if unknown. asking_since: unix seconds since which the
-    coordinator is asked and does not answer; None while it does, or before. refusals: by child. written: by its uid.
+    version: of the API server, which a status write names; 0 if unknown. report: the coordinator's last one, None
+    before the first. silent_since: unix seconds since which it was asked again and again in vain; None while it
+    answers, and before that can be said. short: workloads that lack pods. refusals: by child. written: by its uid.
     """
 
     job: RLJob
@@ -156,7 +191,8 @@ class Observed:
     children: Mapping[Ref, Child] = dataclasses.field(default_factory=dict)
     pods: tuple[Pod, ...] = ()
     report: Report | None = None
-    asking_since: float | None = None
+    silent_since: float | None = None
+    short: Mapping[Ref, Shortage] = dataclasses.field(default_factory=dict)
     refusals: Mapping[Ref, Refusal] = dataclasses.field(default_factory=dict)
     written: Mapping[str, Written] = dataclasses.field(default_factory=dict)
 
@@ -172,6 +208,11 @@ class Observed:
         data = config.manifest.get("data") if config is not None else None
         written = json.loads(data.get(IMAGES_KEY, "{}")) if isinstance(data, Mapping) else {}
         return {role: written[role] for role in names.Role if role in written}
+
+    @property
+    def hears(self) -> types.RunStatus | None:
+        """Return what the coordinator says while it answers; None where nothing was heard yet, or not any more."""
+        return self.report.run if self.report is not None and self.silent_since is None else None
 
     def pods_of(self, role: names.Role, attempt: int | None = None) -> tuple[Pod, ...]:
         """Return the pods of a role, of one trainer attempt if it is given."""

@@ -52,7 +52,7 @@ RULES: Sequence[Rule] = (
     Rule(group="networking.k8s.io", resources=("networkpolicies",), verbs=PRUNED),
     Rule(group="policy", resources=("poddisruptionbudgets",), verbs=PRUNED),
     Rule(group="autoscaling", resources=("horizontalpodautoscalers",), verbs=PRUNED),
-    Rule(group="events.k8s.io", resources=("events",), verbs=("create",)),
+    Rule(group="events.k8s.io", resources=("events",), verbs=("create", "list")),
     Rule(group="keda.sh", resources=("scaledobjects",), verbs=PRUNED, when="keda"),
     Rule(group="monitoring.coreos.com", resources=("podmonitors",), verbs=PRUNED, when="podMonitor"),
     # Kopf follows them to learn when a kind begins to be served.

@@ -15,13 +15,24 @@ from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import OUR_OPERATOR
 from rljob_api.job_status import ImageStatus, JobStatus, LayerStatus, RoleStatus, RolloutStatus
-from rljob_operator import conditions, ending_steps, phases, reporting, shrinking, stalling, times, trainer_steps
+from rljob_operator import (
+    conditions,
+    ending_steps,
+    judging,
+    phases,
+    reporting,
+    shrinking,
+    stalling,
+    times,
+    trainer_steps,
+)
 from rljob_operator.model import (
     POD_MAKERS,
     TRAINER_JOB,
     Action,
     Annotate,
     Apply,
+    Delete,
     Manifest,
     Observed,
     Plan,
@@ -31,10 +42,12 @@ from rljob_operator.model import (
     earliest,
     ref_of,
 )
-from rljob_operator.policies import attempts, crashes, deadlines, difference, refusals, suspend, unready
+from rljob_operator.policies import attempts, crashes, difference, lost_pods, pins, refusals, suspend
 from rljob_operator.resources import autoscaler
 
 _LOOK_AGAIN_S = 5.0
+# How often a workload that lacks pods is looked at, when nothing is told.
+_LACKS_S = 30.0
 
 
 def plan(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
@@ -45,13 +58,14 @@ def plan(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
     if phases.is_terminal(known):
         return _finished(seen, succeeded=known.get(Type.COMPLETE) == "True", now=now)
     rejected = _rejected(wanted)
-    stage = suspend.stage(ending_steps.left(seen))
+    stage = suspend.stage(ending_steps.left(seen, now=now))
     was_suspending = known.get(Type.SUSPENDING) == "True"
     if suspend.goes_on_stopping(suspend=seen.job.spec.suspend, was_suspending=was_suspending, current=stage):
         return _stop(seen, stage, rejected, now=now)
     if seen.job.spec.suspend:
         course = dataclasses.replace(rejected, suspended="UserRequested")
-        return _write(seen, _shown(seen, seen.status, now=now), course, Plan(), now=now)
+        status = seen.status.model_copy(update={"scheduled_time": None})
+        return _write(seen, _shown(seen, status, now=now), course, _given_up(seen, now=now), now=now)
     stopped = _is_stopped(seen)
     if wanted.problems and (stopped or not attempts.current(seen.status, seen.trainer_jobs())):
         course = dataclasses.replace(rejected, suspended="UserRequested" if stopped else "")
@@ -74,13 +88,13 @@ def _finished(seen: Observed, *, succeeded: bool, now: float) -> Plan:
         failed="" if succeeded else why[Type.FAILED],
         failed_message="" if succeeded else message,
     )
-    return _write(
-        seen,
-        _shown(seen, seen.status, now=now),
-        course,
-        ending_steps.after_end(seen, succeeded=succeeded, now=now),
-        now=now,
+    given_up, cleanup = _given_up(seen, now=now), ending_steps.after_end(seen, succeeded=succeeded, now=now)
+    rest = Plan(
+        actions=(*given_up.actions, *cleanup.actions),
+        again_at=earliest(given_up.again_at, cleanup.again_at),
+        irrevocable=given_up.irrevocable or cleanup.irrevocable,
     )
+    return _write(seen, _shown(seen, seen.status, now=now), course, rest, now=now)
 
 
 def _stop(seen: Observed, stage: suspend.SuspendStage, rejected: conditions.Course, *, now: float) -> Plan:
@@ -91,12 +105,20 @@ def _stop(seen: Observed, stage: suspend.SuspendStage, rejected: conditions.Cour
         job = seen.trainer_jobs().get(number)
         if job is not None and job.ended:
             return _trainer_ended(seen, status, now=now)
-        ending = attempts.requested("SuspendRequested")
+        ending = attempts.requested(attempts.SUSPENDED)
         status = attempts.with_record(status, attempts.closed(known, ending, step=status.step, now=now))
     asked_at = ending_steps.asked_at(seen.status, now=now)
     actions = ending_steps.stop_actions(seen, stage, asked_at=asked_at, now=now)
     course = dataclasses.replace(rejected, suspending="SuspendRequested")
-    return _write(seen, status, course, Plan(actions=actions, again_at=now + _LOOK_AGAIN_S), now=now)
+    given_up = _given_up(seen, now=now)
+    rest = dataclasses.replace(given_up, actions=(*actions, *given_up.actions), again_at=now + _LOOK_AGAIN_S)
+    return _write(seen, status, course, rest, now=now)
+
+
+def _given_up(seen: Observed, *, now: float) -> Plan:
+    """Return the deletions by force of what goes on nodes that do not answer, and when the next one is due."""
+    forced = lost_pods.deletions(seen.pods, now=now)
+    return Plan(actions=forced, again_at=lost_pods.next_at(seen.pods, now=now), irrevocable=bool(forced))
 
 
 def _trainer_ended(seen: Observed, status: JobStatus, *, now: float) -> Plan:
@@ -121,11 +143,13 @@ def _without_later(status: JobStatus, number: int) -> JobStatus:
 def _run(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
     status = seen.status
     if _is_stopped(seen):
-        status = status.model_copy(update={"start_time": None, "first_step_time": None})
-    status = _shown(seen, _followed(seen, status, now=now), now=now)
-    expired = _expired(seen, status, now=now)
-    if expired is not None:
-        return expired
+        first = attempts.current(status, seen.trainer_jobs()) + 1
+        anew = {"start_time": None, "scheduled_time": None, "first_step_time": None, "first_attempt": first}
+        status = status.model_copy(update=anew)
+    status = _shown(seen, _placed(seen, _followed(seen, status, now=now)), now=now)
+    verdict = judging.judge(seen, status, now=now)
+    if verdict.reason:
+        return _fail(seen, status, verdict.reason, verdict.message, now=now)
     refusing = crashes.misconfigured(seen.pods)
     if refusing is not None:
         message = f"{refusing.name} refuses its configuration, exit code {refusing.last_exit_code}"
@@ -135,14 +159,22 @@ def _run(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
     step = trainer_steps.next_step(seen, status, now=now)
     if step.complete or step.failed:
         return _write(seen, _ended(step, now=now), _course(step), Plan(again_at=now, irrevocable=True), now=now)
-    stall = stalling.look(seen, step.status, now=now)
+    stall = stalling.look(seen, step.status, withheld=verdict.withheld, now=now)
     if stall.fails and stall.diagnosis is not None:
         message = f"{stall.diagnosis.reason}: {stall.diagnosis.message}"
         return _fail(seen, stall.status, "StallTimeout", message, now=now)
+    given_up = _given_up(seen, now=now)
     outdated = trainer_steps.outdated_jobs(seen, step.status)
-    actions = (*step.deletes, *outdated, *stall.deletes, *_children(seen, wanted, step, now))
-    again_at = earliest(step.again_at, stall.again_at, *_deadlines(seen, status))
-    base = Plan(actions=actions, again_at=again_at, irrevocable=step.irrevocable or bool(stall.deletes))
+    actions = (*step.deletes, *outdated, *stall.deletes, *given_up.actions, *_children(seen, wanted, step, now))
+    again_at = earliest(
+        step.again_at,
+        stall.again_at,
+        verdict.again_at,
+        given_up.again_at,
+        now + _LACKS_S if seen.short else None,
+    )
+    irrevocable = step.irrevocable or bool(stall.deletes) or given_up.irrevocable
+    base = Plan(actions=actions, again_at=again_at, irrevocable=irrevocable)
     course = dataclasses.replace(
         _course(step),
         resumed=_was_suspended(seen),
@@ -174,31 +206,6 @@ def _course(step: trainer_steps.Step, *, suspending: str = "") -> conditions.Cou
 
 def _ended(step: trainer_steps.Step, *, now: float) -> JobStatus:
     return step.status.model_copy(update={"completion_time": times.to_text(now)})
-
-
-def _deadlines(seen: Observed, status: JobStatus) -> tuple[float | None, float | None]:
-    """Return when the time for a first step, and for the whole run, is over; None without such an end."""
-    spec, start = seen.job.spec, times.to_seconds(status.start_time)
-    first = times.to_seconds(status.first_step_time)
-    return (
-        deadlines.startup_ends(start_time=start, first_step_time=first, limit_s=spec.startup_deadline_seconds),
-        deadlines.active_ends(start_time=start, limit_s=spec.active_deadline_seconds),
-    )
-
-
-def _expired(seen: Observed, status: JobStatus, *, now: float) -> Plan | None:
-    """Return the plan of a run whose time is over; None if it has time left."""
-    spec, (startup_ends, active_ends) = seen.job.spec, _deadlines(seen, status)
-    if deadlines.is_over(startup_ends, now):
-        waited_for = unready.waited_for(seen.pods, drain_s=spec.rollout.drain_seconds, now=now)
-        message = (
-            f"no step was finished within spec.startupDeadlineSeconds = {spec.startup_deadline_seconds}; {waited_for}"
-        )
-        return _fail(seen, status, "StartupDeadlineExceeded", message, now=now)
-    if not deadlines.is_over(active_ends, now):
-        return None
-    message = f"the run took longer than spec.activeDeadlineSeconds = {spec.active_deadline_seconds}"
-    return _fail(seen, status, "ActiveDeadlineExceeded", message, now=now)
 
 
 def _fail(seen: Observed, status: JobStatus, reason: str, message: str, *, now: float) -> Plan:
@@ -264,8 +271,16 @@ def _apply(seen: Observed, manifest: Manifest, wanted: Set[Ref], *, now: float) 
         yield from smaller.marks
         if smaller.waits:
             return
+    if child.deleting:
+        return
+    if not pins.may_become(child, manifest):
+        if not child.wanted_replicas and not seen.pods_of(names.Role.COORDINATOR):
+            # Made anew in the next pass. The claims that it made stay: they belong to nobody.
+            yield Delete(ref=child.ref, uid=child.uid)
+            return
+        manifest = pins.with_claims_of(child, manifest)
     due_at = difference.due_at(child.manifest, manifest, seen.written.get(child.uid), now=now)
-    if not child.deleting and due_at is not None:
+    if due_at is not None:
         yield Apply(manifest=manifest, uid=child.uid, due_at=due_at)
 
 
@@ -275,6 +290,14 @@ def _followed(seen: Observed, status: JobStatus, *, now: float) -> JobStatus:
         began = times.to_text(min(pod.created_at for pod in seen.pods))
         status = status.model_copy(update={"start_time": began})
     return reporting.with_report(status, seen.report, started_at=times.to_seconds(status.start_time), now=now)
+
+
+def _placed(seen: Observed, status: JobStatus) -> JobStatus:
+    """Return the status with when all pods had a node, until the first step: from then on nothing counts from it."""
+    if status.first_step_time is not None:
+        return status
+    placed = conditions.placed_at(seen.job.spec, seen.pods, attempt=status.attempt)
+    return status.model_copy(update={"scheduled_time": None if placed is None else times.to_text(placed)})
 
 
 def _shown(seen: Observed, status: JobStatus, *, now: float) -> JobStatus:

@@ -25,17 +25,28 @@ MOST_BYTES = 64 << 10
 _SHORTEST_S, _POLLS_PER_S = 5.0, 40.0
 # Status writes for the sake of numbers alone, over all jobs (7.5).
 WRITES_PER_S = 20.0
-# After this long without an answer the coordinator counts as unreachable.
-SILENT_S = 30.0
+# A coordinator counts as silent once it was asked so often in vain, over so long: however rarely it is its turn, one
+# answer that is lost says nothing.
+SILENT_S, SILENT_POLLS = 30.0, 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """A job whose coordinator has a pod: key in the queue, uid, and the address of its Service."""
+    """A job whose coordinator has a pod: key in the queue, uid, and the address of its Service; empty where it cannot
+    be asked, for want of a certificate to show.
+    """
 
     key: str
     uid: str
     address: str
+
+
+@dataclasses.dataclass(slots=True)
+class _Silence:
+    """Since when a coordinator does not answer, in unix seconds, and how often it was asked meanwhile."""
+
+    since: float
+    polls: int = 0
 
 
 Ask = Callable[[Target], Awaitable[types.RunStatus | None]]
@@ -48,7 +59,12 @@ def interval_s(num_jobs: int) -> float:
 
 def needs_a_look(before: types.RunStatus | None, now: types.RunStatus) -> bool:
     """Return whether a report says something that decides, not just a number."""
-    return before is None or before.phase is not now.phase or (before.step == 0) != (now.step == 0)
+    return before is None or before.phase is not now.phase or _began(before) != _began(now)
+
+
+def _began(run: types.RunStatus) -> tuple[object, ...]:
+    """Return whether the run has a step, and which of its trainer's attempts have one of their own."""
+    return run.step > 0, tuple((one.attempt, one.first_step_at > 0) for one in run.attempts)
 
 
 def shown(run: types.RunStatus) -> tuple[object, ...]:
@@ -135,7 +151,7 @@ class Poller:
         self._reports: dict[str, Report] = {}
         self._due: dict[str, float] = {}
         self._told: dict[str, tuple[object, ...]] = {}
-        self._asking_since: dict[str, float] = {}
+        self._silences: dict[str, _Silence] = {}
         self._silent = set[str]()
         self._writes = TokenBucket(per_s=WRITES_PER_S, burst=WRITES_PER_S)
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
@@ -144,14 +160,14 @@ class Poller:
         """Return the last report of a job."""
         return self._reports.get(uid)
 
-    def asking_since(self, uid: str) -> float | None:
-        """Return since when a job's coordinator is asked without an answer, unix seconds; None while it answers."""
-        return self._asking_since.get(uid)
+    def silent_since(self, uid: str) -> float | None:
+        """Return since when a job's coordinator is silent, unix seconds; None while it answers, or that is not sure."""
+        return self._silences[uid].since if uid in self._silent else None
 
     async def poll(self, targets: Iterable[Target]) -> int:
         """Ask those that are due, forget those that are no target any more; return how many were asked."""
         by_uid = {target.uid: target for target in targets}
-        for kept in (self._reports, self._due, self._told, self._asking_since):
+        for kept in (self._reports, self._due, self._told, self._silences):
             for uid in [uid for uid in kept if uid not in by_uid]:
                 del kept[uid]
         self._silent &= set(by_uid)
@@ -164,14 +180,15 @@ class Poller:
 
     async def _one(self, target: Target) -> None:
         async with self._slots:
-            run = await self._ask(target)
-        self._on_poll(run is not None)
+            run = await self._ask(target) if target.address else None
+        if target.address:
+            self._on_poll(run is not None)
         if run is None:
             self._no_answer(target)
             return
         before = self._reports.get(target.uid)
         self._reports[target.uid] = Report(run=run, read_at=self._now())
-        self._asking_since.pop(target.uid, None)
+        self._silences.pop(target.uid, None)
         was_silent = target.uid in self._silent
         self._silent.discard(target.uid)
         news = shown(run)
@@ -181,8 +198,9 @@ class Poller:
             self._enqueue(target.key)
 
     def _no_answer(self, target: Target) -> None:
-        last, asking = self._reports.get(target.uid), self._asking_since.setdefault(target.uid, self._now())
-        silent_since = asking if last is None else last.read_at
-        if self._now() - silent_since > SILENT_S and target.uid not in self._silent:
+        silence = self._silences.setdefault(target.uid, _Silence(since=self._now()))
+        silence.polls += 1
+        is_silent = silence.polls >= SILENT_POLLS and self._now() - silence.since >= SILENT_S
+        if is_silent and target.uid not in self._silent:
             self._silent.add(target.uid)
             self._enqueue(target.key)

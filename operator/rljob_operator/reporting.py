@@ -16,6 +16,7 @@ from rljob_api.job_status import (
 )
 from rljob_operator import times
 from rljob_operator.model import Report
+from rljob_operator.policies import attempts
 
 _DIGITS = 4
 _MOST_SUITES = 32
@@ -27,7 +28,7 @@ def with_report(status: JobStatus, report: Report | None, *, started_at: float |
     """Return the status with the coordinator's numbers.
 
     started_at: begin of the segment, unix seconds. Its first step is the first that ends in it, not the run's: a
-    resumed run starts up anew.
+    resumed run starts up anew, from the step of its checkpoint, below steps that were finished before it.
     """
     if report is None:
         return status
@@ -39,8 +40,9 @@ def with_report(status: JobStatus, report: Report | None, *, started_at: float |
         "config_generation": run.config_generation or None,
         "evaluation": _evaluations(run),
     }
-    if status.first_step_time is None and started_at is not None and run.step > _steps_before(status):
-        changes["first_step_time"] = times.to_text(now)
+    stepped_at = None if status.first_step_time or started_at is None else _first_step_at(status, run, now=now)
+    if stepped_at is not None and started_at is not None:
+        changes["first_step_time"] = times.to_text(min(now, max(started_at, stepped_at)))
     if run.checkpoint_at:
         uri, time = run.checkpoint_uri[:1024], times.to_text(run.checkpoint_at)
         changes["last_checkpoint"] = CheckpointStatus(step=run.checkpoint_step, uri=uri, time=time)
@@ -84,10 +86,25 @@ def decimal(value: float) -> str:
     return "0" if text in ("-0", "") else text
 
 
-def _steps_before(status: JobStatus) -> int:
-    """Return the finished steps when the last attempt ended."""
-    known = status.trainer.attempts if status.trainer else ()
-    return max((one.step or 0 for one in known if one.end is not None), default=0)
+def _first_step_at(status: JobStatus, run: types.RunStatus, *, now: float) -> float | None:
+    """Return when the segment's first step was finished; None if none is. `now` where that is all that is known.
+
+    The ledger keeps it by attempt, so an operator that was away learns of it later. A ledger that was lost knows of
+    none; where an attempt began from a later step than the segment did, steps were finished all the same.
+    """
+    first = attempts.first_of_segment(status)
+    own = [one for one in run.attempts if one.attempt >= first]
+    told = [one.first_step_at for one in own if one.first_step_at]
+    if told:
+        return min(told)
+    if own:
+        began_from = 0 if first == 1 and own[0].attempt > 1 else own[0].resume_step
+        return now if max(one.resume_step for one in own) > began_from else None
+    if run.attempts:
+        return None
+    # A coordinator that does not tell of attempts: from a checkpoint on, steps are this segment's.
+    began_from = status.last_checkpoint.step if status.last_checkpoint else 0
+    return now if run.step > began_from else None
 
 
 def _pace(run: types.RunStatus) -> PaceStatus | None:

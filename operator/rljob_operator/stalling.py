@@ -8,14 +8,12 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.job_status import JobStatus, StalledStatus
 from rljob_api.waiting import Diagnosis, unreachable
 from rljob_operator import times
-from rljob_operator.model import POD, Delete, Observed, Ref
+from rljob_operator.model import POD, Delete, Observed, Ref, Report
 from rljob_operator.policies import attempts
-from rljob_operator.policies.diagnose import diagnose, with_pod
-from rljob_operator.policies.stall import StallState, stall_state
+from rljob_operator.policies.diagnose import diagnose, pods_fault, with_pod
 
-# A coordinator that was not heard of for this long is not read.
-_FRESH_S = 30.0
 _KILL_GRACE_S = 5
+_LOOK_AGAIN_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,33 +27,28 @@ class Stall:
     again_at: float | None = None
 
 
-def look(seen: Observed, status: JobStatus, *, now: float) -> Stall:
+def look(seen: Observed, status: JobStatus, *, withheld: Diagnosis | None = None, now: float) -> Stall:
     """Return what there is to say of an active run's progress.
 
     From half the timeout on `status.stalled` names who holds it up; at the timeout the condition does, and the job's
-    stall action is taken: the culprit alone is replaced, once per timeout.
+    stall action is taken: the culprit alone is replaced, once per timeout. A coordinator that does not answer is named
+    and nothing is done: the run may well go on. withheld: why a run whose time is over is not ended.
     """
+    if seen.silent_since is not None:
+        return _silent(seen, status, seen.silent_since, withheld, now=now)
     report, policy = seen.report, seen.job.spec.failure_policy.stall
     if report is None:
         # A new process has heard nothing yet: what was said last stands.
         return Stall(status=status.model_copy(update={"stalled": seen.status.stalled}), diagnosis=_before(seen))
-    readable = now - report.read_at < _FRESH_S
-    stood_since = report.run.last_progress_at if readable else report.read_at
-    state = stall_state(
-        counter_readable=readable,
-        active=True,
-        past_startup=status.first_step_time is not None,
-        last_progress_at=stood_since,
-        timeout_s=policy.timeout_seconds,
-        now=now,
-    )
+    stood_since = _stood_since(report)
     half_at, whole_at = stood_since + policy.timeout_seconds / 2, stood_since + policy.timeout_seconds
-    if status.first_step_time is None or now < half_at:
-        return Stall(status=status.model_copy(update={"stalled": None}), again_at=half_at)
-    found = diagnose(report.run, seen.pods, now=now) if readable else _unreachable(seen, since=report.read_at)
+    # What happened since the report was made is not known: it stood still until then. Starting has a limit of its own.
+    if status.first_step_time is None or report.read_at < half_at or now < _starts_until(seen, status):
+        return Stall(status=status.model_copy(update={"stalled": None}), again_at=_later(half_at, now))
+    found = diagnose(report.run, seen, now=now)
     status = status.model_copy(update={"stalled": _shown(found)})
-    if state is StallState.PROGRESSING or now < whole_at:
-        return Stall(status=status, again_at=whole_at)
+    if report.read_at < whole_at:
+        return Stall(status=status, again_at=_later(whole_at, now))
     began = _window(seen, timeout_s=policy.timeout_seconds, now=now)
     return Stall(
         status=status,
@@ -66,8 +59,41 @@ def look(seen: Observed, status: JobStatus, *, now: float) -> Stall:
     )
 
 
-def _unreachable(seen: Observed, *, since: float) -> Diagnosis:
-    return with_pod(unreachable(since=since), seen.pods)
+def _starts_until(seen: Observed, status: JobStatus) -> float:
+    """Return until when a trainer attempt after a failure may start, in unix seconds: it loads, and no step is missed.
+
+    0 once it has a step of its own, or where the coordinator does not tell.
+    """
+    number = attempts.current(status, {})
+    known, told = attempts.record(status, number), seen.report.run.attempts if seen.report is not None else ()
+    if known is None or not told or any(one.attempt == number and one.first_step_at for one in told):
+        return 0.0
+    return (times.to_seconds(known.start) or 0.0) + seen.job.spec.startup_deadline_seconds
+
+
+def _later(at: float, now: float) -> float:
+    """Return a time to look again: where it has passed, a report of after it is still to come."""
+    return at if at > now else now + _LOOK_AGAIN_S
+
+
+def _stood_since(report: Report) -> float:
+    """Return since when nothing moves, by the operator's clock: that of the coordinator's node may go wrong."""
+    said_at = report.run.said_at
+    return report.run.last_progress_at if not said_at else report.read_at - (said_at - report.run.last_progress_at)
+
+
+def _silent(seen: Observed, status: JobStatus, since: float, withheld: Diagnosis | None, *, now: float) -> Stall:
+    """Return what there is to say of a run whose coordinator does not answer: what keeps its pod away, or that."""
+    timeout_s = seen.job.spec.failure_policy.stall.timeout_seconds
+    half_at, whole_at = since + timeout_s / 2, since + timeout_s
+    if withheld is None and (status.first_step_time is None or now < half_at):
+        return Stall(status=status.model_copy(update={"stalled": None}), again_at=_later(half_at, now))
+    fault = pods_fault(seen, since=since, now=now)
+    of_coordinator = fault is not None and fault.role == names.Role.COORDINATOR
+    found = fault if fault is not None and of_coordinator else with_pod(unreachable(since=since), seen.pods)
+    status = status.model_copy(update={"stalled": _shown(found)})
+    is_stalled = withheld is not None or now >= whole_at
+    return Stall(status=status, diagnosis=found if is_stalled else None, again_at=_later(whole_at, now))
 
 
 def _before(seen: Observed) -> Diagnosis | None:

@@ -10,12 +10,11 @@ import dataclasses
 from rljob_api import names
 from rljob_api.job import JobSpec
 from rljob_api.job_status import AttemptStatus, JobStatus, RestartsStatus
-from rljob_operator.model import POD, Child, Delete, Observed, Ref
-from rljob_operator.policies import attempts, exits
+from rljob_operator import judging
+from rljob_operator.model import POD, Child, Delete, Observed, Pod, Ref
+from rljob_operator.policies import attempts, exits, lost_pods
 
 _KILL_GRACE_S = 5
-# How long a finished Job waits for the coordinator's word before its own exit code decides (8.9).
-_ASK_COORDINATOR_S = 60.0
 _LOOK_AGAIN_S = 5.0
 
 
@@ -57,7 +56,7 @@ def _begin(status: JobStatus, number: int, *, now: float) -> Step:
 def _go_on(seen: Observed, status: JobStatus, known: AttemptStatus, job: Child | None, *, now: float) -> Step:
     if job is None:
         if known.uid is None:
-            alive = any(not pod.is_terminal for pod in seen.pods_of(names.Role.TRAINER))
+            alive = bool(_alive(seen, now=now))
             # A Job that went before its uid was written may have left pods: two of one number would not be told apart.
             return Step(status=status, attempt=None if alive else known.number)
         return _close(seen, status, known, attempts.lost(), now=now)
@@ -66,21 +65,23 @@ def _go_on(seen: Observed, status: JobStatus, known: AttemptStatus, job: Child |
         status = attempts.with_record(status, known)
     if job.ended == "Complete":
         return _succeeded(seen, status, known, now=now)
-    pods = seen.pods_of(names.Role.TRAINER, known.number)
+    pods, policy = seen.pods_of(names.Role.TRAINER, known.number), seen.job.spec.failure_policy
+    # That it made no step is known of a run that is heard of, and of no other.
+    fruitless = attempts.num_fruitless(status, step=status.step) if seen.hears is not None else 0
     if job.ended == "Failed" or attempts.first_failed(pods) is not None:
-        fruitless = attempts.num_fruitless(status, step=status.step)
-        ending = attempts.ending_of(pods, policy=seen.job.spec.failure_policy, fruitless=fruitless)
-        return _close(seen, status, known, ending, now=now)
+        return _close(seen, status, known, attempts.ending_of(pods, policy=policy, fruitless=fruitless), now=now)
+    lost = next((pod for pod in pods if lost_pods.is_lost(pod, now=now)), None)
+    if lost is not None:
+        # Its Job would wait for it, for a pod that goes has not failed, and so would the next attempt.
+        return _close(seen, status, known, attempts.ending_of_lost(lost, policy=policy, fruitless=fruitless), now=now)
     # A Job that another hand is deleting runs on until it is gone, and is lost then.
     return Step(status=status, attempt=None if job.deleting else known.number)
 
 
 def _succeeded(seen: Observed, status: JobStatus, known: AttemptStatus, *, now: float) -> Step:
-    report = seen.report
     ended_at = max((pod.finished_at for pod in seen.pods_of(names.Role.TRAINER, known.number)), default=0.0)
-    says_finished = report is not None and report.run.phase is names.Phase.FINISHED
-    unheard = (report is None or now - report.read_at >= _ASK_COORDINATOR_S) and now >= ended_at + _ASK_COORDINATOR_S
-    if not says_finished and not unheard:
+    says_finished = seen.report is not None and seen.report.run.phase is names.Phase.FINISHED
+    if not says_finished and not _is_unheard(seen, since=ended_at, now=now):
         return Step(status=status, again_at=now + _LOOK_AGAIN_S)
     ending = attempts.Ending(
         outcome=attempts.SUCCEEDED, reason="Finished", failure_class=exits.FailureClass.FINISHED, exit_code=0
@@ -88,6 +89,25 @@ def _succeeded(seen: Observed, status: JobStatus, known: AttemptStatus, *, now: 
     closed = attempts.closed(known, ending, step=status.step, now=now)
     reason = "DataExhausted" if (status.step or 0) < seen.job.spec.max_steps and says_finished else "MaxStepsReached"
     return Step(status=attempts.with_record(status, closed), complete=reason, irrevocable=True)
+
+
+def _is_unheard(seen: Observed, *, since: float, now: float) -> bool:
+    """Return whether the coordinator had its minute after `since` and did not say that the run has finished: it was
+    heard and says otherwise, or it was asked in vain as long, or there is none to ask. One that was not asked yet was
+    not: a new process has all to hear first.
+    """
+    if now < since + judging.ASK_S:
+        return False
+    if seen.silent_since is not None:
+        return now >= seen.silent_since + judging.ASK_S
+    heard = seen.report is not None and seen.report.read_at >= since + judging.ASK_S
+    return heard or not seen.pods_of(names.Role.COORDINATOR)
+
+
+def _alive(seen: Observed, *, now: float) -> list[Pod]:
+    """Return the trainer's pods that are waited for before another attempt begins: not those on a lost node."""
+    pods = seen.pods_of(names.Role.TRAINER)
+    return [pod for pod in pods if not pod.is_terminal and not lost_pods.is_lost(pod, now=now)]
 
 
 def _close(seen: Observed, status: JobStatus, known: AttemptStatus, ending: attempts.Ending, *, now: float) -> Step:
@@ -105,16 +125,26 @@ def _after(seen: Observed, status: JobStatus, last: AttemptStatus, *, now: float
     if exceeded is not None:
         message = f"attempt {last.number} ended with {last.reason}; {_counts(status)}"
         return Step(status=status, failed=exceeded, message=message, irrevocable=True)
-    alive = [pod for pod in seen.pods_of(names.Role.TRAINER) if not pod.is_terminal]
+    alive = _alive(seen, now=now)
+    held = _held_jobs(seen, now=now)
     if alive:
         kills = (
             Delete(ref=Ref(POD, pod.name), uid=pod.uid, grace_s=_KILL_GRACE_S) for pod in alive if not pod.deleting
         )
-        return Step(status=status, deletes=tuple(kills), backing_off=True, again_at=now + _LOOK_AGAIN_S)
+        return Step(status=status, deletes=(*held, *kills), backing_off=True, again_at=now + _LOOK_AGAIN_S)
     begins_at = attempts.next_start(status)
     if now < begins_at:
-        return Step(status=status, backing_off=True, again_at=begins_at)
+        return Step(status=status, deletes=held, backing_off=True, again_at=begins_at)
     return _begin(status, last.number + 1, now=now)
+
+
+def _held_jobs(seen: Observed, *, now: float) -> tuple[Delete, ...]:
+    """Return the deletions of Jobs that hold a lost pod: by its finalizer it stays until it has failed, which nobody
+    on its node will say.
+    """
+    lost = {pod.attempt for pod in seen.pods_of(names.Role.TRAINER) if lost_pods.is_lost(pod, now=now)}
+    jobs = sorted(seen.trainer_jobs().items())
+    return tuple(Delete(ref=job.ref, uid=job.uid) for attempt, job in jobs if attempt in lost and not job.deleting)
 
 
 def outdated_jobs(seen: Observed, status: JobStatus) -> tuple[Delete, ...]:

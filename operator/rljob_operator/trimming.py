@@ -29,11 +29,12 @@ _DROPPED = ("managedFields", "creationTimestamp", "generation", "resourceVersion
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KeptJob:
-    """An RLJob: the whole object, compressed."""
+    """An RLJob: the whole object, compressed. ended: its status says that the run is over."""
 
     uid: str
     version: int
     deleting: bool
+    ended: bool
     body: bytes
 
     def load(self) -> bytes:
@@ -54,6 +55,7 @@ class KeptChild:
     attempt: int
     ended: str
     blind: str
+    denied: str
     body: bytes
 
     def child(self) -> Child:
@@ -66,6 +68,7 @@ class KeptChild:
             attempt=self.attempt,
             ended=self.ended,
             blind=self.blind,
+            denied=self.denied,
             deleting=self.deleting,
             version=self.version,
         )
@@ -93,6 +96,7 @@ def keep_job(raw: Mapping[str, Any]) -> KeptJob:
         uid=metadata["uid"],
         version=version_of(raw),
         deleting="deletionTimestamp" in metadata,
+        ended=bool(_ended(raw.get("status") or {})),
         body=_packed({**raw, "metadata": metadata}),
     )
 
@@ -115,6 +119,7 @@ def keep_child(raw: Mapping[str, Any]) -> KeptChild:
         attempt=(_number(labels.get(ATTEMPT_LABEL)) if has_role else 0) or by_name[1],
         ended=_ended(raw.get("status") or {}),
         blind=_blind(raw.get("status") or {}) if raw["kind"] in _SCALERS else "",
+        denied=_denied(raw.get("status") or {}) if has_role else "",
         body=_packed({**body, "metadata": kept}),
     )
 
@@ -170,6 +175,9 @@ def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:
         last_exit_code=_last_exit_code(containers),
         last_container_reason=_last_reason(containers),
         disruption=_disruption(status),
+        disrupted_at=_since(status, "DisruptionTarget"),
+        deleted_at=times.to_seconds(metadata.get("deletionTimestamp")) or 0.0,
+        forced=metadata.get("deletionGracePeriodSeconds") == 0,
         unscheduled=unplaced.get("reason", ""),
         message=str((waits[0] if waits else unplaced).get("message", ""))[:_MOST_MESSAGE],
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else 0,
@@ -249,6 +257,14 @@ def _blind(status: Mapping[str, Any]) -> str:
     for condition in status.get("conditions") or ():
         if condition.get("type") in _SCALERS.values() and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "no reason given")
+    return ""
+
+
+def _denied(status: Mapping[str, Any]) -> str:
+    """Return why a Deployment's pods are not made; empty if they are. Other workloads have no such condition."""
+    for condition in status.get("conditions") or ():
+        if (condition.get("type"), condition.get("status")) == ("ReplicaFailure", "True"):
+            return str(condition.get("message") or condition.get("reason") or "no reason given")[:_MOST_MESSAGE]
     return ""
 
 

@@ -988,6 +988,11 @@ def status_to(status: types.RunStatus) -> status_pb2.StatusReply:
         failure=status.failure,
         left_out=dict(status.left_out),
         failing_role=status.failing_role,
+        attempts=[
+            status_pb2.TrainerAttempt(attempt=one.attempt, resume_step=one.resume_step, first_step_at=one.first_step_at)
+            for one in status.attempts
+        ],
+        said_at=status.said_at,
     )
 
 
@@ -1055,4 +1060,9 @@ def status_from(message: status_pb2.StatusReply) -> types.RunStatus:
         failure=message.failure,
         left_out=dict(message.left_out),
         failing_role=message.failing_role,
+        attempts=tuple(
+            types.TrainerAttempt(attempt=one.attempt, resume_step=one.resume_step, first_step_at=one.first_step_at)
+            for one in message.attempts
+        ),
+        said_at=message.said_at,
     )

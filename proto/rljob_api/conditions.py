@@ -63,7 +63,10 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
     _T.STATE_DURABLE: {"True": ("PersistentVolume", "ExternalStore"), "False": ("EmptyDir",)},
     _T.PODS_SCHEDULED: {
         "True": ("Scheduled",),
-        "False": ("Unschedulable", "WaitingForGang", "SchedulingGated", "ImagePullFailed", "CreateFailed"),
+        "False": (
+            "Pending", "Unschedulable", "WaitingForGang", "SchedulingGated", "ImagePullFailed", "CreateFailed",
+            "Suspended", "Finished",
+        ),
     },
     _T.ISOLATION_VERIFIED: {
         "True": ("RuntimeClassVerified", "UserNamespaceVerified", "SandboxVerified"),
@@ -101,8 +104,8 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
     _T.FAILED: {
         "True": (
             "RestartLimitExceeded", "InfraLimitExceeded", "ConfigurationError", "FailJobRule",
-            "StartupDeadlineExceeded", "ActiveDeadlineExceeded", "StallTimeout", "InfraFailureFractionExceeded",
-            "CheckpointUnreadable",
+            "SchedulingDeadlineExceeded", "StartupDeadlineExceeded", "ActiveDeadlineExceeded", "StallTimeout",
+            "InfraFailureFractionExceeded", "CheckpointUnreadable",
         ),
         "False": ("NotFailed",),
     },

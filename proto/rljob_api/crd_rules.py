@@ -19,7 +19,6 @@ FROZEN = (
     "queue",
     "gang",
     "seed",
-    "startupDeadlineSeconds",
     "model",
     "data",
     "workflow",

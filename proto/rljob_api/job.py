@@ -50,8 +50,15 @@ class JobSpec(Section):
     max_steps: int = Field(ge=1, le=INT32, description="Trainer steps, that is optimizer publishes.")
     seed: int = Field(default=0, ge=0, le=INT32, description="Seed of prompt order, sampling and dropout.")
     resume_from: ResumeFromSpec | None = Field(default=None, description="Fork from another run's checkpoint.")
-    active_deadline_seconds: int | None = Field(default=None, ge=1, le=INT32, description="Seconds for the whole run.")
-    startup_deadline_seconds: int = Field(default=1800, ge=1, le=604_800, description="Seconds until the first step.")
+    active_deadline_seconds: int | None = Field(
+        default=None, ge=1, le=INT32, description="Seconds from the first pod of a segment until it must end."
+    )
+    scheduling_deadline_seconds: int | None = Field(
+        default=None, ge=1, le=INT32, description="Seconds that pods may wait for nodes, before the first step. No end."
+    )
+    startup_deadline_seconds: int = Field(
+        default=1800, ge=1, le=604_800, description="Seconds until the first step, once all pods have a node."
+    )
     ttl_seconds_after_finished: int | None = Field(
         default=None, ge=0, le=INT32, description="Seconds after the end until the job and its children go."
     )

@@ -196,6 +196,10 @@ class JobStatus(Observed):
     reason: Word | None = Field(default=None, description="Reason of the condition behind summary.")
     step: Step | None = Field(default=None, description="Finished steps.")
     start_time: Time | None = Field(default=None, description="First pod of this segment.")
+    first_attempt: Step | None = Field(default=None, description="First trainer attempt of this segment.")
+    scheduled_time: Time | None = Field(
+        default=None, description="When every pod had a node: startupDeadlineSeconds count from here."
+    )
     first_step_time: Time | None = Field(default=None, description="First finished step of this segment.")
     completion_time: Time | None = Field(default=None, description="End of the run.")
     version: VersionStatus | None = Field(default=None, description="Weight versions.")

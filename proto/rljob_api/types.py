@@ -621,12 +621,24 @@ class EvaluationResult:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerAttempt:
+    """A trainer attempt as the ledger has it: the step of the checkpoint that it began from, and when the first of its
+    own steps was committed, in unix seconds; 0.0 before that.
+    """
+
+    attempt: int
+    resume_step: int = 0
+    first_step_at: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1.
 
     dump_failures: of the rollouts that are registered, since each of them started. failure: why the phase is FAILED.
     left_out: groups dropped since the start for a reason of names.LEFT_OUT, by reason. failing_role: who lost answers
-    since the last progress, the one that lost most; empty if none was lost.
+    since the last progress, the one that lost most; empty if none was lost. attempts: the newest trainer attempts that
+    registered, ascending. said_at: when this was said, by the coordinator's own clock as all times here; 0 if unknown.
     """
 
     job: str
@@ -662,3 +674,5 @@ class RunStatus:
     failure: str = ""
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
     failing_role: str = ""
+    attempts: Sequence[TrainerAttempt] = ()
+    said_at: float = 0.0

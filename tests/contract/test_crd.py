@@ -197,6 +197,8 @@ def test_every_field_is_frozen_immutable_or_editable(schema: Node) -> None:
         "cleanupPolicy",
         "failurePolicy",
         "activeDeadlineSeconds",
+        "schedulingDeadlineSeconds",
+        "startupDeadlineSeconds",
         "observability.logLevel",
     }
     classified = editable | set(crd_rules.FROZEN) | {"managedBy", "resumeFrom"}

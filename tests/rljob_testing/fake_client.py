@@ -119,5 +119,5 @@ class Unheard:
     def report_of(self, uid: str) -> Report | None:
         return None
 
-    def asking_since(self, uid: str) -> float | None:
+    def silent_since(self, uid: str) -> float | None:
         return None

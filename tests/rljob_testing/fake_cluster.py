@@ -7,7 +7,7 @@ first failed pod and are not replaced, pods that stay Terminating until their gr
 import copy
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rljob_api import names, types
 from rljob_api.job import RLJob
@@ -30,6 +30,9 @@ from rljob_operator.model import (
     Wanted,
 )
 from rljob_operator.policies import refusals
+from rljob_operator.policies.scheduling import num_pods
+from rljob_operator.progress import SILENT_S
+from rljob_operator.shortages import Shortages
 from rljob_testing.clock import FakeClock
 
 DRAIN_S = 3.0
@@ -71,6 +74,14 @@ class FakeCluster:
         self.children: dict[Ref, Child] = {}
         self.pods: dict[str, Pod] = {}
         self.report: Report | None = None
+        # Since when the coordinator does not answer; None: what the poller would say of a report that never came.
+        self.silent_since: float | None = None
+        self._asking_since: float | None = None
+        # What controllers are told when they make a pod of a role that the API server denies.
+        self.denied: dict[names.Role, str] = {}
+        # Pods on nodes that do not answer: nothing ends them but a deletion by force.
+        self._dead: set[str] = set()
+        self._shortages = Shortages(now=clock.now)
         self.calls: list[str] = []
         self.statuses: list[JobStatus] = []
         self.jobs_made: list[str] = []
@@ -97,11 +108,28 @@ class FakeCluster:
             children=copy.copy(self.children),
             pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
             report=self.report,
+            silent_since=self._silence(),
+            short=await self._shortages.look(
+                "job-uid", self.children.values(), list(self.pods.values()), self._failures
+            ),
             refusals=dict(self.refusals),
         )
 
     def planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
         self.refusals = {refusal.ref: refusal for refusal in planned.refused}
+
+    def _silence(self) -> float | None:
+        """Return since when the coordinator is silent, as the poller says it: asked in vain for half a minute."""
+        if self.silent_since is not None:
+            return self.silent_since
+        if self.report is not None or not any(pod.role is names.Role.COORDINATOR for pod in self.pods.values()):
+            self._asking_since = None
+            return None
+        self._asking_since = self._asking_since or self.clock.now()
+        return self._asking_since if self.clock.now() - self._asking_since >= SILENT_S else None
+
+    async def _failures(self, child: Child) -> str:
+        return self.denied.get(child.role, "") if child.role is not None else ""
 
     async def write_status(self, seen: Observed, status: JobStatus) -> None:
         self._point()
@@ -181,7 +209,12 @@ class FakeCluster:
         elif action.ref.kind == POD:
             pod = self.pods.get(action.ref.name)
             if pod is not None and pod.uid == action.uid:
-                self._terminate(pod, DRAIN_S if action.grace_s is None else min(DRAIN_S, action.grace_s))
+                if action.grace_s == 0:
+                    # A Job's finalizer keeps its pod until it has failed, or the Job is gone.
+                    self.pods[pod.name] = dataclasses.replace(pod, deleting=True, ready=False, forced=True)
+                    self._gone_at.pop(pod.name, None)
+                else:
+                    self._terminate(pod, DRAIN_S if action.grace_s is None else min(DRAIN_S, action.grace_s))
         else:
             known = self.children.get(action.ref)
             if known is not None and known.uid == action.uid:
@@ -195,9 +228,13 @@ class FakeCluster:
         """Let controllers and kubelets act once."""
         # A kubelet counts a grace period by a clock that never jumps.
         now = self.clock.monotonic()
-        for name in [name for name, at in self._gone_at.items() if at <= now]:
+        for name in [name for name, at in self._gone_at.items() if at <= now and name not in self._dead]:
             del self._gone_at[name]
             self.pods.pop(name, None)
+        owners = {child.uid for child in self.children.values() if child.attempt}
+        for pod in [pod for pod in self.pods.values() if pod.forced and pod.uid.partition("/")[0] not in owners]:
+            self._dead.discard(pod.name)
+            del self.pods[pod.name]
         if self.job is None:
             self.children.clear()
         expected = {name: child for child in self.children.values() for name in self._pod_names(child)}
@@ -208,6 +245,11 @@ class FakeCluster:
             # A Job with restartPolicy Never and backoffLimit 0 never makes a pod twice.
             if name not in self.pods and not child.ended and not (child.attempt and child.uid in self._had_pods):
                 self._make(name, child)
+        for ref, child in list(self.children.items()):
+            if ref.kind == "Deployment" and child.role is not None:
+                lacks = num_pods(child, list(self.pods.values())) < child.wanted_replicas
+                said = self.denied.get(child.role, "") if lacks else ""
+                self.children[ref] = dataclasses.replace(child, denied=said)
         for child in [child for child in self.children.values() if child.attempt and not child.ended]:
             self._had_pods |= {child.uid} if self._pods_of(child) else set()
             self._end_job(child)
@@ -224,6 +266,8 @@ class FakeCluster:
 
     def _make(self, name: str, child: Child) -> None:
         assert child.role is not None
+        if child.role in self.denied:
+            return
         uid = f"{child.uid}/{next(self._uids)}"
         now = self.clock.now()
         self.pods[name] = Pod(
@@ -242,7 +286,8 @@ class FakeCluster:
 
     def _terminate(self, pod: Pod, grace_s: float) -> None:
         if not pod.deleting:
-            self.pods[pod.name] = dataclasses.replace(pod, deleting=True, ready=False)
+            ends = self.clock.now() + grace_s
+            self.pods[pod.name] = dataclasses.replace(pod, deleting=True, ready=False, deleted_at=ends)
             self._gone_at[pod.name] = self.clock.monotonic() + grace_s
 
     # What tests do to it.
@@ -257,6 +302,18 @@ class FakeCluster:
                 ended = {"phase": phase, "exit_code": exit_code, "ready": False, "finished_at": now}
                 self.pods[pod.name] = dataclasses.replace(pod, **ended)  # type: ignore[arg-type]  # names fit
 
+    def lose_node(self, *pods: str, evicted: bool = True, grace_s: float = 615.0) -> None:
+        """Let the node of these pods stop answering, and their eviction begin, as the node controller leaves them."""
+        now = self.clock.now()
+        marks = {("Ready", "False"), ("ContainersReady", "True"), *([("DisruptionTarget", "True")] if evicted else [])}
+        for name in pods:
+            self._dead.add(name)
+            self.pods[name] = dataclasses.replace(
+                self.pods[name], ready=False, deleting=evicted, conditions=frozenset(marks),
+                disruption="DeletionByTaintManager" if evicted else "", disrupted_at=now if evicted else 0.0,
+                deleted_at=now + grace_s if evicted else 0.0,
+            )  # fmt: skip
+
     def edit(self, **changes: object) -> None:
         """Change fields of the spec, as a user would."""
         if self.job is not None:
@@ -264,8 +321,17 @@ class FakeCluster:
             spec = self.job.spec.model_copy(update=changes)
             self._change(self.job.model_copy(update={"spec": spec, "metadata": metadata}))
 
-    def says(self, phase: names.Phase, *, step: int, checkpoint_step: int = 0, failure: str = "") -> None:
-        """Let the coordinator report."""
+    def says(
+        self,
+        phase: names.Phase,
+        *,
+        step: int,
+        checkpoint_step: int = 0,
+        failure: str = "",
+        attempts: Sequence[types.TrainerAttempt] = (),
+    ) -> None:
+        """Let the coordinator report, and answer from now on; without `attempts` as one of an older version does."""
+        self.silent_since = None
         now = self.clock.now()
         run = types.RunStatus(
             job="job",
@@ -275,5 +341,11 @@ class FakeCluster:
             checkpoint_at=now if checkpoint_step else 0.0,
             last_progress_at=now,
             failure=failure,
+            attempts=attempts,
         )
         self.report = Report(run=run, read_at=now)
+
+    def answers(self) -> None:
+        """Let the coordinator be asked now, and say what it said last."""
+        assert self.report is not None
+        self.report = dataclasses.replace(self.report, read_at=self.clock.now())

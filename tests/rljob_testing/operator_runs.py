@@ -10,6 +10,7 @@ from rljob_api.job import RLJob, load_manifest
 from rljob_api.job_status import JobStatus
 from rljob_operator import conditions, phases
 from rljob_operator.model import Child, Observed, Pod, Ref, Wanted
+from rljob_operator.policies import lost_pods
 from rljob_operator.reconcile import Reconciler
 from rljob_testing.clock import FakeClock
 from rljob_testing.fake_cluster import NUM_NODES, NUM_ROLLOUTS, FakeCluster, OperatorKilled, wanted
@@ -107,7 +108,12 @@ class Run:
         self._end = ends[-1]
         assert all(after >= before for before, after in itertools.pairwise(ends)), "an end was taken back"
         attempts = {
-            pod.attempt for pod in self.cluster.pods.values() if pod.role is names.Role.TRAINER and not pod.is_terminal
+            pod.attempt
+            for pod in self.cluster.pods.values()
+            # One on a node that does not answer is fenced, not waited for.
+            if pod.role is names.Role.TRAINER
+            and not pod.is_terminal
+            and not lost_pods.is_lost(pod, now=self.clock.now())
         }
         assert len(attempts) <= 1, f"two trainer attempts alive: {attempts}"
 

@@ -17,6 +17,8 @@ from rljob_operator.policies import exits
 
 _MOST_RECORDS = 10
 FAILED, REQUESTED, SUCCEEDED = "failed", "requested", "succeeded"
+SUSPENDED = "SuspendRequested"
+NODE_LOST = "NodeLost"
 CONFIGURATION_ERROR, FAIL_JOB_RULE = "ConfigurationError", "FailJobRule"
 
 
@@ -35,6 +37,15 @@ class Ending:
 def current(status: JobStatus, jobs: Mapping[int, Child]) -> int:
     """Return the number of the newest attempt, 0 before the first."""
     return max(status.attempt or 0, *jobs, 0) if jobs else status.attempt or 0
+
+
+def first_of_segment(status: JobStatus) -> int:
+    """Return the number of the first attempt since the run was started, or resumed last."""
+    if status.first_attempt is not None:
+        return status.first_attempt
+    # Written by an operator that did not know the field.
+    known = status.trainer.attempts if status.trainer else ()
+    return max((one.number for one in known if one.reason == SUSPENDED), default=0) + 1
 
 
 def record(status: JobStatus, number: int) -> AttemptStatus | None:
@@ -91,7 +102,16 @@ def ending_of(pods: Sequence[Pod], *, policy: FailurePolicySpec, fruitless: int)
 
     fruitless: attempts in a row, this one included, without a step. No pod left: somebody took them away.
     """
-    end = _pod_end(first_failed(pods))
+    return _ending(_pod_end(first_failed(pods)), policy=policy, fruitless=fruitless)
+
+
+def ending_of_lost(pod: Pod, *, policy: FailurePolicySpec, fruitless: int) -> Ending:
+    """Return how an attempt ended one of whose pods is on a node that does not answer."""
+    end = dataclasses.replace(_pod_end(pod), reason=NODE_LOST, exit_code=None, deleted_by_others=True, node_ready=False)
+    return _ending(end, policy=policy, fruitless=fruitless)
+
+
+def _ending(end: exits.PodEnd, *, policy: FailurePolicySpec, fruitless: int) -> Ending:
     failure_class = exits.classify(end, fruitless_attempts=fruitless)
     rule = exits.matching_rule(end, policy.rules)
     reason = end.container_reason or end.reason or _word(failure_class)

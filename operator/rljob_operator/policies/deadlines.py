@@ -1,9 +1,18 @@
-"""Absolute ends in unix seconds, computed from times in status: a restarted operator restarts no clock (8.7-8.13)."""
+"""Absolute ends in unix seconds, computed from times in status and of pods: a restarted operator restarts no clock.
+
+Waiting for nodes and starting are two clocks (8.7): pods may wait for a place as long as `schedulingDeadlineSeconds`
+says, without end where it is not set, and the start-up deadline counts from when all of them have one.
+"""
 
 
-def startup_ends(*, start_time: float | None, first_step_time: float | None, limit_s: float) -> float | None:
-    """Return when waiting for the segment's first step ends; None while queued, or once the step is done."""
-    return None if start_time is None or first_step_time is not None else start_time + limit_s
+def scheduling_ends(*, waiting_since: float | None, limit_s: float | None) -> float | None:
+    """Return when waiting for nodes ends; None without a limit, or where nothing waits."""
+    return None if waiting_since is None or limit_s is None else waiting_since + limit_s
+
+
+def startup_ends(*, placed_at: float | None, limit_s: float) -> float | None:
+    """Return when waiting for the segment's first step ends; None while a pod has no node."""
+    return None if placed_at is None else placed_at + limit_s
 
 
 def active_ends(*, start_time: float | None, limit_s: float | None) -> float | None:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from rljob_api import types, waiting
 from rljob_api.waiting import Diagnosis
-from rljob_operator.model import Pod
+from rljob_operator.model import Observed, Pod
 from rljob_operator.policies import scheduling
 
 
-def diagnose(run: types.RunStatus, pods: Sequence[Pod], *, now: float) -> Diagnosis:
+def diagnose(run: types.RunStatus, seen: Observed, *, now: float) -> Diagnosis:
     """Return why a run stands still; Unknown where nothing tells."""
-    of_cluster = _pods_fault(pods, since=run.last_progress_at, now=now)
-    return with_pod(waiting.diagnose(run, now=now), pods) if of_cluster is None else of_cluster
+    of_cluster = pods_fault(seen, since=run.last_progress_at, now=now)
+    return with_pod(waiting.diagnose(run, now=now), seen.pods) if of_cluster is None else of_cluster
 
 
 def with_pod(found: Diagnosis, pods: Sequence[Pod]) -> Diagnosis:
@@ -27,10 +27,10 @@ def with_pod(found: Diagnosis, pods: Sequence[Pod]) -> Diagnosis:
     return dataclasses.replace(found, pod=meant[0].name) if len(meant) == 1 else found
 
 
-def _pods_fault(pods: Sequence[Pod], *, since: float, now: float) -> Diagnosis | None:
-    found = scheduling.obstacle(pods, drain_s=0.0, now=now)
+def pods_fault(seen: Observed, *, since: float, now: float) -> Diagnosis | None:
+    """Return what keeps a pod from beginning; None if nothing does."""
+    found = scheduling.obstacle(seen, drain_s=0.0, now=now)
     if found is None:
         return None
     reason = "ImagePullFailed" if found.reason == "ImagePullFailed" else "PodsUnschedulable"
-    pod = found.pod
-    return Diagnosis(reason=reason, role=str(pod.role), pod=pod.name, since=since, message=found.message)
+    return Diagnosis(reason=reason, role=str(found.role), pod=found.pod, since=since, message=found.message)

@@ -15,6 +15,7 @@ import rljob_api
 from rljob_api import names, roles
 from rljob_api.resolved import ResolvedJob
 from rljob_operator.model import Child, Manifest, Observed, Ref
+from rljob_operator.policies import difference
 
 RENDERED_BY = "rljob.dev/rendered-by"
 TEMPLATE_HASH = "rljob.dev/template-hash"
@@ -64,6 +65,33 @@ def resolved(seen: Observed) -> ResolvedJob | None:
         )
     except pydantic.ValidationError:
         return None  # Another version wrote it, or another hand.
+
+
+def may_become(live: Child, wanted: Manifest) -> bool:
+    """Return whether an object can be changed into what is wanted: a StatefulSet's claims cannot be changed."""
+    if live.ref.kind != "StatefulSet":
+        return True
+    return list(map(_storage, _claims(live.manifest))) == list(map(_storage, _claims(wanted)))
+
+
+def with_claims_of(live: Child, wanted: Manifest) -> Manifest:
+    """Return the StatefulSet that is wanted with the claims that it has: others are made once it is made anew."""
+    spec = wanted["spec"]
+    assert isinstance(spec, Mapping), "a workload has a spec"
+    return {**wanted, "spec": {**spec, "volumeClaimTemplates": _claims(live.manifest)}}
+
+
+def _storage(claim: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a claim asks for: the API server adds to it, and its size has many spellings."""
+    spec = claim.get("spec") or {}
+    size = difference.quantity(((spec.get("resources") or {}).get("requests") or {}).get("storage"))
+    return claim["metadata"]["name"], sorted(spec.get("accessModes") or ()), spec.get("storageClassName") or "", size
+
+
+def _claims(manifest: Manifest) -> list[Any]:
+    spec = manifest.get("spec")
+    found = spec.get("volumeClaimTemplates") if isinstance(spec, Mapping) else None
+    return list(found or ())
 
 
 def _generation(manifest: Manifest) -> object:

@@ -1,31 +1,55 @@
-"""Whether pods have a node and their image, and what stands in the way, in the cluster's own words. Pure (10.7)."""
+"""Whether a job's pods are made, have a node and their image, and what stands in the way, in the cluster's own words.
+
+Pure (operator reference 10.7). Pods that the API server does not take (a quota, a limit range, an admission policy) do
+not exist: their workload lacks them, and its controller says why.
+"""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from rljob_operator.model import Pod
+from rljob_api import names
+from rljob_operator.model import TRAINER_JOB, Child, Observed, Pod
 
 IMAGE_REASONS = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
 CREATE_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+CREATE_FAILED = "CreateFailed"
 _GATED = "SchedulingGated"
 # How much longer than a drain a pod may wait for the place of one that drains.
 _DRAIN_EXTRA_S = 60.0
+# How long a controller that says nothing may take to make a pod.
+UNMADE_S = 60.0
+_SEE_EVENTS = ": see its Events"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why a pod does not begin: a reason of PodsScheduled=False, the pod, and what the cluster says."""
+    """Why a pod does not begin: a reason of PodsScheduled=False, the role, and what the cluster says.
+
+    name: of the pod, or of the workload whose pods are not made; then `pod` is empty.
+    """
 
     reason: str
-    pod: Pod
+    role: names.Role
+    name: str
+    said: str
+    pod: str = ""
 
     @property
     def message(self) -> str:
-        """Return a sentence that names the pod."""
-        return f"{self.pod.name}: {self.pod.message or self.pod.waiting_reason or 'has no node'}"
+        """Return a sentence that names the pod or the workload."""
+        return f"{self.name}: {self.said}"
 
 
-def obstacle(pods: Sequence[Pod], *, drain_s: float, now: float) -> Obstacle | None:
+def obstacle(seen: Observed, *, drain_s: float, now: float) -> Obstacle | None:
+    """Return what the first workload that gets no pods meets, else the first pod by name that cannot begin; None if
+    all can.
+    """
+    # One of which the reason is known speaks for the others, which it often is the reason of too.
+    denied = sorted(_denied(seen, drain_s=drain_s, now=now), key=lambda one: one.said.endswith(_SEE_EVENTS))
+    return denied[0] if denied else pods_obstacle(seen.pods, drain_s=drain_s, now=now)
+
+
+def pods_obstacle(pods: Sequence[Pod], *, drain_s: float, now: float) -> Obstacle | None:
     """Return what the first pod by name that cannot begin meets; None if all can.
 
     A pod that waits for the place of one that drains is not called unschedulable before the drain is overdue.
@@ -34,9 +58,54 @@ def obstacle(pods: Sequence[Pod], *, drain_s: float, now: float) -> Obstacle | N
     for pod in sorted(pods, key=lambda one: one.name):
         waits_for_drain = pod.role in draining and now < pod.created_at + drain_s + _DRAIN_EXTRA_S
         if pod.waiting_reason in IMAGE_REASONS:
-            return Obstacle("ImagePullFailed", pod)
+            return _of_pod("ImagePullFailed", pod)
         if pod.waiting_reason in CREATE_REASONS:
-            return Obstacle("CreateFailed", pod)
+            return _of_pod(CREATE_FAILED, pod)
         if ("PodScheduled", "False") in pod.conditions and not waits_for_drain:
-            return Obstacle(_GATED if pod.unscheduled == _GATED else "Unschedulable", pod)
+            return _of_pod(_GATED if pod.unscheduled == _GATED else "Unschedulable", pod)
     return None
+
+
+def _of_pod(reason: str, pod: Pod) -> Obstacle:
+    said = pod.message or pod.waiting_reason or "has no node"
+    return Obstacle(reason=reason, role=pod.role, name=pod.name, said=said, pod=pod.name)
+
+
+def _denied(seen: Observed, *, drain_s: float, now: float) -> Iterator[Obstacle]:
+    draining = {pod.role for pod in seen.pods if pod.deleting}
+    for ref, short in sorted(seen.short.items()):
+        child = seen.children.get(ref)
+        if child is None or child.role is None:
+            continue
+        # What a pod that drains holds is not free yet, of a quota neither.
+        wait_s = drain_s + _DRAIN_EXTRA_S if child.role in draining else 0.0
+        said = child.denied or short.message
+        if now < short.since + (wait_s if said else max(wait_s, UNMADE_S)):
+            continue
+        number = f"{num_pods(child, seen.pods)} of {child.wanted_pods} pods"
+        silent = f"{number} are there and its controller does not say why{_SEE_EVENTS}"
+        yield Obstacle(reason=CREATE_FAILED, role=child.role, name=f"{ref.kind} {ref.name}", said=said or silent)
+
+
+def num_pods(child: Child, pods: Sequence[Pod]) -> int:
+    """Return how many pods of a workload there are, as its controller counts them before it makes others.
+
+    A Deployment replaces those that go or have ended, a StatefulSet waits until they are gone, a Job makes each once.
+    """
+    own = [pod for pod in pods if pod.role is child.role and pod.attempt == child.attempt]
+    if child.ref.kind == TRAINER_JOB:
+        return len(own)
+    return sum(not pod.is_terminal and (child.ref.kind == "StatefulSet" or not pod.deleting) for pod in own)
+
+
+def placed_at(pods: Sequence[Pod], wanted: Mapping[names.Role, int]) -> float | None:
+    """Return when the last of the pods that are wanted was given its node, in unix seconds; None while one has none.
+
+    pods: those that count, of the trainer its current attempt's. wanted: pods by role.
+    """
+    there = [pod for pod in pods if pod.phase != "Failed" and not pod.deleting]
+    for role, number in wanted.items():
+        own = [pod for pod in there if pod.role is role]
+        if len(own) < number or not all(pod.has_node for pod in own):
+            return None
+    return max((pod.scheduled_at or pod.created_at for pod in there), default=None)

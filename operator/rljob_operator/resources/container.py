@@ -55,7 +55,7 @@ def container(inputs: Inputs, role: names.Role, own: Own) -> Manifest:
         "securityContext": copy.deepcopy(SECURITY),
         "terminationMessagePolicy": "File",
         "lifecycle": {"preStop": {"exec": {"command": _stop_command(path, own.stop_s)}}},
-        **probes.probes(startup_deadline_s=inputs.job.spec.startup_deadline_seconds),
+        **probes.probes(),
     }
     # Of two sources with a key, Kubernetes takes the later one.
     env_from = [*own.env_from, *user["envFrom"]]

@@ -2,7 +2,7 @@
 
 from rljob_api import names
 from rljob_operator.resources import container, folders, pod_template, resources_of, storage
-from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, pod_of, selector
+from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, selector
 
 ROLE = names.Role.COORDINATOR
 STOP_S = 30
@@ -13,10 +13,9 @@ def stateful_set(inputs: Inputs, *, replicas: int) -> Manifest:
 
     Volumes outlive the job: they hold its checkpoints.
     """
-    written = pod_of(inputs, ROLE).resources
     made_by_set = bool(storage.claim_templates(inputs))
     own = container.Own(
-        resources=resources_of.as_written(written.requests, written.limits),
+        resources=resources_of.as_written(inputs, ROLE),
         volumes=() if made_by_set else (storage.volume(inputs),),
         mounts=({"name": storage.VOLUME, "mountPath": folders.STATE},),
         stop_s=STOP_S,

@@ -16,7 +16,7 @@ def rollout(inputs: Inputs, *, replicas: int) -> Manifest:
     """Return the rollout Deployment. No surge: there are no spare GPUs."""
     role, spec = names.Role.ROLLOUT, inputs.job.spec
     own = container.Own(
-        resources=resources_of.as_written(spec.rollout.pod.resources.requests, spec.rollout.pod.resources.limits),
+        resources=resources_of.as_written(inputs, role),
         volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
         mounts=({"name": storage.VOLUME, "mountPath": folders.STATE}, *model_mounts(inputs)),
         env_from=model_secrets(inputs),

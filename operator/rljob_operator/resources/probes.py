@@ -3,16 +3,19 @@
 from rljob_operator.resources.inputs import Manifest
 
 PERIOD_S = 5
+# As long as startupDeadlineSeconds may be. How long a start may take is the operator's to judge, and may be changed
+# while pods start, which a pod's probe may not.
+START_S = 604_800
 LIVENESS_PERIOD_S, LIVENESS_FAILURES = 10, 6
 
 
-def probes(*, startup_deadline_s: int) -> Manifest:
-    """Return startup, liveness and readiness probes; starting may take the whole deadline."""
+def probes() -> Manifest:
+    """Return startup, liveness and readiness probes."""
     return {
         "startupProbe": {
             **_get("/healthz"),
             "periodSeconds": PERIOD_S,
-            "failureThreshold": -(-startup_deadline_s // PERIOD_S),
+            "failureThreshold": START_S // PERIOD_S,
         },
         "livenessProbe": {
             **_get("/healthz"),

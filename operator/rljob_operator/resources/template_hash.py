@@ -18,6 +18,8 @@ LIVE = (
     ("gang",),
     ("maxSteps",),
     ("activeDeadlineSeconds",),
+    ("schedulingDeadlineSeconds",),
+    ("startupDeadlineSeconds",),
     ("ttlSecondsAfterFinished",),
     ("cleanupPolicy",),
     ("failurePolicy",),

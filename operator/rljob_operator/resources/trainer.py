@@ -2,7 +2,7 @@
 
 from rljob_api import cluster_placement, names
 from rljob_operator.resources import affinity, container, deployments, folders, pod_template, resources_of, storage
-from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, pod_of
+from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata
 
 ROLE = names.Role.TRAINER
 # A stop waits for the end of the step and for the checkpoint.
@@ -13,10 +13,10 @@ _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 def job(inputs: Inputs, *, attempt: int) -> Manifest:
     """Return the Job of an attempt, numbered from 1. Nothing restarts in it: the next attempt is another Job."""
-    nodes, written = inputs.job.spec.trainer.nodes, pod_of(inputs, ROLE).resources
+    nodes = inputs.job.spec.trainer.nodes
     own_labels = {ATTEMPT_LABEL: str(attempt)}
     own = container.Own(
-        resources=resources_of.as_written(written.requests, written.limits),
+        resources=resources_of.as_written(inputs, ROLE),
         env=_variables(inputs, attempt),
         volumes=(storage.volume(inputs), *deployments.model_volumes(inputs, ROLE)),
         mounts=({"name": storage.VOLUME, "mountPath": folders.STATE}, *deployments.model_mounts(inputs)),

@@ -114,10 +114,16 @@ class FailurePolicySpec(Section):
 
 
 class StorageSpec(Section):
-    """Where checkpoints, ledger and dumps live. Default: an emptyDir, with a warning condition."""
+    """Where checkpoints, ledger and dumps live. Default: an emptyDir, with a warning condition.
+
+    What is changed while a job is suspended holds from its resume on. State is not copied from one place to another.
+    """
 
     claim_name: Name | None = Field(default=None, description="Existing PersistentVolumeClaim.")
-    size: Quantity | None = Field(default=None, description="Size of a new claim, bytes.")
+    size: Quantity | None = Field(
+        default=None,
+        description="Size of a new claim, bytes. A claim that was made stays as it is: expand the claim itself.",
+    )
     storage_class_name: Name | None = Field(default=None, description="StorageClass of a new claim.")
     access_modes: tuple[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"], ...] = Field(
         default=(),

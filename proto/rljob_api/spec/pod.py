@@ -58,7 +58,12 @@ class EnvFromSpec(Section):
 class ResourcesSpec(Section):
     """Compute resources."""
 
-    requests: dict[LabelKey, Quantity] = Field(default={}, max_length=16, description="What the scheduler reserves.")
+    requests: dict[LabelKey, Quantity] = Field(
+        default={},
+        max_length=16,
+        description="What the scheduler reserves. Where neither a request nor a limit is named: 100m of cpu and 256Mi"
+        " of memory for the coordinator, 250m and 1Gi for a rollout or trainer.",
+    )
     limits: dict[LabelKey, Quantity] = Field(
         default={}, max_length=16, description="What the container may use at most."
     )
@@ -160,7 +165,10 @@ class PodSpec(Section):
     env_from: tuple[EnvFromSpec, ...] = Field(
         default=(), max_length=8, description="Objects whose keys become variables."
     )
-    resources: ResourcesSpec = Field(default=ResourcesSpec(), description="Compute resources of the container.")
+    resources: ResourcesSpec = Field(
+        default=ResourcesSpec(),
+        description="Compute resources of the container.",
+    )
     node_selector: dict[LabelKey, Label] = Field(
         default={}, max_length=16, description="Labels that the node must have."
     )

@@ -55,7 +55,7 @@ LONG: dict[str, object] = {
 UNLUCKY = "unlucky"
 NEVER_STARTS: dict[str, object] = {
     **whole_job.QUIET,
-    "startupDeadlineSeconds": 30,
+    "schedulingDeadlineSeconds": 30,
     "storage": {"claimName": "no-such-claim"},
 }
 NOT_BROKEN = {"an accelerator", "an accelerator whose peak is known", "an error of the operator"}

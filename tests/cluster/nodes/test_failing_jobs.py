@@ -14,7 +14,11 @@ from rljob_testing.cluster.whole_job import PodFacts, Watched, condition
 DEADLINE_S = 90
 # Images are not pulled and nothing is computed: what a busy machine may add to the deadline.
 LATE_S = 180.0
-QUIET: dict[str, object] = {**whole_job.QUIET, "startupDeadlineSeconds": DEADLINE_S}
+QUIET: dict[str, object] = {
+    **whole_job.QUIET,
+    "schedulingDeadlineSeconds": DEADLINE_S,
+    "startupDeadlineSeconds": DEADLINE_S,
+}
 JOBS: dict[str, dict[str, object]] = {
     "no-node": {"rollout.pod.nodeSelector": {"rljob.test/such-a-node": "none"}},
     "no-claim": {"storage": {"claimName": "no-such-claim"}},
@@ -44,8 +48,10 @@ class Seen:
         """Return what the job's end says, once its time is over."""
         status = self.job.until(whole_job.holds("Failed"), DEADLINE_S + LATE_S)
         failed = condition(status, "Failed")
-        assert failed["reason"] == "StartupDeadlineExceeded", self.job.describe()
-        assert f"spec.startupDeadlineSeconds = {DEADLINE_S}" in str(failed["message"])
+        waits = self.condition["type"] == "PodsScheduled"
+        reason, field = ("Scheduling", "scheduling") if waits else ("Startup", "startup")
+        assert failed["reason"] == f"{reason}DeadlineExceeded", self.job.describe()
+        assert f"spec.{field}DeadlineSeconds = {DEADLINE_S}" in str(failed["message"])
         return str(failed["message"])
 
 

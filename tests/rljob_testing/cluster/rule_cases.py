@@ -257,7 +257,6 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "queue": ({"queue": {"name": "gold"}}, {"queue": {"name": "silver"}}),
     "gang": ({"gang": "none"}, {"gang": "volcano"}),
     "seed": ({"seed": 1}, {"seed": 2}),
-    "startupDeadlineSeconds": ({}, {"startupDeadlineSeconds": 600}),
     "model": ({}, {"model.name": "other"}),
     "data": ({}, {"data.train.0.path": "data/other.jsonl"}),
     "workflow": ({}, {"workflow.type": "multi_turn_math"}),

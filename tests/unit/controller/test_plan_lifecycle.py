@@ -100,7 +100,32 @@ def test_finished_trainer_waits_for_the_coordinators_word_for_a_minute() -> None
     run.settle()
     assert run.summary == "Running", "nothing starts"
     run.wait(70)
+    assert run.summary == "Running", "it was not asked since"
+    run.cluster.answers()
+    run.settle()
     assert run.summary == "Succeeded"
+
+
+def test_finished_trainer_whose_coordinator_is_silent_is_taken_at_its_word_after_a_minute() -> None:
+    run = running()
+    run.cluster.end_trainer(0)
+    run.cluster.silent_since = run.clock.now()
+    run.wait(50)
+    assert run.summary != "Succeeded"
+    run.wait(20)
+    assert run.summary == "Succeeded"
+
+
+def test_new_operator_asks_before_it_takes_a_finished_trainer_at_its_word() -> None:
+    run = running()
+    run.cluster.end_trainer(0)
+    run.clock.tick(3600)
+    run.cluster.report = None
+    run.settle()
+    assert run.summary != "Succeeded"
+    run.cluster.says(names.Phase.FINISHED, step=7)
+    run.settle()
+    assert condition(run, "Complete") == ("True", "DataExhausted")
 
 
 def test_lost_rank_ends_the_attempt_and_only_the_trainer_starts_anew() -> None:
@@ -193,7 +218,9 @@ def test_stop_that_began_is_completed_before_the_run_goes_on() -> None:
 def test_run_without_a_step_fails_at_the_startup_deadline_and_a_resumed_one_starts_up_anew() -> None:
     run = Run(operator_job({"startupDeadlineSeconds": 100}))
     run.settle()
-    run.wait(101)
+    run.clock.tick(101)
+    run.cluster.says(names.Phase.STARTING, step=0)
+    run.settle()
     assert condition(run, "Failed") == ("True", "StartupDeadlineExceeded")
     resumed = running({"startupDeadlineSeconds": 100})
     resumed.cluster.edit(suspend=True)
@@ -203,6 +230,8 @@ def test_run_without_a_step_fails_at_the_startup_deadline_and_a_resumed_one_star
     resumed.settle()
     resumed.cluster.says(names.Phase.RUNNING, step=4)
     resumed.wait(101)
+    resumed.cluster.answers()
+    resumed.settle()
     assert condition(resumed, "Failed") == ("False", "NotFailed")
 
 

@@ -1,10 +1,12 @@
 from rljob_operator.policies import deadlines
 
 
-def test_startup_deadline_runs_from_the_first_pod_to_the_first_step() -> None:
-    assert deadlines.startup_ends(start_time=None, first_step_time=None, limit_s=1800) is None
-    assert deadlines.startup_ends(start_time=100, first_step_time=None, limit_s=1800) == 1900
-    assert deadlines.startup_ends(start_time=100, first_step_time=500, limit_s=1800) is None
+def test_waiting_for_nodes_and_starting_are_two_clocks() -> None:
+    assert deadlines.scheduling_ends(waiting_since=100, limit_s=None) is None, "no end unless one is asked for"
+    assert deadlines.scheduling_ends(waiting_since=None, limit_s=60) is None
+    assert deadlines.scheduling_ends(waiting_since=100, limit_s=60) == 160
+    assert deadlines.startup_ends(placed_at=None, limit_s=1800) is None
+    assert deadlines.startup_ends(placed_at=5000, limit_s=1800) == 6800
 
 
 def test_active_deadline_starts_again_with_the_segment() -> None:

@@ -81,11 +81,48 @@ async def test_silence_wakes_once_after_half_a_minute_and_so_does_the_first_word
     for _ in range(10):
         await scene.poll(after_s=6.0)
     assert scene.enqueued == ["team/run"] * 2
-    assert scene.poller.asking_since("uid") == 1_000_006.0
+    assert scene.poller.silent_since("uid") == 1_000_006.0
     scene.said = RUN
     await scene.poll(after_s=6.0)
     assert scene.enqueued == ["team/run"] * 3
-    assert scene.poller.asking_since("uid") is None
+    assert scene.poller.silent_since("uid") is None
+
+
+@pytest.mark.parametrize("num_jobs", [1, 1200, 4000])
+async def test_one_lost_answer_is_no_silence_however_seldom_a_job_is_asked(num_jobs: int) -> None:
+    scene, every = Scene(), interval_s(num_jobs)
+    targets = [Target(key=f"team/{number}", uid=str(number), address="a") for number in range(num_jobs)]
+    await scene.poller.poll(targets)
+    scene.enqueued.clear()
+    scene.said = None
+    await scene.poll(*targets, after_s=1.2 * every)
+    scene.said = RUN
+    await scene.poll(*targets, after_s=1.2 * every)
+    assert scene.enqueued == [], "nothing flips"
+    scene.said = None
+    for _ in range(2):
+        await scene.poll(*targets, after_s=max(1.2 * every, 20.0))
+        assert scene.poller.silent_since("0") is None
+    await scene.poll(*targets, after_s=max(1.2 * every, 20.0))
+    assert scene.poller.silent_since("0") is not None
+    assert len(scene.enqueued) == num_jobs
+
+
+async def test_coordinator_that_cannot_be_asked_for_want_of_a_certificate_is_silent() -> None:
+    scene, mute = Scene(), Target(key="team/run", uid="uid", address="")
+    for _ in range(10):
+        await scene.poll(mute, after_s=6.0)
+    assert scene.asked == []
+    assert scene.poller.silent_since("uid") == 1_000_006.0
+
+
+async def test_first_step_of_a_later_attempt_is_news_that_decides() -> None:
+    scene = Scene(dataclasses.replace(RUN, step=40, attempts=(types.TrainerAttempt(attempt=2, resume_step=40),)))
+    await scene.poll()
+    stepped = types.TrainerAttempt(attempt=2, resume_step=40, first_step_at=99.0)
+    scene.said = dataclasses.replace(scene.said or RUN, step=41, attempts=(stepped,))
+    await scene.poll(after_s=6.0)
+    assert scene.enqueued == ["team/run"] * 2
 
 
 async def test_numbers_of_many_jobs_cause_at_most_twenty_writes_a_second() -> None:

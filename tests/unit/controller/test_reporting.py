@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import names, types
-from rljob_api.job_status import AttemptStatus, JobStatus, TrainerStatus
+from rljob_api.job_status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
 from rljob_operator import reporting
 from rljob_operator.model import Report
 
@@ -80,12 +80,66 @@ def test_without_a_report_the_status_stays_as_it_is() -> None:
     assert reporting.on_latest(status, None) is None
 
 
-def test_first_step_is_that_of_the_segment_and_not_of_the_run() -> None:
-    ended = AttemptStatus(number=1, end="1970-01-01T00:00:10Z", step=7)
-    resumed = JobStatus().model_copy(update={"trainer": TrainerStatus(attempts=(ended,))})
-    assert told(status=resumed).first_step_time is None
-    assert told(dataclasses.replace(RUN, step=8), resumed).first_step_time == "1970-01-01T00:03:20Z"
-    assert told(started_at=None).first_step_time is None, "a segment without a pod has no step"
+def attempt(number: int, *, resume_step: int = 0, at: float = 0.0) -> types.TrainerAttempt:
+    return types.TrainerAttempt(attempt=number, resume_step=resume_step, first_step_at=at)
+
+
+RESUMED = JobStatus().model_copy(
+    update={
+        "first_attempt": 2,
+        "trainer": TrainerStatus(
+            attempts=(AttemptStatus(number=1, end="1970-01-01T00:00:10Z", step=49, reason="SuspendRequested"),)
+        ),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "stepped_at"),
+    [
+        ((attempt(1, at=5.0),), None),
+        ((attempt(1, at=5.0), attempt(2, resume_step=40)), None),
+        ((attempt(1, at=5.0), attempt(2, resume_step=40, at=120.0)), "1970-01-01T00:02:00Z"),
+        ((attempt(2, resume_step=40, at=120.0), attempt(3, resume_step=40)), "1970-01-01T00:02:00Z"),
+        ((attempt(2, resume_step=40), attempt(3, resume_step=40, at=150.0)), "1970-01-01T00:02:30Z"),
+        ((attempt(2, resume_step=40), attempt(3, resume_step=45)), "1970-01-01T00:03:20Z"),
+    ],
+    ids=[
+        "another segment's step",
+        "it has only loaded",
+        "below the highest step of an attempt before",
+        "an attempt that failed made it",
+        "the second attempt made it",
+        "a checkpoint was taken on the way",
+    ],
+)
+def test_first_step_is_that_of_the_segment_and_not_of_the_run(
+    attempts: tuple[types.TrainerAttempt, ...], stepped_at: str | None
+) -> None:
+    run = dataclasses.replace(RUN, step=42, attempts=attempts)
+    assert told(run, RESUMED).first_step_time == stepped_at
+    assert told(run, RESUMED, started_at=None).first_step_time is None, "a segment without a pod has no step"
+
+
+def test_first_step_that_was_done_while_nobody_asked_is_known_by_its_own_time() -> None:
+    run = dataclasses.replace(RUN, step=300, attempts=(attempt(1, at=20.0),))
+    assert told(run).first_step_time == "1970-01-01T00:00:20Z"
+    assert told(run, started_at=50.0).first_step_time == "1970-01-01T00:00:50Z", "a node's clock may go wrong"
+    ahead = dataclasses.replace(RUN, attempts=(attempt(1, at=9999.0),))
+    assert told(ahead).first_step_time == "1970-01-01T00:03:20Z"
+
+
+def test_steps_before_a_ledger_was_lost_count() -> None:
+    run = dataclasses.replace(RUN, step=7, attempts=(attempt(2, resume_step=7),))
+    assert told(run).first_step_time == "1970-01-01T00:03:20Z"
+
+
+def test_coordinator_of_an_older_version_that_tells_of_no_attempt_is_judged_by_its_steps() -> None:
+    assert told(dataclasses.replace(RUN, step=0)).first_step_time is None
+    assert told(dataclasses.replace(RUN, step=1)).first_step_time == "1970-01-01T00:03:20Z"
+    checkpoint = RESUMED.model_copy(update={"last_checkpoint": CheckpointStatus(step=40)})
+    assert told(dataclasses.replace(RUN, step=40), checkpoint).first_step_time is None
+    assert told(dataclasses.replace(RUN, step=41), checkpoint).first_step_time == "1970-01-01T00:03:20Z"
 
 
 def test_rollouts_on_the_newest_version_are_counted() -> None:

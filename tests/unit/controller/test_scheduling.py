@@ -6,7 +6,7 @@ import pytest
 from rljob_api import names
 from rljob_operator import trimming
 from rljob_operator.model import Pod
-from rljob_operator.policies.scheduling import obstacle
+from rljob_operator.policies.scheduling import pods_obstacle as obstacle
 
 UNPLACED = frozenset({("PodScheduled", "False")})
 POD = Pod(name="job-rollout-1", uid="u", role=names.Role.ROLLOUT, created_at=1000.0)

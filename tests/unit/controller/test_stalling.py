@@ -68,10 +68,67 @@ def test_first_progress_clears_it() -> None:
 
 
 def test_coordinator_that_is_not_heard_of_is_named_and_the_data_loop_is_not_blamed() -> None:
+    for action in ("Condition", "Restart", "Fail"):
+        run = standing_still(action)
+        run.clock.tick(1.0)
+        run.cluster.silent_since = run.clock.now()
+        run.clock.tick(599.0)
+        run.reconcile()
+        assert stalled(run)[0] == "False"
+        run.clock.tick(1.0)
+        run.settle()
+        assert stalled(run) == ("True", "CoordinatorUnreachable")
+        assert run.summary == "Stalled", "the run may well go on: nothing of it is ended or begun anew"
+        assert not [call for call in run.cluster.calls if call.startswith("delete")]
+
+
+def test_silent_coordinator_that_has_no_node_is_named_for_what_it_lacks() -> None:
     run = standing_still()
+    run.cluster.silent_since = run.clock.now()
+    pod = run.cluster.pods["job-coordinator-0"]
+    lacks = {"phase": "Pending", "ready": False, "conditions": frozenset({("PodScheduled", "False")})}
+    run.cluster.pods[pod.name] = dataclasses.replace(pod, **lacks)  # type: ignore[arg-type]  # names fit
     run.clock.tick(601.0)
     run.reconcile()
-    assert stalled(run) == ("True", "CoordinatorUnreachable")
+    assert stalled(run) == ("True", "PodsUnschedulable")
+
+
+def test_report_that_is_old_shows_no_stall_of_what_came_after_it() -> None:
+    run = standing_still("Fail")
+    run.clock.tick(3600.0)
+    run.reconcile()
+    assert stalled(run)[0] == "False", "nobody asked for an hour"
+    hear(run, 1.0)
+    assert stalled(run)[0] == "True"
+
+
+def test_clock_of_the_coordinators_node_that_is_behind_makes_no_stall() -> None:
+    run = standing_still("Fail")
+    report = run.cluster.report
+    assert report is not None
+    behind_s = 3600.0
+    for _ in range(3):
+        run.clock.tick(100.0)
+        now = run.clock.now() - behind_s
+        said = dataclasses.replace(report.run, said_at=now, last_progress_at=now - 30.0)
+        run.cluster.report = dataclasses.replace(report, run=said, read_at=run.clock.now())
+        run.reconcile()
+        assert (stalled(run)[0], shown(run)) == ("False", None)
+
+
+def test_attempt_that_loads_after_a_failure_is_no_stall_before_a_start_may_take_so_long() -> None:
+    run = standing_still("Restart")
+    run.cluster.end_trainer(75)
+    run.until(lambda: run.cluster.jobs_made == ["job-trainer-1", "job-trainer-2"])
+    report = run.cluster.report
+    assert report is not None
+    loads = (types.TrainerAttempt(attempt=1, first_step_at=1.0), types.TrainerAttempt(attempt=2))
+    run.cluster.report = dataclasses.replace(report, run=dataclasses.replace(report.run, attempts=loads))
+    on_trainer = types.Waiting(role="rollout", pod="job-rollout-0", what="staleness", on_role="trainer", since=0.0)
+    hear(run, 1700.0, waiting=(on_trainer,))
+    assert stalled(run)[0] == "False"
+    hear(run, 200.0, waiting=(on_trainer,))
+    assert stalled(run)[0] == "True"
 
 
 def test_run_that_starts_is_not_called_stalled() -> None:

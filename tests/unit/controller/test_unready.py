@@ -2,9 +2,10 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names
-from rljob_operator.model import Pod
+from rljob_api import names, types
+from rljob_operator.model import Observed, Pod, Report
 from rljob_operator.policies import unready
+from rljob_testing.operator_runs import operator_job
 
 NOW = 2000.0
 READY = [
@@ -15,8 +16,9 @@ READY = [
 ]
 
 
-def waited_for(pods: list[Pod]) -> str:
-    return unready.waited_for(pods, drain_s=0.0, now=NOW)
+def waited_for(pods: list[Pod], *, said: types.RunStatus | None = None) -> str:
+    report = None if said is None else Report(run=said, read_at=NOW)
+    return unready.waited_for(Observed(job=operator_job(), pods=tuple(pods), report=report), now=NOW)
 
 
 @pytest.mark.parametrize("which", range(4))
@@ -69,3 +71,11 @@ def test_hundred_pods_are_counted_and_five_are_named() -> None:
 
 def test_run_whose_pods_were_all_ready_waited_for_none_of_them() -> None:
     assert waited_for(READY) == "every pod was ready"
+
+
+def test_run_whose_pods_were_all_ready_waited_for_what_its_coordinator_says() -> None:
+    waits = types.Waiting(role="trainer", pod="job-trainer-1-0", what="batch 1", on_role="rollout", since=0.0)
+    said = types.RunStatus(job="job", phase=names.Phase.EVALUATING, evaluating="step 0: 3/64", waiting=(waits,))
+    assert waited_for(READY, said=said) == (
+        "every pod was ready; the coordinator says Evaluating (step 0: 3/64); job-trainer-1-0 waits for batch 1"
+    )

@@ -476,6 +476,32 @@ def test_a_checkpoint_ahead_of_the_ledger_means_that_a_ledger_was_lost(make_benc
     assert bench.ledger.snapshot().degraded == "", "until the next checkpoint"
 
 
+def test_first_step_of_each_attempt_is_kept_when_a_later_attempt_goes_back_behind_it(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=0)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    assert bench.ledger.newest_attempts() == (types.TrainerAttempt(attempt=1),), "it has registered and done no step"
+    first_at = bench.now
+    bench.step(rollout, trainer, serving=0)
+    bench.now += 60.0
+    bench.step(rollout, trainer, serving=1)
+    assert [one.first_step_at for one in bench.ledger.newest_attempts()] == [first_at], (
+        "the second step changes nothing"
+    )
+    bench.trainer(attempt=2, resume_step=0)
+    bench.reopen()
+    assert bench.ledger.committed() == 0, "both steps are undone"
+    assert bench.ledger.snapshot().attempts == (
+        types.TrainerAttempt(attempt=1, first_step_at=first_at), types.TrainerAttempt(attempt=2),
+    )  # fmt: skip
+
+
+def test_only_the_newest_ten_attempts_are_told(make_bench: Make) -> None:
+    bench = make_bench()
+    for number in range(1, 13):
+        bench.trainer(attempt=number)
+    assert [one.attempt for one in bench.ledger.newest_attempts()] == list(range(3, 13))
+
+
 def test_all_ranks_learn_of_a_stop_at_the_first_step_that_nobody_has(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=1)
     rollout = bench.rollout()

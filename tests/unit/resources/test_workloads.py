@@ -130,10 +130,44 @@ def test_a_pod_sees_its_own_roles_config_and_no_others(example: Example) -> None
         assert config == {"name": "sums-config", "items": [{"key": f"{role}.json", "path": f"{role}.json"}]}
 
 
-def test_starting_may_take_as_long_as_the_start_up_deadline(example: Example) -> None:
-    probe = _container(example.make(startupDeadlineSeconds=301), R)["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] == 305
+def test_starting_may_take_as_long_as_any_start_up_deadline_and_changing_one_changes_no_pod(example: Example) -> None:
+    probe = _container(example.make(), R)["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 7 * 24 * 3600
     assert probe["httpGet"] == {"path": "/healthz", "port": "health"}
+    longer = example.make(startupDeadlineSeconds=7200, schedulingDeadlineSeconds=60)
+    for role in names.Role:
+        assert _template(longer, role) == _template(example.make(), role)
+
+
+@pytest.mark.parametrize("role", [C, R, T])
+def test_role_without_a_word_asks_for_a_little_so_that_a_quota_takes_it(example: Example, role: names.Role) -> None:
+    found = _container(example.make(), role)["resources"]
+    assert found == {"requests": {"cpu": "100m" if role is C else "250m", "memory": "256Mi" if role is C else "1Gi"}}
+
+
+@pytest.mark.parametrize("role", [C, R, T])
+@pytest.mark.parametrize(
+    ("given", "requests"),
+    [
+        ({"requests": {"cpu": "0"}}, {"cpu": "0", "memory": ...}),
+        ({"requests": {"cpu": "8", "memory": "64Gi"}}, {"cpu": "8", "memory": "64Gi"}),
+        ({"limits": {"memory": "100Mi"}}, {"cpu": ...}),
+        ({"limits": {"nvidia.com/gpu": "1"}}, {"cpu": ..., "memory": ...}),
+    ],
+    ids=["nothing", "more", "a limit below the default", "an accelerator"],
+)
+def test_manifest_says_what_a_role_asks_for_and_a_limit_is_never_below_a_default(
+    example: Example, role: names.Role, given: dict[str, Any], requests: dict[str, Any]
+) -> None:
+    section: dict[str, Any] = {"pod": {"resources": given}}
+    if role is R:
+        section |= {"engine": {"maxModelLen": 256}, "sampling": {"maxTokens": 8}}
+    if role is T:
+        section |= {"maxTokensPerMicroBatch": 4096}
+    found = _container(example.make(**{str(role): section}), role)["resources"]
+    default = _container(example.make(), role)["resources"]["requests"]
+    assert found["requests"] == {key: default[key] if value is ... else value for key, value in requests.items()}
+    assert found.get("limits", {}) == given.get("limits", {})
 
 
 def test_the_kubelet_waits_fifteen_seconds_longer_than_a_drain(example: Example) -> None:

@@ -117,6 +117,8 @@ def status(view: View) -> types.RunStatus:
         dump_failures=sum(pod.load.dump_failures for pod in view.pods),
         failure=known.failed,
         failing_role=view.failing_role,
+        attempts=known.attempts,
+        said_at=view.now,
         left_out={str(reason): known.counters.get(f"dropped:{reason}", 0) for reason in names.LEFT_OUT},
     )
 

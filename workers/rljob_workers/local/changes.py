@@ -13,6 +13,8 @@ _LIVE = (
     "cleanupPolicy",
     "failurePolicy",
     "activeDeadlineSeconds",
+    "schedulingDeadlineSeconds",
+    "startupDeadlineSeconds",
     "observability.logLevel",
 )
 _UPWARDS = "maxSteps"

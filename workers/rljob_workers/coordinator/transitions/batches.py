@@ -311,6 +311,7 @@ class Batches(submissions.Submissions):
             self._db.change(
                 "UPDATE groups SET state = ?, closed_at = ? WHERE step = ? AND state = ?", TRAINED, now, step, PACKED
             )
+            self.note_first_step(session["attempt"], now=now)
             self.count("steps_committed")
             if self.meta("first_step_at") is None:
                 self.set_meta("first_step_at", repr(now))

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Collection
 
-from rljob_api import names
+from rljob_api import names, types
 from rljob_workers.coordinator.transitions import base, evaluations, queue
 
 
@@ -53,6 +53,7 @@ class Facts:
     degraded: str
     failed: str
     first_step_at: float
+    attempts: tuple[types.TrainerAttempt, ...]
 
 
 class Views(evaluations.Evaluations):
@@ -84,6 +85,7 @@ class Views(evaluations.Evaluations):
                 degraded=self.meta("degraded") or "",
                 failed=self.why_ended,
                 first_step_at=self._first_step_at(),
+                attempts=self.newest_attempts(),
             )
 
     def completion(self) -> Completion:

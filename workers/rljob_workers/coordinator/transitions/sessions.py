@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from rljob_api import errors, names, types
 from rljob_workers.coordinator.transitions import base
 
+_MOST_ATTEMPTS = 10
+_FIRST_STEP = "first_step_at"
+
 
 class Sessions(base.Tables):
     """Sessions and trainer attempts."""
@@ -94,6 +97,24 @@ class Sessions(base.Tables):
     def open_sessions(self) -> list[base.Row]:
         """Return all sessions that were not replaced."""
         return self._db.all("SELECT * FROM sessions WHERE fenced_at IS NULL ORDER BY opened_at")
+
+    def newest_attempts(self) -> tuple[types.TrainerAttempt, ...]:
+        """Return the last trainer attempts, ascending. What they reached stays known when a later one goes back."""
+        rows = self._db.all("SELECT attempt, resume_step FROM attempts ORDER BY attempt DESC LIMIT ?", _MOST_ATTEMPTS)
+        return tuple(
+            types.TrainerAttempt(
+                attempt=row["attempt"],
+                resume_step=row["resume_step"],
+                first_step_at=float(self.meta(f"{_FIRST_STEP}:{row['attempt']}") or 0.0),
+            )
+            for row in reversed(rows)
+        )
+
+    def note_first_step(self, attempt: int, *, now: float) -> None:
+        """Record when an attempt committed the first of its own steps; later ones change nothing."""
+        key = f"{_FIRST_STEP}:{attempt}"
+        if self.meta(key) is None:
+            self.set_meta(key, repr(now))
 
     def trainer_attempt(self) -> int | None:
         """Return the newest trainer attempt, None before the first."""
