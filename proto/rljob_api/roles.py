@@ -410,8 +410,8 @@ class GraderConfig(_Frozen):
     Limits are of one clock, `grading_limits` says of what.
 
     tasks: the tasks whose records it grades; empty: records of any task, and of none.
-    memory_bytes, output_bytes: of one run of a program. user_code: the user's file, where a type module:function may
-    stand in it.
+    memory_bytes, output_bytes: of one run of a program. packages: what it may import beside the standard library.
+    user_code: the user's file, where a type module:function may stand in it.
     """
 
     name: str
@@ -425,6 +425,7 @@ class GraderConfig(_Frozen):
     wall_limit_s: float = 30.0
     memory_bytes: int = 512 << 20
     output_bytes: int = 64 << 10
+    packages: tuple[str, ...] = ()
     user_code: str = ""
 
 

@@ -17,7 +17,7 @@ WALL_S = 240.0
 
 def _made(config: roles.GraderConfig, *, type_: str, fresh: bool, patient: bool) -> code.CodeGrader:
     confined = confinement.of_this_machine()
-    start = processes.fresh if fresh else warm.Interpreter().start
+    start = processes.fresh if fresh else warm.Interpreter(config.packages).start
 
     def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         limits = dataclasses.replace(limits, wall_s=WALL_S if patient else limits.wall_s)

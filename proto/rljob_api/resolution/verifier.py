@@ -49,5 +49,6 @@ def _grader(reward: RewardSpec, suite: str, job: RLJob, placement: Placement) ->
         wall_limit_s=grading_limits.wall_s(reward, timeout_seconds),
         memory_bytes=num_bytes(job.spec.verifier.memory_bytes),
         output_bytes=num_bytes(job.spec.verifier.max_output_bytes),
+        packages=reward.packages,
         user_code=user_code(job.spec, placement) if ":" in reward.type else "",
     )

@@ -48,6 +48,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("filter metric", resource.filter_metric_exists),
     ("compat", resource.compat_needs_an_original),
     ("reward options", rewards.options_exist),
+    ("packages", rewards.packages_have_a_use),
     ("isolation", resource.unsafe_isolation_is_admitted),
     ("runtime class", resource.one_runtime_class),
     ("replicas", resource.replica_bounds),

@@ -99,6 +99,9 @@ Quantity = Annotated[
 Name = Annotated[str, Field(min_length=1, max_length=63, pattern=NAME_PATTERN)]
 Text = Annotated[str, Field(min_length=1, max_length=256)]
 Import = Annotated[str, Field(max_length=256, pattern=f"^{IMPORT_PATTERN}$")]
+Module = Annotated[
+    str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
+]
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 Label = Annotated[str, Field(max_length=317)]
 TokenId = Annotated[int, Field(ge=0, le=INT32)]

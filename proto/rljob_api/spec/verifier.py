@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import FREE, NAMED, Config, Decimal, Name, Quantity, Section, one_of
+from rljob_api.spec.base import FREE, NAMED, SET, Config, Decimal, Module, Name, Quantity, Section, one_of
 from rljob_api.spec.pod import PodSpec
 
 # Graders that reproduce published ones have mode compat; ours have none (graders reference, section 1).
@@ -13,7 +13,8 @@ OWN_REWARDS = ("math", "code", REPOSITORY_TESTS, "exact", "reasoning_gym")
 REPRODUCED_REWARDS = ("boxed", "answer_tag", "gsm8k", "clevr_count_70k", "areal-math", "areal-code")
 REWARDS = (*OWN_REWARDS, *REPRODUCED_REWARDS)
 # These run what the policy wrote.
-PROGRAM_REWARDS = ("code", "areal-code", REPOSITORY_TESTS)
+FORKED_REWARDS = ("code", "areal-code")
+PROGRAM_REWARDS = (*FORKED_REWARDS, REPOSITORY_TESTS)
 
 RUNTIME_CLASS = "runtimeClass:"
 
@@ -41,6 +42,14 @@ class RewardSpec(Section):
         description="strict corrects known defects of the original grader; compat repeats its verdicts.",
     )
     config: Config = Field(default={}, max_length=32, json_schema_extra=FREE, description="Options of the grader.")
+    packages: tuple[Module, ...] = Field(
+        default=(),
+        max_length=16,
+        json_schema_extra=SET,
+        description="What programs of code, areal-code and repository-tests may import beside the standard library, as"
+        " far as the verifier's image carries it; ours carries networkx, numpy, sortedcontainers and sympy. A module of"
+        " a package (scipy.optimize) is imported before the program runs.",
+    )
 
 
 class VerifierSpec(Section):

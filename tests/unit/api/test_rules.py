@@ -533,6 +533,30 @@ TABLE: dict[str, Row] = {
         "spec.verifier.rewards[0].config.tagRule is 'loose', but boxed has no such option",
         {"verifier.rewards": [{"name": "r", "type": "answer_tag", "config": {"tagRule": "loose"}}]},
     ),
+    "packages for a reward that runs nothing": Row(
+        "packages",
+        {"verifier.rewards": [{"name": "r", "type": "math", "packages": ["numpy"]}]},
+        'spec.verifier.rewards[0].packages is ["numpy"], but math runs no program; it is for code,',
+        {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["numpy", "scipy.optimize"]}]},
+    ),
+    "a package twice": Row(
+        "packages",
+        {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["numpy", "numpy"]}]},
+        "spec.verifier.rewards[0].packages[1] is 'numpy', but it stands in the list before",
+        {"verifier.rewards": [{"name": "r", "type": "areal-code", "packages": ["numpy", "pandas"]}]},
+    ),
+    "a module of the standard library as a package": Row(
+        "packages",
+        {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["heapq"]}]},
+        "spec.verifier.rewards[0].packages[0] is 'heapq', but it is a part of Python",
+        {"verifier.rewards": [{"name": "r", "type": "repository-tests", "packages": ["numpy"]}]},
+    ),
+    "the verifier's own code as a package": Row(
+        "packages",
+        {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["rljob_workers.verifier"]}]},
+        "spec.verifier.rewards[0].packages[0] is 'rljob_workers.verifier', but it is the verifier's own code",
+        {"verifier.rewards": [{"name": "r", "type": "code"}]},
+    ),
     "no isolation by accident": Row(
         "isolation",
         {"verifier.isolation": "none"},

@@ -223,7 +223,7 @@ def test_limits_are_of_all_tests_together_and_leave_room_for_their_reports(tmp_p
 
 def test_package_that_is_not_installed_is_named() -> None:
     with pytest.raises(errors.SandboxError, match=r"no_such_package is not installed: install rljob\[verifier\]"):
-        suites.packages(("pytest", "no_such_package"))
+        suites.harness(("pytest", "no_such_package"))
 
 
 WAITS = "import signal\nsignal.pause()"

@@ -51,8 +51,11 @@ CANARIES = (
 )
 
 
-def wrong(run: code.RunFn, canaries: Sequence[Canary] = CANARIES) -> str:
-    """Return the name of the first canary whose outcome is wrong, empty if there is none."""
+def wrong(run: code.RunFn, canaries: Sequence[Canary] = CANARIES, *, packages: tuple[str, ...] = ()) -> str:
+    """Return the name of the first canary whose outcome is wrong, empty if there is none.
+
+    packages: that they may import.
+    """
     for canary in canaries:
         reward = roles.GraderConfig(
             name=canary.name,
@@ -61,6 +64,7 @@ def wrong(run: code.RunFn, canaries: Sequence[Canary] = CANARIES) -> str:
             wall_limit_s=_WALL_S,
             memory_bytes=_MEMORY_BYTES,
             output_bytes=_OUTPUT_BYTES,
+            packages=packages,
         )
         answer = protocol.Answer(prompt="", completion=f"```python\n{canary.program}\n```", columns=_COLUMNS)
         outcome = code.CodeGrader(reward, run=run).grade(answer).outcome
@@ -72,9 +76,16 @@ def wrong(run: code.RunFn, canaries: Sequence[Canary] = CANARIES) -> str:
 class Watch:
     """Runs programs, counts them, and says when the canaries are due again. A `RunFn`."""
 
-    def __init__(self, run: code.RunFn, *, every: int = EVERY, canaries: Sequence[Canary] = CANARIES) -> None:
-        """`every`: after how many executions they are due. Nothing runs yet."""
-        self._run, self._every, self._canaries = run, every, canaries
+    def __init__(
+        self,
+        run: code.RunFn,
+        *,
+        every: int = EVERY,
+        canaries: Sequence[Canary] = CANARIES,
+        packages: Sequence[tuple[str, ...]] = ((),),
+    ) -> None:
+        """`every`: after how many executions they are due. `packages`: sets, with each of which all run."""
+        self._run, self._every, self._canaries, self._packages = run, every, canaries, packages
         self._count = 0
 
     def __call__(self, program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
@@ -94,7 +105,7 @@ class Watch:
     def wrong(self) -> str:
         """Run the canaries now; return the name of the first that is wrong, empty if there is none."""
         self._count = 0
-        return wrong(self._run, self._canaries)
+        return next(filter(None, (wrong(self._run, self._canaries, packages=one) for one in self._packages)), "")
 
     def wrong_if_due(self) -> str:
         """Run them if as many executions were counted; they are not counted themselves."""

@@ -30,6 +30,7 @@ def findings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> left_ou
             if ":" in reward.type:
                 # Its module is imported here, in a program of its own, and later only in grading workers.
                 grader.warm()
+        service.import_packages(config)
     except errors.ManifestError as error:
         return left_out.Findings(problems=list(error.problems))
     except errors.SandboxError as error:

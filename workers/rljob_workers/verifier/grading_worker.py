@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from rljob_api import errors, names, roles
-from rljob_api.spec.verifier import PROGRAM_REWARDS, runtime_class
+from rljob_api.spec.verifier import FORKED_REWARDS, PROGRAM_REWARDS, runtime_class
 from rljob_workers.verifier import frames, replies, runner
 from rljob_workers.verifier.graders import boundary, catalog, protocol, repository_record
 from rljob_workers.verifier.sandbox import confine, confinement, procfs
@@ -76,7 +76,9 @@ def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
         return int(names.ExitCode.OK)
     hello = Hello.parse(first)
     try:
-        run = runner.Runner(_confinement(hello))
+        # The tests of repositories have fresh interpreters.
+        of_programs = {reward.packages for reward in hello.rewards if reward.type in FORKED_REWARDS}
+        run = runner.Runner(_confinement(hello), packages=of_programs)
         graders = _ready_graders(hello, extra, run)
     except (errors.RLJobError, ImportError) as error:
         _send(stream, {"ready": False, "error": f"{type(error).__name__}: {error}"[:1000]})

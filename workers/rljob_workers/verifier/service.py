@@ -1,6 +1,7 @@
 """Wires a verifier together: graders, pool, grading, gRPC server, probes. Started and ended as one."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import pathlib
@@ -17,7 +18,7 @@ from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.transport import channel
 from rljob_workers.verifier import calibration, grading, grading_worker, pool, server
 from rljob_workers.verifier.graders import catalog, protocol
-from rljob_workers.verifier.sandbox import confine, confinement, cpu_timing, launcher
+from rljob_workers.verifier.sandbox import confine, confinement, cpu_timing, launcher, processes, warm
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,20 @@ def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tup
 def programs_of(config: roles.VerifierConfig) -> list[str]:
     """Return the names of the rewards that run what the policy wrote."""
     return [reward.name for reward in config.rewards if reward.type in PROGRAM_REWARDS]
+
+
+def import_packages(config: roles.VerifierConfig) -> None:
+    """Import once what programs may import, as their interpreters will. Raises ManifestError for what cannot be."""
+    for reward in config.rewards:
+        with contextlib.closing(warm.Interpreter(reward.packages)) as interpreter:
+            try:
+                if reward.packages:
+                    interpreter.ready()
+            except processes.CannotRunError as error:
+                names = ", ".join(reward.packages)
+                raise errors.ManifestError(
+                    f"reward {reward.name!r}: packages {names} cannot be used: {error}"
+                ) from error
 
 
 def _scratch_of(config: roles.VerifierConfig) -> pathlib.Path | None:
@@ -121,6 +136,7 @@ class Service:
         if self._num_slots:
             # Before the workers start, which would be neighbours.
             await self._calibration.measure()
+        await asyncio.to_thread(import_packages, self._config)
         await self._pool.start()
         self._server = channel.aio_server(self._config)
         verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(self.grading), self._server)

@@ -1,5 +1,5 @@
 """Every attack of the table through the service, its workers and the launcher, at level `confined`: in forks of a warm
-interpreter, and in interpreters of their own.
+interpreter, in forks of one that has imported packages for its programs, and in interpreters of their own.
 """
 
 import contextlib
@@ -17,34 +17,36 @@ from rljob_workers.verifier.sandbox import confinement
 
 MakeConfig = Callable[..., roles.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
-Served = Callable[[str, float], Awaitable[grading.Grading]]
+Served = Callable[..., Awaitable[grading.Grading]]
+PACKAGES = ("numpy", "networkx")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(make_config: MakeConfig, running: Running, confined: confinement.Confinement) -> AsyncIterator[Served]:
     """Return the service of a reward type and CPU limit, started when it is first asked for."""
-    started: dict[tuple[str, float], grading.Grading] = {}
+    started: dict[tuple[str, float, tuple[str, ...]], grading.Grading] = {}
     async with contextlib.AsyncExitStack() as stack:
 
-        async def serve(reward_type: str, cpu_s: float) -> grading.Grading:
-            if (reward_type, cpu_s) not in started:
-                reward = roles.GraderConfig(name="passes", type=reward_type, memory_bytes=256 << 20)
+        async def serve(reward_type: str, cpu_s: float, packages: tuple[str, ...] = ()) -> grading.Grading:
+            if (reward_type, cpu_s, packages) not in started:
+                reward = roles.GraderConfig(name="passes", type=reward_type, memory_bytes=256 << 20, packages=packages)
                 config = make_config(reward, cpu_limit_s=cpu_s, wall_limit_s=250.0, max_concurrent=1)
                 verifier = await stack.enter_async_context(running(config, *patient_code.TYPES))
-                started[reward_type, cpu_s] = verifier.grading
-            return started[reward_type, cpu_s]
+                started[reward_type, cpu_s, packages] = verifier.grading
+            return started[reward_type, cpu_s, packages]
 
         yield serve
 
 
-@pytest.mark.parametrize("interpreter", ["warm", "fresh"])
+@pytest.mark.parametrize("interpreter", ["warm", "packages", "fresh"])
 @pytest.mark.parametrize("attack", attack_rows.ATTACKS, ids=lambda attack: f"{attack.id} {attack.what}")
 async def test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer(
     attack: Attack, interpreter: str, served: Served
 ) -> None:
     before = [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)]
-    graded = await served(*attack_runs.serving(attack, fresh=interpreter == "fresh"))
+    packages = PACKAGES if interpreter == "packages" else ()
+    graded = await served(*attack_runs.serving(attack, fresh=interpreter == "fresh"), packages)
     verdict = await attack_runs.judged(graded, f"{attack.id} {attack.what}", attack.program, attack.tests)
     assert verdict.outcome in attack.outcomes
     assert verdict.reward == attack.reward

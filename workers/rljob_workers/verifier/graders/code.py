@@ -14,7 +14,7 @@ from typing import Protocol
 
 from rljob_api import errors, grading_limits, reward_options, roles
 from rljob_workers.verifier.graders import code_blocks, code_compare, code_tests, code_verdict, metadata, protocol
-from rljob_workers.verifier.sandbox import processes, programs
+from rljob_workers.verifier.sandbox import packages, processes, programs
 
 Case = code_verdict.Case
 _STATUSES = {"not_compiled": Case.NOT_COMPILED, "no_function": Case.NO_FUNCTION, "raised": Case.RAISED}
@@ -36,6 +36,7 @@ class CodeGrader(protocol.OneClock):
         self._compat, self._run = config.mode == "compat", run
         self._cpu_s, self._wall_s = config.cpu_limit_s, config.wall_limit_s
         self._memory_bytes, self._output_bytes = config.memory_bytes, config.output_bytes
+        self._packages = packages.of(config)
         # Graders reference 3.3: the programs that it reproduces may have processes.
         self._may_fork = config.type == "areal-code"
         self._tests: Mapping[str, code_tests.Tests] | None = None
@@ -91,7 +92,9 @@ class CodeGrader(protocol.OneClock):
             output_bytes=max(self._output_bytes, 2 * len(tests.outputs[index].encode())),
             may_fork=self._may_fork,
         )
-        make = functools.partial(programs.Program, source=texts[0], otherwise=texts[1:], compat=self._compat)
+        make = functools.partial(
+            programs.Program, source=texts[0], otherwise=texts[1:], compat=self._compat, packages=self._packages
+        )
         try:
             if not tests.fn_name:
                 done = self._run(make(), stdin=tests.inputs[index].encode(), limits=limits)

@@ -18,7 +18,7 @@ from rljob_workers.verifier.graders import (
     repository_record,
     repository_verdict,
 )
-from rljob_workers.verifier.sandbox import processes, programs, repository
+from rljob_workers.verifier.sandbox import packages, processes, programs, repository
 
 # A report is under a hundred bytes: a nonce, an index, a word.
 _BYTES_OF_REPORT = 256
@@ -39,6 +39,7 @@ class RepositoryGrader(protocol.OneClock):
     ) -> None:
         """`scratch`: where folders of runs are made, the temporary folder by default. Raises ManifestError."""
         protocol.options(reward_options.RepositoryOptions, config)
+        self._packages = packages.of(config)
         self._run, self._scratch = run, scratch
         self._cpu_s, self._wall_s = config.cpu_limit_s, config.wall_limit_s
         self._memory_bytes, self._output_bytes = config.memory_bytes, config.output_bytes
@@ -54,7 +55,7 @@ class RepositoryGrader(protocol.OneClock):
 
     def warm(self) -> None:
         """Find pytest, which is imported elsewhere. Raises SandboxError without it."""
-        repository.packages()
+        repository.harness()
 
     def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
         """Decide only that there is no file, or more than may be."""
@@ -84,7 +85,8 @@ class RepositoryGrader(protocol.OneClock):
         )
         try:
             with repository.laid_out(files, below=self._scratch or pathlib.Path(tempfile.gettempdir())) as folder:
-                run = self._run(repository.Suite(folder, given.tests), stdin=b"", limits=limits)
+                suite = repository.Suite(folder, given.tests, self._packages)
+                run = self._run(suite, stdin=b"", limits=limits)
         except processes.CannotRunError:
             return code_verdict.unjudged()
         return repository_verdict.grade_of(run, num_tests=len(given.tests))

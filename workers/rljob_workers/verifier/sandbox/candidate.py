@@ -1,13 +1,15 @@
 """What runs inside a candidate's process: a script of the standard library alone.
 
-`python -I -S -B candidate.py REQUEST_FD REPLY_FD`, or `... candidate.py --warm CONTROL_FD PARENT`, which becomes
-`zygote.py`: then what follows happens in its forks. Reads one request (JSON: source, mode, fn_name, arguments, nonce,
-parent, limits, confinement), has `enter.py` confine this process, says so, and becomes the program. It holds one input
-and no expected output. Records of the reply carry the nonce; they can explain a failure, and what is right is decided
-elsewhere by comparing data. But for the tests of a repository, with which the process becomes `pytest_run.py`.
+`python -I -S -B candidate.py REQUEST_FD REPLY_FD`, or `... candidate.py --warm CONTROL_FD PARENT PACKAGES`, which
+becomes `zygote.py`: then what follows happens in its forks. Reads one request (JSON: sources, mode, fn_name, arguments,
+packages, nonce, parent, limits, confinement), has `enter.py` confine this process, says so, and becomes the program. It
+holds one input and no expected output. Records of the reply carry the nonce; they can explain a failure, and what is
+right is decided elsewhere by comparing data. But for the tests of a repository, with which the process becomes
+`pytest_run.py`.
 """
 
 import ast
+import importlib
 import importlib.util
 import json
 import os
@@ -36,30 +38,42 @@ def main() -> None:
         return
     zygote = beside("zygote")
     space = preamble()
+    mapped_bytes = import_packages(json.loads(sys.argv[4]))
     ending = zygote.Ending(space)
     request_fd, reply_fd = zygote.forks(control_fd=int(sys.argv[2]), parent=int(sys.argv[3]), launcher=launcher)
     with ending:
-        become(request_fd, reply_fd, launcher=launcher, space=space)
+        become(request_fd, reply_fd, launcher=launcher, space=space, mapped_bytes=mapped_bytes)
 
 
-def become(request_fd: int, reply_fd: int, *, launcher: ModuleType, space: "dict[str, object] | None" = None) -> None:
+def become(
+    request_fd: int,
+    reply_fd: int,
+    *,
+    launcher: ModuleType,
+    space: "dict[str, object] | None" = None,
+    mapped_bytes: int = 0,
+) -> None:
     """Confine this process and run the request in it; exit code 0 means that nothing was raised.
 
-    space: the preamble's names if it ran already, for nobody else.
+    space: the preamble's names if it ran already, and the packages are imported, for nobody else. mapped_bytes: of the
+    address space, which that took.
     """
     # A socket: the launcher needs the way back, and closes it.
     with open(request_fd, encoding="utf-8", closefd=False) as stream:
         request = json.load(stream)
     reply = Reply(reply_fd, request["nonce"])
-    if space is None and "tests" not in request:
+    if space is None:
         # Before it is confined: afterwards each file that is looked for has to be asked for.
-        space = preamble()
+        space = None if "tests" in request else preamble()
+        mapped_bytes = import_packages(request["packages"])
+    # What packages map, much of it address space that is never touched, is not the program's.
+    request["memory_bytes"] += mapped_bytes
     launcher.enter(request, request_fd=request_fd, reply_fd=reply_fd)
     # First of all records, so that nothing of the program can unsay it.
     reply.send(ENTERED)
     sys.argv = [""]
     if "tests" in request:
-        sys.meta_path.insert(0, Packages(request["packages"]))
+        sys.meta_path.insert(0, Packages(request["harness"]))
         beside("pytest_run").run(request, reply)
         return
     compat = request["compat"]
@@ -88,6 +102,40 @@ def preamble() -> "dict[str, object]":
     space = {"__name__": "__main__", "__builtins__": __builtins__}
     exec(compile(PREAMBLE, "<preamble>", "exec"), space)  # noqa: S102  # our own text
     return space
+
+
+def import_packages(packages: "dict[str, object]") -> int:
+    """Import what programs are to find (`load`, by the files of `modules`); return the bytes of address space it took.
+
+    Raises ImportError, or whatever a package raises, and RuntimeError if one started threads, which no fork would have.
+    """
+    load, modules = packages["load"], packages["modules"]
+    assert isinstance(load, list)
+    assert isinstance(modules, dict)
+    if not load:
+        return 0
+    before_bytes = address_space_bytes()
+    # Last: a package can hide no module of the standard library.
+    sys.meta_path.append(Packages(modules))
+    for name in load:
+        importlib.import_module(name)
+        if len(os.listdir("/proc/self/task")) > 1:
+            raise RuntimeError(f"package {name} started threads when it was imported")
+    os.register_at_fork(after_in_child=reseed)
+    return max(0, address_space_bytes() - before_bytes)
+
+
+def reseed() -> None:
+    """Give numpy's global generator a state of this process's own, as the standard library does with its own."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+
+
+def address_space_bytes() -> int:
+    """Return what this process has mapped."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
 
 
 def beside(name: str) -> ModuleType:

@@ -88,8 +88,16 @@ def reached(statements):
 """
 
 
-def holes(confined: confinement.Confinement | None, *, start: processes.Start = processes.fresh) -> tuple[str, ...]:
-    """Return `layer: attempt` for each attempt that succeeded. Raises SandboxError if none could be made."""
+def holes(
+    confined: confinement.Confinement | None,
+    *,
+    start: processes.Start = processes.fresh,
+    packages: tuple[str, ...] = (),
+) -> tuple[str, ...]:
+    """Return `layer: attempt` for each attempt that succeeded. Raises SandboxError if none could be made.
+
+    packages: that the program may import.
+    """
     layers = set(ATTEMPTS) - ({_LANDLOCK} if confined is not None and not confined.abi else set())
     statements = {
         statement: f"{layer}: {name}"
@@ -97,7 +105,9 @@ def holes(confined: confinement.Confinement | None, *, start: processes.Start = 
         if layer in layers
         for name, statement in tries.items()
     }
-    program = programs.Program(source=_SOURCE, compat=False, fn_name="reached", arguments=[list(statements)])
+    program = programs.Program(
+        source=_SOURCE, compat=False, fn_name="reached", arguments=[list(statements)], packages=packages
+    )
     try:
         ended = programs.run(program, stdin=b"", limits=_LIMITS, confined=confined, start=start)
     except processes.CannotRunError as error:
@@ -140,8 +150,10 @@ def verified(*, runtime_class: str = "") -> confinement.Confinement:
     return confined
 
 
-def verify(confined: confinement.Confinement, *, start: processes.Start = processes.fresh) -> None:
-    """Raise SandboxError that names the layer that does not hold."""
-    found = holes(confined, start=start)
+def verify(
+    confined: confinement.Confinement, *, start: processes.Start = processes.fresh, packages: tuple[str, ...] = ()
+) -> None:
+    """Raise SandboxError that names the layer that does not hold. packages: as for `holes`."""
+    found = holes(confined, start=start, packages=packages)
     if found:
         raise errors.SandboxError(f"isolation {confinement.LEVEL} does not hold: {'; '.join(found)} succeeded")

@@ -31,6 +31,7 @@ from typing import IO
 from rljob_workers.verifier.sandbox import (
     confinement,
     notifications,
+    packages,
     processes,
     procfs,
     records,
@@ -74,7 +75,8 @@ class Limits:
 class Program:
     """What runs: source, and for a call the function and its encoded arguments.
 
-    otherwise: further texts of the answer; what runs is the first of all that can be what is asked for.
+    otherwise: further texts of the answer; what runs is the first of all that can be what is asked for. packages: what
+    it may import beside the standard library.
     """
 
     source: str
@@ -82,6 +84,7 @@ class Program:
     otherwise: Sequence[str] = ()
     fn_name: str = ""
     arguments: Sequence[object] = ()
+    packages: tuple[str, ...] = ()
 
     def asked(self) -> dict[str, object]:
         """Return its part of a process's request."""
@@ -90,11 +93,12 @@ class Program:
             "compat": self.compat,
             "fn_name": self.fn_name,
             "arguments": list(self.arguments),
+            "packages": packages.asked(self.packages),
         }
 
     def readable(self) -> dict[str, int]:
-        """Return what it may read beside what every program may: nothing."""
-        return {}
+        """Return what it may read beside what every program may, by its real path, and the rights on it."""
+        return dict(packages.installed(self.packages).readable)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import landlock
+from rljob_workers.verifier.sandbox import landlock, packages
 from rljob_workers.verifier.sandbox.processes import CANDIDATE, CannotRunError
 
 # pytest and what it imports, but for the standard library.
@@ -30,10 +30,14 @@ _TREE, _CONFIGURATION, _EMPTY = "tree", "pytest.ini", "[pytest]\n"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suite:
-    """What runs: the tests of these ids in the repository of a folder that `laid_out` made."""
+    """What runs: the tests of these ids in the repository of a folder that `laid_out` made.
+
+    packages: that they may import beside the standard library and pytest.
+    """
 
     folder: pathlib.Path
     tests: tuple[str, ...]
+    packages: tuple[str, ...] = ()
 
     def asked(self) -> dict[str, object]:
         """Return its part of a process's request."""
@@ -41,7 +45,8 @@ class Suite:
             "tree": str(self.folder / _TREE),
             "configuration": str(self.folder / _CONFIGURATION),
             "tests": list(self.tests),
-            "packages": dict(packages()),
+            "harness": dict(harness()),
+            "packages": packages.asked(self.packages),
         }
 
     def readable(self) -> dict[str, int]:
@@ -49,9 +54,10 @@ class Suite:
         file, tree = int(landlock.Fs.READ_FILE), int(landlock.Fs.READ_FILE | landlock.Fs.READ_DIR)
         of_packages = {
             os.path.dirname(path) if _is_package(path) else path: tree if _is_package(path) else file
-            for path in packages().values()
+            for path in harness().values()
         }
-        return {os.path.realpath(self.folder): tree, os.path.realpath(HARNESS): file, **of_packages}
+        own = {os.path.realpath(self.folder): tree, os.path.realpath(HARNESS): file}
+        return {**own, **of_packages, **packages.installed(self.packages).readable}
 
 
 @contextlib.contextmanager
@@ -72,7 +78,7 @@ def laid_out(files: Mapping[str, str], *, below: pathlib.Path) -> Iterator[pathl
 
 
 @functools.cache
-def packages(names: tuple[str, ...] = PACKAGES) -> Mapping[str, str]:
+def harness(names: tuple[str, ...] = PACKAGES) -> Mapping[str, str]:
     """Return the file that each of these begins with, by name. Raises SandboxError for one that is not installed."""
     found: dict[str, str] = {}
     for name in names:

@@ -5,6 +5,7 @@ are confined: nothing else would keep one from the interpreter that the next one
 """
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -12,7 +13,7 @@ import socket
 import subprocess
 from typing import IO
 
-from rljob_workers.verifier.sandbox import processes, procfs, zygote
+from rljob_workers.verifier.sandbox import packages, processes, procfs, zygote
 from rljob_workers.verifier.sandbox.processes import CannotRunError
 
 MAX_FORKS = 1_000
@@ -30,9 +31,9 @@ def is_worn(*, num_forks: int, max_forks: int, first_bytes: int, now_bytes: int)
 class Interpreter:
     """Starts programs as forks of one interpreter, one at a time. Not for several threads."""
 
-    def __init__(self, *, max_forks: int = MAX_FORKS) -> None:
-        """Start nothing yet."""
-        self._max_forks = max_forks
+    def __init__(self, packages: tuple[str, ...] = (), *, max_forks: int = MAX_FORKS) -> None:
+        """`packages`: what it imports beside the usual modules. Start nothing yet."""
+        self._packages, self._max_forks = packages, max_forks
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._last: Forked | None = None
@@ -69,6 +70,10 @@ class Interpreter:
         self._last = Forked(pid, process.pid, control, (stdin.writer, stdout.reader, stderr.reader))
         return self._last
 
+    def ready(self) -> None:
+        """Start it, if it does not run. Raises CannotRunError, for a package that cannot be imported too."""
+        self._started()
+
     def close(self) -> None:
         """End the interpreter, and with it a program that it still waits for."""
         process, control, self._process, self._control, self._last = self._process, self._control, None, None, None
@@ -96,7 +101,7 @@ class Interpreter:
             return self._process, self._control
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            process = _spawn(theirs.fileno())
+            process = _spawn(theirs.fileno(), self._packages)
         self._process, self._control = process, ours
         self._num_forks = 0
         try:
@@ -148,8 +153,9 @@ class Forked:
             stream.close()
 
 
-def _spawn(control_fd: int) -> "subprocess.Popen[bytes]":
+def _spawn(control_fd: int, imported: tuple[str, ...]) -> "subprocess.Popen[bytes]":
     command = [*processes.INTERPRETER, str(processes.CANDIDATE), "--warm", str(control_fd), str(os.getpid())]
+    command.append(json.dumps(packages.asked(imported)))
     try:
         # Pipes for all three, as its forks will have them: an interpreter looks at its streams once, when it starts.
         process = subprocess.Popen(
