@@ -1,7 +1,11 @@
-"""What every test relies on: processes that tests start can import the fakes, too; properties have no time limit."""
+"""What every test relies on: processes that tests start can import the fakes, too; properties have no time limit; and
+whatever tests and their processes leave in the folder for temporary files goes at the end.
+"""
 
 import os
 import pathlib
+import shutil
+import tempfile
 
 import hypothesis
 
@@ -16,3 +20,33 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("patient")
+
+_PREFIX = "rljob-tests-"
+
+
+def _own_temporary_folder() -> pathlib.Path | None:
+    """Make a folder for temporary files of this session, remove those of sessions that were killed, and return it.
+
+    None in a worker of pytest-xdist, which has the folder of the process that started it. Folders of `tmp_path` stay
+    where pytest keeps the last ones.
+    """
+    system = pathlib.Path(tempfile.gettempdir())
+    if system.name.startswith(_PREFIX):
+        return None
+    for left in system.glob(f"{_PREFIX}*"):
+        if not pathlib.Path("/proc", left.name.removeprefix(_PREFIX)).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    own = system / f"{_PREFIX}{os.getpid()}"
+    own.mkdir(mode=0o700, exist_ok=True)
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(system))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(own)
+    return own
+
+
+_OWN = _own_temporary_folder()
+
+
+def pytest_unconfigure() -> None:
+    """Remove what is left."""
+    if _OWN is not None:
+        shutil.rmtree(_OWN, ignore_errors=True)

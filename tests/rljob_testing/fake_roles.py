@@ -12,6 +12,7 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import threading
 import time
 from typing import TypeAlias
@@ -184,6 +185,8 @@ def check(role: str) -> int:
 def main() -> int:
     """Play one role."""
     role, config_file = sys.argv[1], pathlib.Path(sys.argv[3])
+    # As libraries do, and nobody removes it.
+    tempfile.mkdtemp(prefix=f"fake_{role}_")
     if "--check" in sys.argv:
         return check(role)
     tell(f"{role} started")

@@ -16,6 +16,9 @@ REWARDS = (*OWN_REWARDS, *REPRODUCED_REWARDS)
 FORKED_REWARDS = ("code", "areal-code")
 PROGRAM_REWARDS = (*FORKED_REWARDS, REPOSITORY_TESTS)
 
+# What programs of published data sets import, and what is named where another package is not there.
+USUAL_PACKAGES = ("networkx", "numpy", "pandas", "scipy", "sortedcontainers", "sympy")
+
 RUNTIME_CLASS = "runtimeClass:"
 
 if TYPE_CHECKING:

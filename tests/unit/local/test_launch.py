@@ -79,6 +79,7 @@ def test_each_start_of_the_trainer_is_a_new_attempt_recorded_before_it_exists(tm
         log=log,
         clock=FakeClock(),
         attempt=4,
+        env=launch.environment(tmp_path, cache=tmp_path),
     )
     children = [launcher.spawn("trainer", names.Role.TRAINER) for _ in range(2)]
     while any(child.poll() is None for child in children):
@@ -139,10 +140,28 @@ def test_warnings_of_the_checks_are_returned_once(tmp_path: pathlib.Path) -> Non
     assert found == ["2 records are left out"]
 
 
+def test_temporary_files_go_where_the_run_says_and_compiled_kernels_where_they_are_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/somewhere")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
+    found = launch.environment(tmp_path / "tmp", cache=tmp_path / "cache")
+    assert found["TMPDIR"] == str(tmp_path / "tmp")
+    assert found["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "cache/torchinductor")
+    assert found["TRITON_CACHE_DIR"] == "/chosen"
+
+
 def test_a_file_of_the_working_folder_is_no_module_of_a_role(tmp_path: pathlib.Path) -> None:
     (tmp_path / "random.py").write_text("raise SystemExit('the wrong one')")
     command = [*launch.own_programs(names.Role.COORDINATOR), "--help"]
     ended = subprocess.run(
-        command, cwd=tmp_path, env=launch.environment(), capture_output=True, text=True, timeout=100, check=False
+        command,
+        cwd=tmp_path,
+        env=launch.environment(tmp_path, cache=tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")

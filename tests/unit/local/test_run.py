@@ -83,9 +83,19 @@ class Stage:
         path = self.folder / "step"
         return int(path.read_text()) if path.exists() else 0
 
+    @property
+    def temporary(self) -> pathlib.Path:
+        """Return what is the system's own folder for temporary files to the run."""
+        return self.folder / "system"
+
+    def temporary_files(self) -> list[str]:
+        """Return what roles left, in the system's folder and in the run's own."""
+        return [path.name for root in (self.temporary, self.run_dir) for path in root.rglob("fake_*")]
+
     def begin(self, steps: int = 30) -> "subprocess.Popen[str]":
         (self.folder / "job.yaml").write_text(MANIFEST % {"steps": steps})
         (self.folder / "t.jsonl").write_text(json.dumps({"prompt": marked.PROMPT, "answer": marked.GOLD}) + "\n")
+        self.temporary.mkdir(exist_ok=True)
         process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(self.folder / "job.yaml"), str(self.run_dir)],
             stdout=subprocess.PIPE,
@@ -94,6 +104,7 @@ class Stage:
             # As the command line sets it, before grpc is imported.
             env={
                 **os.environ, "RLJOB_FAKE_DIR": str(self.folder), "GRPC_VERBOSITY": "NONE", "HF_TOKEN": marked.SECRET,
+                "TMPDIR": str(self.temporary),
             },
         )  # fmt: skip
         self.started.append(process)
@@ -144,6 +155,8 @@ def test_finished_run_ends_in_order_and_leaves_summary_and_report(stage: Stage) 
     ends = [event for event in stage.events if event.endswith("ended")]
     assert ends == ["trainer ended", "rollout ended", "verifier ended", "coordinator ended"]
     assert stage.left_over() == []
+    assert stage.temporary_files() == []
+    assert list(stage.temporary.iterdir()) == []
     summary = json.loads((stage.run_dir / "summary.json").read_text())
     assert summary["steps"] == 6
     assert summary["reward_mean"] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
@@ -234,6 +247,7 @@ def test_kill_9_of_the_runner_leaves_nothing_and_the_same_command_goes_on(stage:
     assert finish(again)[0] == 0
     assert "attempt 2" in stage.events
     assert stage.left_over() == []
+    assert stage.temporary_files() == []
 
 
 def test_configuration_error_of_a_role_fails_the_run_with_its_last_words(stage: Stage) -> None:

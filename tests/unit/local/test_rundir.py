@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -156,3 +157,56 @@ def test_a_changed_value_of_an_environment_is_named_and_not_shown() -> None:
     (problem,) = changes.refusals(old=spec("hf_canary_old"), new=spec("hf_canary_new"), run_dir="r")
     assert problem.startswith("spec.rollout.pod.env[HF_TOKEN].value is a value that is not shown, but the run in r")
     assert "hf_canary" not in problem
+
+
+@pytest.fixture
+def system(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Return a folder that is the system's own for temporary files."""
+    folder = tmp_path / "s"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_temporary_files_of_a_run_are_gone_with_it(tmp_path: pathlib.Path, system: pathlib.Path) -> None:
+    directory = claimed(tmp_path / "run")
+    with directory.temporary_files() as folder:
+        (folder / "torchelastic_x").mkdir()
+        (folder / "vllm_dist_x").write_text("x")
+        assert list((tmp_path / "run/scratch/tmp").iterdir())
+    assert not (tmp_path / "run/scratch/tmp").exists()
+    assert list(system.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["run", "r" * 100])
+def test_temporary_files_of_a_run_that_was_killed_are_gone_with_the_next(
+    tmp_path: pathlib.Path, system: pathlib.Path, name: str
+) -> None:
+    directory = claimed(tmp_path / name)
+    # Never left: the runner was killed.
+    killed = directory.temporary_files()
+    folder = killed.__enter__()
+    (folder / "left").write_text("x")
+    with directory.temporary_files() as again:
+        assert again == folder
+        assert list(again.iterdir()) == []
+    assert not folder.exists()
+    assert list(system.iterdir()) == []
+
+
+def test_path_of_temporary_files_is_short_enough_for_sockets(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # the system's own
+    with claimed(tmp_path / ("r" * 100)).temporary_files() as folder:
+        assert len(str(folder)) <= 64
+        (folder / "x").write_text("x")
+        assert (tmp_path / ("r" * 100) / "scratch/tmp/x").exists()
+    assert not folder.is_symlink()
+
+
+def test_link_of_another_run_is_left_alone(tmp_path: pathlib.Path, system: pathlib.Path) -> None:
+    with claimed(tmp_path / ("a" * 100)).temporary_files() as one:
+        with claimed(tmp_path / ("b" * 100)).temporary_files() as other:
+            assert one != other
+        assert one.is_symlink()

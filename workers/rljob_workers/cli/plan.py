@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 
 from rljob_api import errors, names, resolve
-from rljob_workers.local import data_files, failure_policy, model_memory, prepare, user_code
+from rljob_workers.local import failure_policy, model_memory, not_here, prepare, user_code
 
 _NO_RUN = "plan"
 
@@ -20,7 +20,8 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
     if problems := user_code.problems(manifest.job.spec, manifest.folder):
         raise errors.ManifestError(*problems)
     rows = resolve.explain(manifest.job, resolved)
-    warnings = [*resolve.warnings(manifest.job), *data_files.missing(manifest.job.spec, manifest.folder)]
+    spec = manifest.job.spec
+    warnings = [*resolve.warnings(manifest.job), *not_here.data_files(spec, manifest.folder), *not_here.packages(spec)]
     memory = model_memory.lines(resolved)
     if as_json:
         body = {

@@ -30,12 +30,15 @@ def process_names(configs: Sequence[roles.CommonConfig]) -> dict[str, roles.Comm
     return named
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of every process: ours, unbuffered output, and death with its parent.
+def environment(temporary: pathlib.Path, *, cache: pathlib.Path) -> dict[str, str]:
+    """Return the environment of every process: ours, unbuffered output, death with its parent, and where files go.
 
     The folder that a run is started in is on nobody's path: a `random.py` that lies there is not the library's.
+    temporary: for files that nobody needs after the run. cache: for compiled kernels, which the next run needs again.
     """
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "RLJOB_DIE_WITH_PARENT": "1"}
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "RLJOB_DIE_WITH_PARENT": "1"}
+    kept = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
+    return {**kept, **os.environ, **own, "TMPDIR": str(temporary)}
 
 
 class Launcher:
@@ -50,15 +53,16 @@ class Launcher:
         log: journal.Journal,
         clock: clocks.Clock,
         attempt: int,
+        env: Mapping[str, str],
         held: Sequence[int] = (),
     ) -> None:
         """Keep what is needed. `attempt` is the newest trainer attempt of earlier segments, 0 if there was none.
 
-        `held` are files that every guard keeps open: the lock of the run directory.
+        `env` is the environment of every process; `held` are files that guards keep open: the lock of the run directory.
         """
         self._configs, self._directory, self._programs = dict(configs), directory, programs
         self._journal, self._clock, self._attempt = log, clock, attempt
-        self._held = held
+        self._env, self._held = env, held
 
     def spawn(self, name: str, role: names.Role) -> child.Child:
         """Write the config of `name` and start its process. Raises OSError."""
@@ -78,7 +82,7 @@ class Launcher:
             name=name,
             command=[*self._programs(role), "--config", str(path)],
             log=self._directory.logs / f"{name}.jsonl",
-            env=environment(),
+            env=self._env,
             held=self._held,
         )
 

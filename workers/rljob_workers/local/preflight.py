@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import errors, names, roles
-from rljob_workers.local import launch
+from rljob_workers.local import launch, prepare
 
 _LIMIT_S = 600.0
 _POLL_S = 0.1
@@ -58,7 +58,8 @@ def _first(configs: Mapping[str, roles.CommonConfig], role: names.Role) -> str:
 
 def _run(commands: Sequence[Sequence[str]], folder: pathlib.Path, waiting: Callable[[float], None]) -> list[_Ended]:
     logs = [folder / f"check-{index}.log" for index in range(len(commands))]
-    started = [_start(command, log) for command, log in zip(commands, logs, strict=True)]
+    env = launch.environment(folder, cache=prepare.cache_dir())
+    started = [_start(command, log, env) for command, log in zip(commands, logs, strict=True)]
     begin = time.monotonic()
     try:
         while any(process.poll() is None for process in started):
@@ -76,11 +77,9 @@ def _run(commands: Sequence[Sequence[str]], folder: pathlib.Path, waiting: Calla
     ]
 
 
-def _start(command: Sequence[str], log: pathlib.Path) -> "subprocess.Popen[bytes]":
+def _start(command: Sequence[str], log: pathlib.Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     with log.open("wb") as output:
-        return subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=launch.environment()
-        )
+        return subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(env))
 
 
 def _said(ended: _Ended, kind: str) -> list[str]:

@@ -9,8 +9,11 @@ pids.json   the processes that run now          summary.json report.html   at th
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import pathlib
+import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -24,6 +27,8 @@ from rljob_workers.local import changes, process_tree
 IDENTITY = "job.json"
 _REMNANTS_S = 20.0
 _POLL_S = 0.1
+# A Unix socket's path has 107 bytes (unix(7)), and libraries give theirs names of up to 37 below the folder.
+_MOST_TEMPORARY_BYTES = 64
 _FOLDERS = ("configs", "logs", "state", "checkpoints", "export", "dumps", "scratch")
 
 
@@ -104,6 +109,25 @@ class RunDir:
         write_atomically(self.path / IDENTITY, identity.model_dump_json(indent=1))
 
     @contextlib.contextmanager
+    def temporary_files(self) -> Iterator[pathlib.Path]:
+        """Yield an empty folder for whatever processes of the run leave behind, and remove it at the end.
+
+        While the run's lock is held: what a run left that was killed is removed, too. Where the path of the folder is
+        too long for sockets in it, what is yielded is a short link to it in the system's own folder.
+        """
+        folder = self.path / "scratch" / "tmp"
+        link = pathlib.Path(tempfile.gettempdir(), f"rljob-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]}")
+        _remove(folder, link)
+        folder.mkdir(mode=0o700, parents=True)
+        is_long = len(os.fsencode(folder)) > _MOST_TEMPORARY_BYTES
+        try:
+            if is_long:
+                link.symlink_to(folder)
+            yield link if is_long else folder
+        finally:
+            _remove(folder, link)
+
+    @contextlib.contextmanager
     def lock(self) -> Iterator[int]:
         """Hold the directory; yields the lock's file, which processes of the run may hold on to.
 
@@ -121,6 +145,13 @@ class RunDir:
                 f"--run-dir {self.path} is not empty ({', '.join(other[:3])}, ...) and holds no run; "
                 f"nothing was overwritten: choose an empty or new directory"
             )
+
+
+def _remove(folder: pathlib.Path, link: pathlib.Path) -> None:
+    """Remove the folder and the link to it, if they are there."""
+    if link.is_symlink() and link.readlink() == folder:
+        link.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _take(file: IO[str], path: pathlib.Path) -> None:

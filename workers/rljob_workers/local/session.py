@@ -104,11 +104,36 @@ def run_segment(
     lock: int,
     stream: TextIO,
 ) -> runner.Outcome:
-    """Run the processes of `configs`, with or without a trainer, until they are done, failed or stopped."""
+    """Run the processes of `configs`, with or without a trainer, until they are done, failed or stopped.
+
+    The run's lock must be held: what an earlier segment left of temporary files is removed, and what this one leaves.
+    """
+    with directory.temporary_files() as temporary:
+        env = launch.environment(temporary, cache=prepare.cache_dir())
+        return _run_segment(manifest, directory, configs, programs, attempt, env, lock, stream)
+
+
+def _run_segment(
+    manifest: prepare.Manifest,
+    directory: rundir.RunDir,
+    configs: Mapping[str, roles.CommonConfig],
+    programs: launch.Programs,
+    attempt: int,
+    env: Mapping[str, str],
+    lock: int,
+    stream: TextIO,
+) -> runner.Outcome:
     clock, spec = clocks.SystemClock(), manifest.job.spec
     log, interrupts = journal.Journal(directory.journal), runner.Interrupts()
     launcher = launch.Launcher(
-        configs=configs, directory=directory, programs=programs, log=log, clock=clock, attempt=attempt, held=(lock,)
+        configs=configs,
+        directory=directory,
+        programs=programs,
+        log=log,
+        clock=clock,
+        attempt=attempt,
+        env=env,
+        held=(lock,),
     )
     # Orphans of a role whose guard was killed come to this process, which ends them.
     process_tree.adopt_orphans()

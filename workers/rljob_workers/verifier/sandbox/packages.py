@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from packaging.requirements import InvalidRequirement, Requirement
 
 from rljob_api import errors, roles
+from rljob_api.spec.verifier import USUAL_PACKAGES
 from rljob_workers.verifier.sandbox import landlock
 
-# What is offered by name where another one is not there: what programs of published data sets import.
-USUAL = ("networkx", "numpy", "pandas", "scipy", "sortedcontainers", "sympy")
 # Which of their modules programs use without more ado, though a package imports them when they are first asked for.
 _ASKED_FOR: Mapping[str, Sequence[str]] = {
     "numpy": ("numpy.fft", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random"),
@@ -65,7 +64,7 @@ def of(reward: roles.GraderConfig) -> tuple[str, ...]:
     """Return the packages of a reward. Raises ManifestError with a sentence for each that is not installed."""
     missing = [(index, name) for index, name in enumerate(reward.packages) if _distribution(top(name)) is None]
     if missing:
-        there = ", ".join(name for name in USUAL if _distribution(name) is not None) or "none"
+        there = ", ".join(name for name in USUAL_PACKAGES if _distribution(name) is not None) or "none"
         raise errors.ManifestError(
             *(
                 f"reward {reward.name!r}: packages[{index}] is {name!r}, which is not installed where the verifier"

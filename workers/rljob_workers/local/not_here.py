@@ -1,0 +1,37 @@
+"""What a manifest names that this machine does not have: `rljob plan` tells it, `rljob run` refuses it.
+
+It is no error in a plan: the manifest may be for a cluster, whose volumes and images have it.
+"""
+
+import importlib.util
+import pathlib
+
+from rljob_api import suites
+from rljob_api.job import JobSpec
+from rljob_api.spec.verifier import USUAL_PACKAGES
+
+
+def data_files(spec: JobSpec, folder: pathlib.Path) -> list[str]:
+    """Return a sentence for each path of data that is not there; relative ones are below `folder`."""
+    return [
+        f"spec.{field}.path: {folder / source.path} is not on this machine; rljob run needs it here, and a cluster in"
+        " the coordinator's reach"
+        for field, source in suites.sources(spec)
+        if source.path is not None and not (folder / source.path).exists()
+    ]
+
+
+def packages(spec: JobSpec) -> list[str]:
+    """Return a sentence for each package of programs that is not installed here."""
+    there = ", ".join(filter(_is_installed, USUAL_PACKAGES)) or "none"
+    return [
+        f"spec.{path}.packages[{index}]: {name} is not installed here; rljob run needs it here, and a cluster in the"
+        f" verifier's image. Of the usual ones there are: {there}"
+        for path, _, reward in suites.rewards(spec)
+        for index, name in enumerate(reward.packages)
+        if not _is_installed(name.partition(".")[0])
+    ]
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
