@@ -58,7 +58,7 @@ class Launcher:
     ) -> None:
         """Keep what is needed. `attempt` is the newest trainer attempt of earlier segments, 0 if there was none.
 
-        `env` is the environment of every process; `held` are files that guards keep open: the lock of the run directory.
+        `env` is the environment of every process; `held` are files that guards keep open: the lock of the run dir.
         """
         self._configs, self._directory, self._programs = dict(configs), directory, programs
         self._journal, self._clock, self._attempt = log, clock, attempt
