@@ -2,8 +2,9 @@
 
 Per parameter with bf16 weights and gradients, fp32 master and two Adam moments on D ranks (ZeRO, arXiv:1910.02054):
 stage 0: 16 B; stage 1: 4 + 12/D; stage 2: 2 + 14/D; stage 3: 16/D. A critic is a second trained model; a reference
-model has 2 B per parameter on every rank. Activations of one layer without attention scores: 34 B per token and hidden
-unit (arXiv:2205.05198, with scores recomputed). Key-value cache per token: 4 B x layers x heads x head size in bf16.
+model has 2 B per parameter on every rank, 4 B in fp32. Activations of one layer without attention scores: 34 B per
+token and hidden unit (arXiv:2205.05198, with scores recomputed). Key-value cache per token: 4 B x layers x heads x head
+size in bf16.
 """
 
 import dataclasses
@@ -11,7 +12,8 @@ import dataclasses
 LAYER_BYTES_PER_UNIT = 34
 SAVED_BYTES_PER_UNIT = 2
 HEAD_BYTES_PER_LOGIT = 10
-IMAGE_BYTES_PER_PARAM = 2
+# Of spec.model.dtype on the wire and in the engine.
+BYTES_PER_PARAM = {"bfloat16": 2, "float16": 2, "float32": 4}
 NUM_HOST_IMAGES = 2
 FP32_GRADIENT_BYTES = 2
 
@@ -73,22 +75,27 @@ def memory_estimate(
     gradient_checkpointing: bool,
     max_model_len: int,
     max_num_seqs: int,
+    dtype: str = "bfloat16",
+    trainer_dtype: str = "bfloat16",
     fp32_gradients: bool = False,
     critic: bool = False,
     reference: bool = False,
 ) -> MemoryEstimate:
-    """Return the bytes that a job needs: one trainer rank, its host's images, one rollout with a full cache."""
+    """Return the bytes that a job needs: one trainer rank, its host's images, one rollout with a full cache.
+
+    dtype: of published weights; trainer_dtype: of the trainer's, which a reference model has too.
+    """
     per_param = bytes_per_param(zero_stage=zero_stage, num_ranks=num_ranks, fp32_gradients=fp32_gradients)
     units = tokens_per_micro_batch * shape.hidden_size
     saved = shape.num_layers * SAVED_BYTES_PER_UNIT + LAYER_BYTES_PER_UNIT
     whole = shape.num_layers * LAYER_BYTES_PER_UNIT
     chunk = min(logits_chunk_tokens, tokens_per_micro_batch)
-    image = IMAGE_BYTES_PER_PARAM * shape.num_params
+    image = BYTES_PER_PARAM[dtype] * shape.num_params
     per_token = kv_bytes_per_token(shape)
     return MemoryEstimate(
         state_bytes=round(per_param * shape.num_params),
         critic_bytes=round(per_param * shape.num_params) if critic else 0,
-        reference_bytes=IMAGE_BYTES_PER_PARAM * shape.num_params if reference else 0,
+        reference_bytes=BYTES_PER_PARAM[trainer_dtype] * shape.num_params if reference else 0,
         activation_bytes=units * (saved if gradient_checkpointing else whole),
         head_bytes=chunk * shape.vocab_size * HEAD_BYTES_PER_LOGIT,
         host_image_bytes=NUM_HOST_IMAGES * image,

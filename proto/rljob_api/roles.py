@@ -393,7 +393,6 @@ class RolloutConfig(CommonConfig):
     kv_cache_policy: Literal["keep", "recompute"] = "keep"
     max_off_policy_steps: int
     drain_s: float
-    pause_deadline_s: float = 10.0
     verify_timeout_s: float
     max_infra_attempts: int
     seed: int
@@ -488,7 +487,8 @@ class TrainerConfig(CommonConfig):
     """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks.
 
     reference: the frozen model of the KL term. returns None: a batch's advantages come ready for every token.
-    critic None: no estimator but ppo has one. spec_digests: of manifest sections that others read, for checkpoints.
+    critic None: no estimator but ppo has one. max_row_tokens: of a prompt with its answers. spec_digests: of manifest
+    sections that others read, for checkpoints.
     """
 
     kind: Literal["trainer"] = "trainer"
@@ -514,6 +514,7 @@ class TrainerConfig(CommonConfig):
     gradient_checkpointing: bool
     logits_chunk_tokens: int
     max_tokens_per_micro_batch: int
+    max_row_tokens: int
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     master_weights_dtype: Literal["float32"] = "float32"
     publish_every_steps: int = 1

@@ -10,6 +10,7 @@ from rljob_api import fields, job, not_yet
 from rljob_api import rules as rules_of_manifests
 from rljob_api.job import JobSpec
 from rljob_testing import metric_catalog, rules
+from rljob_workers.models import families
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -117,3 +118,9 @@ def test_limits_name_every_field_that_nothing_serves_yet_and_no_other() -> None:
     part = (DOCS / "limits.md").read_text(encoding="utf-8").split("## Bounds")[0]
     named = {path for path in re.findall(r"`([a-z][A-Za-z.]+)`", part) if path.split(".", 1)[0] in SECTIONS}
     assert named - partly == {row.path for row in not_yet.NOT_YET}
+
+
+def test_the_table_of_models_is_the_families_that_are_supported() -> None:
+    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", text.split("## The self-test")[0], flags=re.MULTILINE))
+    assert listed == families.SUPPORTED

@@ -216,6 +216,7 @@ def make_trainer_config(
             "gradient_checkpointing": gradient_checkpointing,
             "logits_chunk_tokens": logits_chunk_tokens,
             "max_tokens_per_micro_batch": 1024,
+            "max_row_tokens": 64,
             "dtype": dtype,
             "checkpoint": checkpoint
             or roles.CheckpointConfig(

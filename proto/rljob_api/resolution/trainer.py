@@ -44,6 +44,7 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         gradient_checkpointing=trainer.gradient_checkpointing,
         logits_chunk_tokens=trainer.logits_chunk_tokens,
         max_tokens_per_micro_batch=trainer.max_tokens_per_micro_batch,
+        max_row_tokens=effective.max_model_len(spec),
         dtype=trainer.dtype,
         master_weights_dtype=trainer.master_weights_dtype,
         publish_every_steps=spec.weight_sync.every_steps,

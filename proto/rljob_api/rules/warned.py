@@ -76,12 +76,31 @@ def _unfit(path: str, template: str, rewards: Sequence[RewardSpec]) -> Iterator[
 
 def rounded_before_served(spec: JobSpec) -> Iterator[str]:
     """Updates smaller than the served format's step move the trainer and not the rollouts."""
-    if spec.trainer.dtype == "float32" and spec.model.dtype != "float32":
+    if spec.trainer.dtype != "float32":
+        return
+    if spec.model.dtype != "float32":
         yield refuse(
             "trainer.dtype",
             "float32",
-            f"rollouts sample from the weights rounded to {spec.model.dtype}, which swallows small updates;"
-            ' use "bfloat16", or spec.model.dtype "float32"',
+            f"versions are published in spec.model.dtype {spec.model.dtype}: rollouts sample from rounded weights,"
+            ' which swallows small updates; use "bfloat16", or spec.model.dtype "float32"',
+        )
+    elif spec.rollout.engine.dtype not in (None, "float32"):
+        yield refuse(
+            "rollout.engine.dtype",
+            spec.rollout.engine.dtype,
+            "the engine rounds the float32 weights that it is given, which swallows small updates; leave it out",
+        )
+
+
+def wider_than_trained(spec: JobSpec) -> Iterator[str]:
+    """Twice the bytes for the same numbers."""
+    if spec.model.dtype == "float32" and spec.trainer.dtype == "bfloat16":
+        yield refuse(
+            "model.dtype",
+            "float32",
+            "the weights of a trainer in bfloat16 are published, which are no finer for twice the bytes;"
+            ' use "bfloat16", or spec.trainer.dtype "float32"',
         )
 
 
@@ -122,6 +141,7 @@ WARNINGS = (
     wide_gspo_band,
     template_without_its_grader,
     rounded_before_served,
+    wider_than_trained,
     scaled_in_a_cluster_only,
     served_in_a_cluster_only,
     unconfined_programs,

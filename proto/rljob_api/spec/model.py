@@ -48,7 +48,8 @@ class ModelSpec(Section):
     name: Path = Field(description="Hugging Face id, folder, or builtin:smollm2-135m-instruct.")
     revision: Text | None = Field(default=None, description="Hub revision: branch, tag or commit.")
     dtype: Literal["bfloat16", "float16", "float32"] = Field(
-        default="bfloat16", description="Number format of the weights that are loaded, published and served."
+        default="bfloat16",
+        description="Number format of published and served weights, whatever the model's files hold.",
     )
     trust_remote_code: bool = Field(default=False, description="Run Python code that comes with the model.")
     tokenizer: Path | None = Field(default=None, description="Tokenizer, if it is not the model's own.")

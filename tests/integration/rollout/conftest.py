@@ -55,13 +55,15 @@ class Rig:
     def __init__(self, folder: pathlib.Path, *, max_model_len: int = 256) -> None:
         self.loop = asyncio.new_event_loop()
         self.store, clock = LocalStore(), clocks.SystemClock()
-        self.stager = staging.Stager(model=folder, job="job", puller=self.store, clock=clock)
+        self.stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=self.store, clock=clock)
         settings = engine.Settings(
             model=folder,
             engine=roles.EngineConfig(max_model_len=max_model_len, max_num_seqs=64, enforce_eager=True),
             trust_remote_code=False,
             image_path=self.stager.buffer.path,
             image_bytes=self.stager.layout.image_bytes,
+            progress_path=self.stager.buffer.progress_path,
+            loaded_bytes=self.stager.buffer.loaded_bytes,
         )
         self.engine = engine.VllmEngine(settings)
         self.loop.run_until_complete(self.engine.start())
@@ -70,7 +72,7 @@ class Rig:
             engine=self.engine,
             admission=self.door,
             stager=self.stager,
-            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=30.0),
+            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=30.0, restart_deadline_s=600.0),
             clock=clock,
             on_pause=lambda paused: None,
         )

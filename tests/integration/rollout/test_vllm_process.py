@@ -20,10 +20,11 @@ from rljob_workers.runtime.clock import SystemClock
 os.environ.update(engine.environment(num_threads=1))
 
 async def main(folder):
-    stager = staging.Stager(model=folder, job="job", puller=None, clock=SystemClock())
+    stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=None, clock=SystemClock())
     made = engine.VllmEngine(engine.Settings(
         model=folder, engine=roles.EngineConfig(max_model_len=128, max_num_seqs=4, enforce_eager=True),
-        trust_remote_code=False, image_path=stager.buffer.path, image_bytes=stager.layout.image_bytes))
+        trust_remote_code=False, image_path=stager.buffer.path, image_bytes=stager.layout.image_bytes,
+        progress_path=stager.buffer.progress_path, loaded_bytes=stager.buffer.loaded_bytes))
     await made.start()
     print("ready", flush=True)
     await asyncio.Event().wait()

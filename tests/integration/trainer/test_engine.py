@@ -2,16 +2,20 @@
 
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 import transformers
 
 from rljob_api import errors, roles
+from rljob_testing import model_families
 from rljob_testing import trainer_makers as makers
-from rljob_workers.trainer import batch, engine
+from rljob_testing.clock import FakeClock
+from rljob_workers.models import families
+from rljob_workers.trainer import batch, engine, export, selftest
 from rljob_workers.trainer import reference as references
+from rljob_workers.transport import image
 
 pytestmark = [
     pytest.mark.usefixtures("one_rank"),
@@ -182,6 +186,45 @@ def test_scoring_without_gradient_gives_the_training_forward(build: Build) -> No
         torch.testing.assert_close(scored, logprobs.detach(), rtol=1e-6, atol=1e-6)
         built.backward(loss_of(logprobs))
         assert built.step(0.01).applied
+
+
+class Ranks:
+    """This process alone, and what it was asked to agree on."""
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("family", ["qwen3_moe", "gemma3_text"])
+def test_the_self_test_and_the_export_hold_at_every_stage_and_training_goes_on(
+    stage: int, family: str, tmp_path: pathlib.Path
+) -> None:
+    folder = model_families.save(family, tmp_path / "model")
+    deepspeed = roles.DeepSpeedConfig(zero_stage=stage)
+    built = engine.Engine(makers.make_trainer_config(tmp_path, deepspeed=deepspeed), folder, CPU)
+    for _ in range(2):
+        selftest.check(built, Ranks(), device=CPU, longest=40, field="spec.model.name", name="tiny", clock=FakeClock())
+        assert update(built).applied
+    layout, version, _ = image.initial_version(folder, "job", "float32")
+    untouched = engine.Engine(makers.make_trainer_config(tmp_path, deepspeed=deepspeed), folder, CPU)
+    untouched.check_files(layout)
+    exporter = export.ImageExporter(layout=layout, visit=untouched.visit, writes=True)
+    assert image.state_hash(layout, image.digests(exporter.export(), layout)) == version.state_hash
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_a_model_whose_layers_carry_state_along_is_refused_at_every_stage(
+    stage: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_families.save("lfm2", tmp_path / "model")
+    config = makers.make_trainer_config(tmp_path, deepspeed=roles.DeepSpeedConfig(zero_stage=stage))
+    with pytest.raises(errors.ManifestError, match="layers of kind conv"):
+        engine.Engine(config, folder, CPU)
+    monkeypatch.setattr(families, "refusals", lambda _config, *, longest: [])
+    built = engine.Engine(config, folder, CPU)
+    with pytest.raises(errors.ManifestError, match="class Lfm2ForCausalLM gives packed rows other"):
+        selftest.check(built, Ranks(), device=CPU, longest=40, field="spec.model.name", name="tiny", clock=FakeClock())
 
 
 # The frozen reference model beside the engine, here because DeepSpeed takes one process group per process.

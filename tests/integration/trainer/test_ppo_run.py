@@ -128,7 +128,7 @@ async def play_rollout(run: resolved.ResolvedJob, model: pathlib.Path) -> None:
     """Serve whatever version is asked for and finish leased groups at random, until there is no more work."""
     rng = random.Random(1)
     client = work.WorkClient(address=run.rollouts[0].coordinator_address, tls=None)
-    initial = image.initial_version(model, "ppo")[1].state_hash
+    initial = image.initial_version(model, "ppo", "float32")[1].state_hash
     await retry.retry_async(
         lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash=initial),
         clock=clock.SystemClock(), deadline_s=60.0, backoff=retry.Backoff(first_s=0.1, most_s=0.5),

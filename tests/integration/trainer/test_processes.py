@@ -195,7 +195,7 @@ def test_what_is_prepared_from_the_whole_step_does_not_depend_on_the_ranks(
 
 
 def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pathlib.Path) -> None:
-    layout, version, _ = image.initial_version(model_dir, "job")
+    layout, version, _ = image.initial_version(model_dir, "job", "float32")
     assert coordinator.initial_hashes == [version.state_hash]
     # Nothing is published before the first step: the trainer's own weights are those of the model files.
     events = ["register resume 0"]

@@ -736,7 +736,15 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
     "wide gspo band": ({f"{LOSS}.type": "gspo"}, "spec.algorithm.loss.clipLow is '0.2'"),
     "weights rounded between trainer and rollout": (
         {"trainer.dtype": "float32"},
-        "spec.trainer.dtype is 'float32', but rollouts sample from the weights rounded to bfloat16",
+        "spec.trainer.dtype is 'float32', but versions are published in spec.model.dtype bfloat16",
+    ),
+    "weights rounded by the engine": (
+        {"trainer.dtype": "float32", "model.dtype": "float32", "rollout.engine.dtype": "bfloat16"},
+        "spec.rollout.engine.dtype is 'bfloat16', but the engine rounds the float32 weights",
+    ),
+    "weights published finer than they are": (
+        {"model.dtype": "float32"},
+        "spec.model.dtype is 'float32', but the weights of a trainer in bfloat16 are published",
     ),
     "autoscaling on one machine": (
         {"rollout.autoscaling": {"maxReplicas": 2}},
@@ -764,3 +772,24 @@ def test_doubtful_setting_is_warned_of_and_not_refused(case: str, make_job: Make
     (sentence,) = rules.warnings(spec)
     assert sentence.startswith(begin)
     assert rules.problems(spec) == []
+
+
+FORMATS = ("bfloat16", "float16", "float32")
+
+
+@pytest.mark.parametrize("model", FORMATS)
+@pytest.mark.parametrize("trainer", ["bfloat16", "float32"])
+@pytest.mark.parametrize("engine", [None, *FORMATS])
+def test_every_combination_of_number_formats_serves_what_is_trained_or_is_warned_of(
+    model: str, trainer: str, engine: str | None, make_job: MakeJob
+) -> None:
+    """What a rollout samples from has passed the wire and the engine; bfloat16 weights pass any of the three whole."""
+    changes = {"model.dtype": model, "trainer.dtype": trainer}
+    spec = make_job(changes | ({"rollout.engine.dtype": engine} if engine else {})).spec
+    assert rules.problems(spec) == []
+    served = [model, engine or model]
+    rounded = trainer == "float32" and served != ["float32", "float32"]
+    wasteful = trainer == "bfloat16" and model == "float32"
+    told = [sentence.split(" is ")[0] for sentence in rules.warnings(spec)]
+    at = "spec.trainer.dtype" if model != "float32" else "spec.rollout.engine.dtype"
+    assert told == [at] * rounded + ["spec.model.dtype"] * wasteful

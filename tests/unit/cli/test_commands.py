@@ -74,6 +74,7 @@ def test_plan_shows_values_with_why_and_memory(here: pathlib.Path) -> None:
     assert "(maxOffPolicySteps + 1) x promptsPerStep" in rows["spec.async.maxInflightGroups"]
     assert rows["spec.maxSteps"].split() == ["spec.maxSteps", "4", "written"]
     assert "135 M parameters" in result.stdout
+    assert "the engine counts as dead after 11 s in which it loads nothing" in result.stdout
     assert "restart rules" in result.stdout
 
 

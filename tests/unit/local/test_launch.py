@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import errors, names, resolve, roles
 from rljob_api.job import load_manifest
 from rljob_testing.clock import FakeClock
 from rljob_workers.local import (
@@ -126,6 +126,27 @@ def test_shape_of_a_model_folder_is_counted_from_its_config(tmp_path: pathlib.Pa
 
 def test_shape_of_an_absent_model_is_unknown(tmp_path: pathlib.Path) -> None:
     assert model_memory.shape_of(roles.ModelConfig(name=str(tmp_path / "no"), cache_dir="")) is None
+
+
+HYBRID = {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}
+
+
+def resolved_with(tmp_path: pathlib.Path, config: dict[str, object]) -> resolve.ResolvedJob:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    text = MANIFEST.replace("builtin:smollm2-135m-instruct", str(tmp_path / "model"))
+    made = prepare.Manifest(job=load_manifest(text), text=text, path=tmp_path / "job.yaml")
+    return prepare.resolve_here(made, run_dir=tmp_path / "run", uid="u-1")
+
+
+def test_a_model_that_cannot_be_trained_is_refused_by_plan(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.ManifestError, match=r"spec\.model\.name is .*layers of kind conv \(lfm2\)"):
+        model_memory.check(resolved_with(tmp_path, HYBRID))
+
+
+def test_a_family_that_is_not_in_the_table_is_warned_of(tmp_path: pathlib.Path) -> None:
+    (warning,) = model_memory.check(resolved_with(tmp_path, {"model_type": "olmo3"}))
+    assert "docs/models.md does not list" in warning
 
 
 def test_check_that_breaks_is_no_bad_input(tmp_path: pathlib.Path) -> None:

@@ -201,7 +201,9 @@ class Rig:
         engine = fake_engine.FakeEngine(clock=self.clock)
         self.receiver = weights.WeightReceiver(
             engine=engine, admission=admission.Admission(engine), stager=fakes.FakeStager([]),
-            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0), clock=self.clock,
+            options=weights.Options(
+                in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0
+            ), clock=self.clock,
             on_pause=lambda paused: None, to_thread=fakes.at_once,
         )  # fmt: skip
         self.grading = fakes.FakeGrading([])

@@ -39,7 +39,7 @@ class Rig:
             engine=self.engine,
             admission=self.door,
             stager=fakes.FakeStager(self.events),
-            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0),
+            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0),
             clock=self.clock,
             on_pause=lambda paused: None,
             to_thread=fakes.at_once,

@@ -51,7 +51,7 @@ def store() -> FakeStore:
 
 @pytest.fixture
 def stager(tmp_path: pathlib.Path, store: FakeStore) -> staging.Stager:
-    return staging.Stager(model=write_model(tmp_path), job="job", puller=store, clock=FakeClock())
+    return staging.Stager(model=write_model(tmp_path), dtype="bfloat16", job="job", puller=store, clock=FakeClock())
 
 
 def publish(store: FakeStore, stager: staging.Stager, version: int, **changes: object) -> None:
@@ -71,7 +71,7 @@ def publish(store: FakeStore, stager: staging.Stager, version: int, **changes: o
 
 
 def test_version_0_is_the_hash_of_the_model_files(stager: staging.Stager, tmp_path: pathlib.Path) -> None:
-    _, manifest, data = image.initial_version(tmp_path, "job")
+    _, manifest, data = image.initial_version(tmp_path, "job", "bfloat16")
     assert stager.initial.state_hash == manifest.state_hash
     assert bytes(stager.buffer.view) == bytes(data)
     assert stager.buffer.clean == 0

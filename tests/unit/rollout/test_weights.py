@@ -11,7 +11,7 @@ from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout import admission, fake_engine, weights
 
-OPTIONS = weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0)
+OPTIONS = weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0)
 GOOD = ["pause", "load 1 tensors", "verify", "commit 1", "resume"]
 REPAIRED = ["pause", "abort_all", "repair", "load 1 tensors", "verify", "commit 1", "resume"]
 RESTARTED = ["restart", "commit 0", *GOOD]
@@ -298,3 +298,24 @@ async def test_delivered_reports_are_forgotten_and_later_ones_kept() -> None:
     await rig.take(2)
     rig.receiver.delivered(1)
     assert [sync.version for sync in rig.receiver.syncs] == [2]
+
+
+async def test_a_load_that_takes_long_but_goes_on_is_no_dead_engine() -> None:
+    """An image 50 times as large as the deadline was made for: ten parts of 9 s each under a deadline of 10 s."""
+    rig = Rig(fake_engine.Behaviour(load_parts=10, load_part_s=9.0))
+    await rig.start()
+    await rig.take(1, 200.0)
+    (sync,) = rig.receiver.syncs
+    assert (sync.version, sync.failure) == (1, "")
+    assert sync.apply_s == pytest.approx(90.0)
+    assert not {"repair", "restart"} & set(rig.events)
+
+
+async def test_a_load_that_stops_going_on_is_a_dead_engine_however_far_it_came() -> None:
+    rig = Rig(fake_engine.Behaviour(load_parts=3, load_part_s=9.0, faults={"verify": ["hang"]}))
+    await rig.start()
+    await rig.take(1, 45.0)
+    failed = [sync.failure for sync in rig.receiver.syncs if sync.failure]
+    assert len(failed) == 1
+    assert "loaded nothing for 10 s" in failed[0]
+    assert "repair" in rig.events

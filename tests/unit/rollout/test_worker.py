@@ -56,7 +56,7 @@ class Rig:
             engine=self.engine,
             admission=door,
             stager=self.stager,
-            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0),
+            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0),
             clock=self.clock,
             on_pause=self.slots.paused,
             to_thread=fakes.at_once,

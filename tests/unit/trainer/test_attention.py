@@ -1,9 +1,13 @@
 """Three ways of packed attention against one dense mask that is plainly right."""
 
+import pathlib
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention import flex_attention
 
 from rljob_api import errors, types
 from rljob_workers.trainer import attention
@@ -21,19 +25,20 @@ def segments_of(described: list[tuple[int, int, int]]) -> list[types.Segment]:
 def plan_of(segments: list[types.Segment], way: str) -> attention.AttentionPlan:
     grid = attention.make_grid(segments, CPU) if way == "grid" else None
     block_mask = attention.make_block_mask(segments, CPU) if way == "flex" else None
-    return attention.AttentionPlan(tuple(segments), 100, grid=grid, block_mask=block_mask)
+    longest = max(attention._path_length(segments, segment) for segment in segments)
+    return attention.AttentionPlan(tuple(segments), longest, grid=grid, block_mask=block_mask)
 
 
-def visible(segments: list[types.Segment]) -> torch.Tensor:
-    """One comparison a pair: same segment and not later, or in the parent."""
+def visible(segments: list[types.Segment], window: int | None = None) -> torch.Tensor:
+    """The newest `window` of the keys that a query's path holds up to itself, or all of them."""
     length = segments[-1].end
     mask = torch.zeros(length, length, dtype=torch.bool)
     for segment in segments:
+        parent = segments[segment.parent] if segment.parent >= 0 else None
+        before = list(range(parent.start, parent.end)) if parent else []
         for query in range(segment.start, segment.end):
-            mask[query, segment.start : query + 1] = True
-            if segment.parent >= 0:
-                parent = segments[segment.parent]
-                mask[query, parent.start : parent.end] = True
+            path = [*before, *range(segment.start, query + 1)]
+            mask[query, path if window is None else path[-window:]] = True
     return mask
 
 
@@ -52,12 +57,12 @@ def heads(length: int, seed: int, heads_q: int = 6, heads_kv: int = 2) -> list[t
     ]
 
 
-def assert_equals_dense(segments: list[types.Segment], way: str, seed: int) -> None:
+def assert_equals_dense(segments: list[types.Segment], way: str, seed: int, window: int | None = None) -> None:
     q, k, v = heads(segments[-1].end, seed)
     found, weights = attention.packed_attention(
-        torch.nn.Identity(), q, k, v, None, scaling=0.3, attention_plan=plan_of(segments, way)
+        torch.nn.Identity(), q, k, v, None, scaling=0.3, attention_plan=plan_of(segments, way), sliding_window=window
     )
-    expected = dense(q, k, v, visible(segments), 0.3)
+    expected = dense(q, k, v, visible(segments, window), 0.3)
     assert weights is None
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     upstream = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
@@ -80,13 +85,53 @@ def test_blocks_of_equal_width_need_no_padding_and_are_exact(way: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_attention_sees_the_same_tokens() -> None:
+@pytest.mark.parametrize("window", [None, 4])
+def test_flex_attention_sees_the_same_tokens(window: int | None) -> None:
     segments = segments_of(MIXED)
     q, k, v = (part.detach() for part in heads(20, 5))
     found, _ = attention.packed_attention(
-        torch.nn.Identity(), q, k, v, None, scaling=0.3, attention_plan=plan_of(segments, "flex")
+        torch.nn.Identity(), q, k, v, None, scaling=0.3, attention_plan=plan_of(segments, "flex"), sliding_window=window
     )
-    torch.testing.assert_close(found, dense(q, k, v, visible(segments), 0.3), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, dense(q, k, v, visible(segments, window), 0.3), rtol=1e-5, atol=1e-6)
+
+
+# Bounds on and off the edges of blocks of 128: siblings within one, a prompt of many, a row of several.
+BLOCKY = [(0, 300, -1), (300, 310, 0), (310, 384, 0), (384, 700, 0), (700, 1024, -1), (1024, 1030, 4), (1030, 1290, 4)]
+
+
+@pytest.mark.parametrize("window", [None, 1, 100, 128, 290, 500])
+@pytest.mark.parametrize("length", [1280, 1290])
+def test_blocks_are_listed_as_torch_lists_them_from_every_pair_of_tokens(window: int | None, length: int) -> None:
+    segments = segments_of([(start, min(end, length), parent) for start, end, parent in BLOCKY])
+    ours, mask = attention.make_block_mask(segments, CPU, window), visible(segments, window)
+    theirs = flex_attention.create_block_mask(
+        lambda _batch, _head, query, key: mask[query, key], None, None, length, length, device="cpu"
+    )
+    assert torch.equal(ours.to_dense(), theirs.to_dense())
+    for name in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+    for counts, indices in (("kv_num_blocks", "kv_indices"), ("full_kv_num_blocks", "full_kv_indices")):
+        for row, count in enumerate(getattr(ours, counts)[0, 0].tolist()):
+            named = [getattr(made, indices)[0, 0, row, :count].tolist() for made in (ours, theirs)]
+            assert sorted(named[0]) == sorted(named[1]), (indices, row)
+
+
+def peak_kib(length: int) -> int:
+    """Memory above what was there before that building the mask of a prompt with 8 completions took at its highest."""
+    step = (length - 1024) // 8
+    segments = segments_of([(0, 1024, -1), *((1024 + step * i, 1024 + step * (i + 1), 0) for i in range(8))])
+    status = pathlib.Path("/proc/self/status")
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    before = int(re.findall(r"VmRSS:\s+(\d+)", status.read_text())[0])
+    attention.make_block_mask(segments, CPU)
+    return int(re.findall(r"VmHWM:\s+(\d+)", status.read_text())[0]) - before
+
+
+def test_memory_of_a_block_mask_grows_with_tokens_not_with_their_square() -> None:
+    attention.make_block_mask(segments_of(MIXED), CPU)
+    peaks = {length: peak_kib(length * 1024) for length in (8, 16, 32)}
+    # The square at 11 bytes is 11 GB at 32k. 256 bytes a token and 2 MiB that an allocator may round up to.
+    assert all(peak < length * 256 + 2048 for length, peak in peaks.items()), peaks
 
 
 @st.composite
@@ -102,9 +147,9 @@ def packs(draw: st.DrawFn) -> list[types.Segment]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(packs(), st.sampled_from(WAYS), st.integers(0, 1000))
-def test_any_pack_equals_the_dense_mask(segments: list[types.Segment], way: str, seed: int) -> None:
-    assert_equals_dense(segments, way, seed)
+@given(packs(), st.sampled_from(WAYS), st.integers(0, 1000), st.one_of(st.none(), st.integers(1, 12)))
+def test_any_pack_equals_the_dense_mask(segments: list[types.Segment], way: str, seed: int, window: int | None) -> None:
+    assert_equals_dense(segments, way, seed, window)
 
 
 def test_small_blocks_take_the_grid_and_long_or_uneven_ones_do_not() -> None:
@@ -120,13 +165,11 @@ def test_the_longest_path_is_a_root_with_its_longest_child() -> None:
     assert attention.make_plan(segments_of(MIXED), CPU).longest == 8
 
 
-def test_a_row_longer_than_a_sliding_window_is_refused_and_a_shorter_one_exact() -> None:
-    segments = segments_of(MIXED)
-    q, k, v = heads(20, 0)
-    plan = attention.AttentionPlan(tuple(segments), longest=8)
-    with pytest.raises(errors.EngineError, match="8 tokens exceeds the model's sliding window of 7"):
-        attention.packed_attention(torch.nn.Identity(), q, k, v, None, attention_plan=plan, sliding_window=7)
-    assert attention.packed_attention(torch.nn.Identity(), q, k, v, None, attention_plan=plan, sliding_window=8)
+def test_a_window_as_long_as_the_longest_path_costs_nothing() -> None:
+    plan = attention.make_plan(segments_of(MIXED), CPU)
+    assert plan.within(8) is plan
+    assert plan.within(None) is plan
+    assert plan.within(7) is plan.within(7) is not plan
 
 
 def test_a_model_with_a_soft_cap_is_refused() -> None:

@@ -194,7 +194,7 @@ def test_a_state_with_nan_or_inf_is_refused_by_name(bad: float) -> None:
 
 
 def test_the_image_of_untouched_weights_has_the_hash_of_the_model_files(tiny_model: pathlib.Path) -> None:
-    layout, version, _ = image.initial_version(tiny_model, "job")
+    layout, version, _ = image.initial_version(tiny_model, "job", "float32")
     tensors = load_file(tiny_model / "model.safetensors")
     exporter = export.ImageExporter(layout=layout, visit=visit_of(tensors), writes=True)
     assert image.state_hash(layout, image.digests(exporter.export(), layout)) == version.state_hash
@@ -205,7 +205,7 @@ def test_the_exported_folder_holds_weights_config_and_tokenizer(
 ) -> None:
     tensors = load_file(tiny_model / "model.safetensors")
     tensors = {name: value + 1.0 for name, value in tensors.items()}
-    layout = image.layout_from_safetensors(tiny_model)
+    layout = image.layout_from_safetensors(tiny_model, "float32")
     exporter = export.ImageExporter(layout=layout, visit=visit_of(tensors), writes=True)
     target = tmp_path / "export"
     target.mkdir()

@@ -31,7 +31,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     write_safetensors(
         tmp_path / "model-1.safetensors",
         {
-            "model.layers.2.mlp.weight": ("F32", [1], b"2222"),
+            "model.layers.2.mlp.weight": ("BF16", [2], b"2222"),
             "model.embed_tokens.weight": ("BF16", [3], b"EEEEEE"),
         },
     )
@@ -39,7 +39,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def test_image_order_is_embeddings_layers_ascending_norm_head(folder: pathlib.Path) -> None:
-    layout = image.layout_from_safetensors(folder)
+    layout = image.layout_from_safetensors(folder, "bfloat16")
     assert [tensor.name for tensor in layout.tensors] == [
         "model.embed_tokens.weight",
         "model.layers.2.mlp.weight",
@@ -50,7 +50,7 @@ def test_image_order_is_embeddings_layers_ascending_norm_head(folder: pathlib.Pa
 
 
 def test_tensors_start_on_64_byte_boundaries_and_hold_the_files_bytes(folder: pathlib.Path) -> None:
-    layout, _, data = image.initial_version(folder, "job")
+    layout, _, data = image.initial_version(folder, "job", "bfloat16")
     assert [tensor.offset for tensor in layout.tensors] == [0, 64, 128, 192, 256]
     assert [bytes(data[t.offset : t.offset + t.length]) for t in layout.tensors] == [
         b"EEEEEE",
@@ -62,25 +62,25 @@ def test_tensors_start_on_64_byte_boundaries_and_hold_the_files_bytes(folder: pa
 
 
 def test_image_that_is_the_version_passes(folder: pathlib.Path) -> None:
-    layout, version, data = image.initial_version(folder, "job")
+    layout, version, data = image.initial_version(folder, "job", "bfloat16")
     image.verify(memoryview(data), layout, version)
 
 
 def test_changed_byte_is_named_by_its_tensor(folder: pathlib.Path) -> None:
-    layout, version, data = image.initial_version(folder, "job")
+    layout, version, data = image.initial_version(folder, "job", "bfloat16")
     data[192] ^= 1
     with pytest.raises(errors.DigestError, match=r"model\.norm\.weight"):
         image.verify(memoryview(data), layout, version)
 
 
 def test_padding_between_tensors_is_not_part_of_the_state(folder: pathlib.Path) -> None:
-    layout, version, data = image.initial_version(folder, "job")
+    layout, version, data = image.initial_version(folder, "job", "bfloat16")
     data[63] ^= 1
     image.verify(memoryview(data), layout, version)
 
 
 def test_manifest_whose_state_hash_was_changed_is_refused(folder: pathlib.Path) -> None:
-    layout, version, data = image.initial_version(folder, "job")
+    layout, version, data = image.initial_version(folder, "job", "bfloat16")
     with pytest.raises(errors.DigestError, match="state hash"):
         image.verify(memoryview(data), layout, dataclasses.replace(version, state_hash="0" * 64))
 
@@ -96,6 +96,53 @@ def test_dtype_that_the_wire_does_not_know_is_refused() -> None:
         image.make_layout([("a", "float8", (1,))])
 
 
+def test_integers_are_refused_by_name(tmp_path: pathlib.Path) -> None:
+    write_safetensors(tmp_path / "model.safetensors", {"mask": ("I64", [1], bytes(8))})
+    with pytest.raises(errors.WeightsError, match="mask has dtype I64"):
+        image.layout_from_safetensors(tmp_path, "bfloat16")
+
+
+NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+# Ties both ways, a carry into the exponent, subnormals of each format, the largest numbers, infinities, no number.
+SPECIAL = [0.0, -0.0, 1.00390625, 1.01171875, 0.999999, 1e-8, -6e-8, 1e-40, 65504.0, 65520.0, 3.3e38, 3.4e38]
+
+
+@pytest.mark.parametrize("files", NAMES)
+@pytest.mark.parametrize("dtype", NAMES)
+def test_every_pair_of_formats_is_converted_as_torch_converts(files: str, dtype: str, tmp_path: pathlib.Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    generator = torch.Generator().manual_seed(5)
+    numbers = torch.cat([torch.randn(1000, generator=generator), torch.tensor([*SPECIAL, float("inf"), -float("inf")])])
+    held = numbers.to(getattr(torch, files))
+    save_file({"model.norm.weight": held}, tmp_path / "model.safetensors")
+    layout, _, data = image.initial_version(tmp_path, "job", dtype)
+    spec = layout.tensors[0]
+    assert (spec.dtype, spec.length) == (dtype, len(numbers) * image.WIDTHS[dtype])
+    found = torch.frombuffer(data, dtype=getattr(torch, dtype), count=len(numbers))
+    assert torch.equal(found.view(torch.uint8), held.to(getattr(torch, dtype)).view(torch.uint8))
+
+
+def test_a_number_that_is_none_stays_none_in_bfloat16() -> None:
+    nan = memoryview(b"\xff\xff\xff\x7f")
+    target = bytearray(2)
+    image.convert(nan, "float32", memoryview(target), "bfloat16")
+    assert target == b"\xc0\x7f"
+
+
+def test_conversion_in_pieces_is_conversion_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy
+
+    source = memoryview(numpy.arange(1000, dtype=numpy.float32)).cast("B")
+    whole, pieces = bytearray(2000), bytearray(2000)
+    image.convert(source, "float32", memoryview(whole), "float16")
+    monkeypatch.setattr(image, "_CONVERTED_AT_ONCE", 7)
+    image.convert(source, "float32", memoryview(pieces), "float16")
+    assert whole == pieces
+    assert any(whole)
+
+
 def test_folder_without_weights_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.WeightsError, match=r"no \.safetensors"):
-        image.layout_from_safetensors(tmp_path)
+        image.layout_from_safetensors(tmp_path, "bfloat16")

@@ -21,14 +21,20 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
         raise errors.ManifestError(*problems)
     rows = resolve.explain(manifest.job, resolved)
     spec = manifest.job.spec
-    warnings = [*resolve.warnings(manifest.job), *not_here.data_files(spec, manifest.folder), *not_here.packages(spec)]
-    memory = model_memory.lines(resolved)
+    warnings = [
+        *resolve.warnings(manifest.job),
+        *not_here.data_files(spec, manifest.folder),
+        *not_here.packages(spec),
+        *model_memory.check(resolved),
+    ]
+    memory, updates = model_memory.lines(resolved), model_memory.update_lines(resolved)
     if as_json:
         body = {
             "job": manifest.job.metadata.name,
             "values": [{"path": row.path, "value": row.value, "why": row.why} for row in rows],
             "warnings": warnings,
             "memory": memory,
+            "weightUpdates": updates,
             "restartRules": failure_policy.rule_lines(manifest.job.spec),
             "configs": [config.model_dump(mode="json") for config in resolved.configs],
         }
@@ -44,5 +50,8 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
         print(f"  {line}")
     print("\nmemory (estimate)")
     for line in memory:
+        print(f"  {line}")
+    print("\nweight updates (deadlines)")
+    for line in updates:
         print(f"  {line}")
     return int(names.ExitCode.OK)

@@ -1,11 +1,9 @@
-"""How much memory a resolved job needs, in words, where the shape of its model can be known without loading it."""
-
-import json
-import pathlib
-from typing import Any
+"""What is known of a job's model without loading it: whether it can be trained, and how much memory it needs."""
 
 from rljob_api import memory, roles
 from rljob_api.resolve import ResolvedJob
+from rljob_workers.models import builtin, families
+from rljob_workers.transport import pace
 
 # Shapes of the models that come inside a wheel, from their config.json.
 _BUILTIN_SHAPES = {
@@ -13,6 +11,22 @@ _BUILTIN_SHAPES = {
         num_params=134_515_008, num_layers=30, hidden_size=576, vocab_size=49_152, num_kv_heads=3, head_dim=64
     )
 }
+
+
+def check(resolved: ResolvedJob) -> list[str]:
+    """Return warnings about the models whose config.json is on this machine; raise ManifestError for refusals."""
+    trainer, found = resolved.trainer, []
+    for model, field in ((trainer.model, "spec.model.name"), (trainer.reference, "spec.model.reference.name")):
+        folder = None if model is None else builtin.present(model)
+        if model is None or folder is None:
+            continue
+        families.check(model, folder, longest=trainer.max_row_tokens, field=field)
+        if not families.is_tested(families.read(folder)):
+            found.append(
+                f"{field} is {model.name!r}, whose family docs/models.md does not list: the trainer compares packed"
+                " rows with single ones before it trains, and refuses if they differ"
+            )
+    return found
 
 
 def lines(resolved: ResolvedJob) -> list[str]:
@@ -31,6 +45,8 @@ def lines(resolved: ResolvedJob) -> list[str]:
         gradient_checkpointing=trainer.gradient_checkpointing,
         max_model_len=rollout.engine.max_model_len,
         max_num_seqs=rollout.engine.max_num_seqs,
+        dtype=trainer.model.dtype,
+        trainer_dtype=trainer.dtype,
         critic=trainer.critic is not None,
         reference=trainer.reference is not None,
     )
@@ -46,22 +62,38 @@ def lines(resolved: ResolvedJob) -> list[str]:
     ]
 
 
+def update_lines(resolved: ResolvedJob) -> list[str]:
+    """Return how large a version is, and from when on its transfer or its pause counts as broken."""
+    model = resolved.trainer.model
+    shape = shape_of(model)
+    if shape is None:
+        return [f"unknown: {model.name} has no config.json on this machine"]
+    size = shape.num_params * memory.BYTES_PER_PARAM[model.dtype]
+    return [
+        f"version: {_gb(size)} in {model.dtype}",
+        f"upload or pull: broken after {pace.idle_deadline_s(size):,.0f} s without a byte, or"
+        f" {pace.transfer_deadline_s(size):,.0f} s in all ({pace.LINK_BYTES_PER_S / 1e6:g} MB/s)",
+        f"pause of a rollout: the engine counts as dead after {pace.pause_deadline_s(size):,.0f} s in which it loads"
+        f" nothing ({pace.APPLY_BYTES_PER_S / 1e6:g} MB/s)",
+    ]
+
+
 def shape_of(model: roles.ModelConfig) -> memory.ModelShape | None:
     """Return a model's shape from our table or its config.json, None if neither has it."""
     if model.name in _BUILTIN_SHAPES:
         return _BUILTIN_SHAPES[model.name]
-    path = pathlib.Path(model.path or model.name) / "config.json"
-    return _shape(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    folder = builtin.present(model)
+    return None if folder is None else _shape(families.read(folder))
 
 
-def _shape(config: dict[str, Any]) -> memory.ModelShape | None:
+def _shape(config: families.Config) -> memory.ModelShape | None:
     """Count the parameters of a Llama-like decoder: embeddings, attention, gated MLP. None for another kind."""
     needed = ("hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads", "intermediate_size")
     if any(key not in config for key in needed):
         return None
-    hidden, layers, vocab, heads, inner = (int(config[key]) for key in needed)
-    kv_heads = int(config.get("num_key_value_heads") or heads)
-    head_dim = int(config.get("head_dim") or hidden // heads)
+    hidden, layers, vocab, heads, inner = (_int(config[key]) for key in needed)
+    kv_heads = _int(config.get("num_key_value_heads")) or heads
+    head_dim = _int(config.get("head_dim")) or hidden // heads
     attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
     norms = 2 * hidden
     embeddings = vocab * hidden * (1 if config.get("tie_word_embeddings") else 2)
@@ -73,6 +105,10 @@ def _shape(config: dict[str, Any]) -> memory.ModelShape | None:
         num_kv_heads=kv_heads,
         head_dim=head_dim,
     )
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _gb(size: int) -> str:

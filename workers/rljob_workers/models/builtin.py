@@ -66,6 +66,22 @@ def ensure_model(config: roles.ModelConfig) -> Path:
     return _hub_snapshot(config, source)
 
 
+def present(config: roles.ModelConfig) -> Path | None:
+    """Return the folder with config.json if it is on this machine already; nothing is made or downloaded."""
+    source = config.path or config.name
+    if source.startswith(PREFIX):
+        return None
+    folder = Path(source)
+    is_hub_id = source.count("/") == 1 and not source.startswith((".", "/", "~"))
+    if not folder.is_dir() and is_hub_id and importlib.util.find_spec("huggingface_hub"):
+        from huggingface_hub import try_to_load_from_cache
+
+        cache = str(Path(config.cache_dir) / "hub")
+        found = try_to_load_from_cache(source, "config.json", cache_dir=cache, revision=config.revision or None)
+        folder = Path(found).parent if isinstance(found, str) else folder
+    return folder if (folder / "config.json").is_file() else None
+
+
 def ensure_tokenizer(config: roles.ModelConfig, model: Path) -> Path:
     """Return the folder of the tokenizer: `model` unless the config names another. Raises ManifestError."""
     if config.tokenizer in ("", config.name, config.path):

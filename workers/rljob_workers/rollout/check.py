@@ -1,11 +1,11 @@
-"""`rljob-rollout --check`: is the model there, does its tokenizer load, does every prompt fit? Starts nothing."""
+"""`rljob-rollout --check`: is the model there, can it be trained, does every prompt fit? Starts nothing."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_api import errors, roles
 from rljob_workers.data import left_out, records
-from rljob_workers.models import builtin
+from rljob_workers.models import builtin, families
 from rljob_workers.rollout import group_predicate, groups, process, record_rules
 from rljob_workers.rollout.episodes import protocols
 
@@ -15,7 +15,9 @@ def findings(config: roles.RolloutConfig, sources: Path | None) -> left_out.Find
     line. `sources`: the coordinator's config.
     """
     try:
-        tokens = process.load_tokenizer(config, builtin.ensure_model(config.model))
+        model = builtin.ensure_model(config.model)
+        families.check(config.model, model, longest=config.engine.max_model_len)
+        tokens = process.load_tokenizer(config, model)
         process.flow_of(config, config.template, tokens)
         suites = process.flows_of_suites(config, tokens)
         group_predicate.load(config.group_predicate, file=config.user_code)

@@ -29,6 +29,7 @@ T = TypeVar("T")
 # The smallest block that CPU attention takes: with 128, its default, short prompts share no prefix.
 CPU_BLOCK_TOKENS = 32
 CPU_MAX_KV_BYTES = 4 << 30
+_READY_TIMEOUT_S = 24 * 3600
 _OURS = (
     "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "tensor_parallel_size", "logprobs_mode",
     "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
@@ -37,18 +38,25 @@ _OURS = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the engine is built from. `image_path` and `image_bytes` name the shared image."""
+    """What the engine is built from. `image_path` and `image_bytes` name the shared image.
+
+    progress_path: where the engine process writes how far a load has come; loaded_bytes: reads it.
+    """
 
     model: Path
     engine: roles.EngineConfig
     trust_remote_code: bool
     image_path: str
     image_bytes: int
+    progress_path: str
+    loaded_bytes: Callable[[], int]
 
 
 def environment(*, num_threads: int) -> dict[str, str]:
     """Return the variables that must stand before vllm is imported; the engine process inherits them."""
     variables = {
+        # Its own 600 s would end the start of a large model on a slow disk; restarts have a limit in weights.py.
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(_READY_TIMEOUT_S),
         # Inductor wants a compiler even under enforce_eager and gains nothing on CPU.
         "TORCHDYNAMO_DISABLE": "1",
         # gRPC threads run before the engine process starts: never fork.
@@ -82,7 +90,11 @@ class VllmEngine:
         settings = self._settings
         if settings.engine.tensor_parallel_size > 1:
             await self._ask(self._llm.collective_rpc("rljob_install_weight_engine"))
-        info = {"path": settings.image_path, "num_bytes": settings.image_bytes}
+        info = {
+            "path": settings.image_path,
+            "num_bytes": settings.image_bytes,
+            "progress_path": settings.progress_path,
+        }
         await self._ask(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info)))
 
     async def generate(
@@ -153,6 +165,10 @@ class VllmEngine:
         }
         await self._ask(self._engine().start_weight_update())
         await self._ask(self._engine().update_weights(WeightTransferUpdateRequest(update_info=info)))
+
+    def loaded_bytes(self) -> int:
+        """Return how far the last load has come in the image."""
+        return self._settings.loaded_bytes()
 
     async def verify(self) -> None:
         """Finish the update; the engine process checks what was consumed."""

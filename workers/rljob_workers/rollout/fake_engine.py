@@ -20,12 +20,15 @@ _FIRST_TOKEN, _NUM_TOKENS = 3, 97
 class Behaviour:
     """token_s: seconds per token. latency_s: seconds per engine call by name. faults: what call n of a name raises.
 
-    A fault of None is a call that succeeds; calls beyond the list succeed. "hang" never returns.
+    A fault of None is a call that succeeds; calls beyond the list succeed. "hang" never returns. A load has load_parts
+    parts of load_part_s each, which are seen as progress.
     """
 
     token_s: float = 0.0
     latency_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
     faults: Mapping[str, Sequence[str | None]] = dataclasses.field(default_factory=dict)
+    load_parts: int = 0
+    load_part_s: float = 0.0
 
 
 class FakeEngine:
@@ -44,7 +47,7 @@ class FakeEngine:
         self._going.set()
         self._running: dict[str, asyncio.Event] = {}
         self._interrupted: set[str] = set()
-        self._generated = self._prompted = 0
+        self._generated = self._prompted = self._loaded = 0
 
     async def start(self) -> None:
         """Load nothing."""
@@ -126,6 +129,13 @@ class FakeEngine:
         assert not self._going.is_set(), "loaded while generating"
         self._whole = False
         await self._call("load", f"{len(layout.tensors)} tensors")
+        for _ in range(self._behaviour.load_parts):
+            await self._clock.sleep(self._behaviour.load_part_s)
+            self._loaded += 1
+
+    def loaded_bytes(self) -> int:
+        """Return the parts loaded so far."""
+        return self._loaded
 
     async def verify(self) -> None:
         """Be whole."""

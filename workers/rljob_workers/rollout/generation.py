@@ -72,6 +72,9 @@ class Engine(Protocol):
     def num_running(self) -> int:
         """Return how many requests are inside the engine."""
 
+    def loaded_bytes(self) -> int:
+        """Return how far the last load has come; a number that moves while one goes on."""
+
     def num_generated(self) -> int:
         """Return tokens generated since the start, those of running requests included."""
 

@@ -6,8 +6,11 @@ for every version: warm pages are copied ten times faster than fresh ones are to
 
 import mmap
 import os
+import struct
 
 from rljob_api import types
+
+PROGRESS = struct.Struct("<Q")
 
 
 class ImageBuffer:
@@ -20,6 +23,19 @@ class ImageBuffer:
         self._mapped = mmap.mmap(self._descriptor, num_bytes)
         self._view = memoryview(self._mapped)
         self._clean: types.VersionId | None = None
+        # Where the engine process writes how far it has come, so that a slow load is told from a dead one.
+        self._progress = os.memfd_create("rljob-progress", os.MFD_CLOEXEC)
+        os.ftruncate(self._progress, PROGRESS.size)
+
+    @property
+    def progress_path(self) -> str:
+        """Return a path that the engine process can open, for a `PROGRESS` at its start."""
+        return f"/proc/{os.getpid()}/fd/{self._progress}"
+
+    def loaded_bytes(self) -> int:
+        """Return the place in the image of the tensor that the engine last began to load."""
+        (offset,) = PROGRESS.unpack(os.pread(self._progress, PROGRESS.size, 0))
+        return int(offset)
 
     @property
     def path(self) -> str:
@@ -49,3 +65,4 @@ class ImageBuffer:
         self._view.release()
         self._mapped.close()
         os.close(self._descriptor)
+        os.close(self._progress)

@@ -32,7 +32,7 @@ from rljob_workers.rollout.episodes import catalog
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.transport import grading, work
+from rljob_workers.transport import grading, pace, work
 from rljob_workers.transport import weights as weight_transport
 
 logger = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ async def _prepare(
     model = await asyncio.to_thread(builtin.ensure_model, config.model)
     logger.info("loading %s", config.model.name, extra={"event": "loading"})
     stager = await asyncio.to_thread(
-        lambda: staging.Stager(model=model, job=config.job.name, puller=puller, clock=clock)
+        lambda: staging.Stager(model=model, dtype=config.model.dtype, job=config.job.name, puller=puller, clock=clock)
     )
     tokens = await asyncio.to_thread(load_tokenizer, config, model)
     engine = engines.VllmEngine(_settings(config, model, stager))
@@ -165,6 +165,8 @@ def _settings(config: roles.RolloutConfig, model: Path, stager: staging.Stager) 
         trust_remote_code=config.model.trust_remote_code,
         image_path=stager.buffer.path,
         image_bytes=stager.layout.image_bytes,
+        progress_path=stager.buffer.progress_path,
+        loaded_bytes=stager.buffer.loaded_bytes,
     )
 
 
@@ -188,7 +190,8 @@ def _worker(
         options=weights.Options(
             in_flight=config.in_flight_weight_updates,
             recompute=config.kv_cache_policy == "recompute",
-            pause_deadline_s=config.pause_deadline_s,
+            pause_deadline_s=pace.pause_deadline_s(stager.layout.image_bytes),
+            restart_deadline_s=pace.restart_deadline_s(stager.layout.image_bytes),
         ),
         clock=clock,
         on_pause=slots.paused,

@@ -21,11 +21,11 @@ class Staged:
 
 
 class Stager:
-    """Owns the buffer and its layout, which is that of the model files."""
+    """Owns the buffer and its layout: the tensors of the model files, in the job's dtype."""
 
-    def __init__(self, *, model: Path, job: str, puller: transport.Puller, clock: clocks.Clock) -> None:
+    def __init__(self, *, model: Path, dtype: str, job: str, puller: transport.Puller, clock: clocks.Clock) -> None:
         """Build image 0 from the model files in the buffer and hash it. Raises WeightsError if there are none."""
-        self.layout = images.layout_from_safetensors(model)
+        self.layout = images.layout_from_safetensors(model, dtype)
         self.buffer = image_buffer.ImageBuffer(self.layout.image_bytes)
         self._model, self._puller, self._clock = model, puller, clock
         images.fill_from_safetensors(model, self.layout, self.buffer.view)

@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A rebuilt engine loads its model first; beyond this the process ends and is replaced.
-RESTART_DEADLINE_S = 600.0
 _KEPT_SYNCS = 64
 
 
@@ -51,11 +49,16 @@ class Engine(generation.Engine, Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """From the role's config. in_flight: update under running requests; recompute: their KV is computed again."""
+    """How updates go. in_flight: update under running requests; recompute: their KV is computed again.
+
+    pause_deadline_s: how long an engine may show no progress while it is paused; restart_deadline_s: how long a rebuilt
+    one may take, which loads its model first. Beyond that the process ends and is replaced.
+    """
 
     in_flight: bool
     recompute: bool
     pause_deadline_s: float
+    restart_deadline_s: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,17 +281,26 @@ class WeightReceiver:
         self._move(Event.COMMITTED)
 
     async def _bounded(self, work: Awaitable[T], deadline_s: float) -> T:
-        """Run `work` under a watchdog that does not depend on it. Raises EngineError when it bites."""
+        """Run `work` under a watchdog that does not depend on it. Raises EngineError when it bites.
+
+        An engine that goes on loading is slow, not dead: the time begins anew with whatever it has loaded since.
+        """
         task = asyncio.ensure_future(work)
-        watchdog = asyncio.ensure_future(self._clock.sleep(deadline_s))
         try:
-            await asyncio.wait({task, watchdog}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise errors.EngineTimeoutError(f"the engine did not finish within {deadline_s:g} s in {self._state}")
+            while not task.done():
+                loaded = self._engine.loaded_bytes()
+                watchdog = asyncio.ensure_future(self._clock.sleep(deadline_s))
+                try:
+                    await asyncio.wait({task, watchdog}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    watchdog.cancel()
+                if not task.done() and self._engine.loaded_bytes() == loaded:
+                    raise errors.EngineTimeoutError(
+                        f"the engine did not finish in {self._state} and loaded nothing for {deadline_s:g} s"
+                    )
             return task.result()
         finally:
             task.cancel()
-            watchdog.cancel()
 
     async def _recover(self, staged: staging.Staged, error: errors.EngineError, began: float) -> None:
         logger.error("weight update broke in %s: %s", self._state, error, extra={"version": staged.manifest.version})
@@ -326,7 +338,7 @@ class WeightReceiver:
 
     async def _restart(self, staged: staging.Staged) -> None:
         """A new engine process, then the staged image by the ordinary path, behind the closed door."""
-        await self._bounded(self._engine.restart(), RESTART_DEADLINE_S)
+        await self._bounded(self._engine.restart(), self._options.restart_deadline_s)
         self._move(Event.RESTART)
         await self._engine.commit(self._stager.initial.version)
         self._move(Event.LABELLED)

@@ -32,7 +32,7 @@ from vllm.platforms import current_platform
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from rljob_workers.rollout import patches
+from rljob_workers.rollout import image_buffer, patches
 from rljob_workers.runtime import allocator, boot
 
 BACKEND = "rljob_image"
@@ -102,10 +102,11 @@ class WorkerExtension:
 
 @dataclass
 class ImageInitInfo(WeightTransferInitInfo):
-    """Where the image lies: a path that this process can open, and its size."""
+    """Where the image lies, by a path that this process can open, its size, and where progress is written."""
 
     path: str
     num_bytes: int
+    progress_path: str
 
 
 @dataclass
@@ -126,11 +127,13 @@ class ImageWeightEngine(WeightTransferEngine[ImageInitInfo, ImageUpdateInfo]):
     supports_draft_weight_update = False
 
     _image: torch.Tensor | None = None
+    _progress: int = -1
     _expected: tuple[str, ...] = ()
 
     def init_transfer_engine(self, init_info: ImageInitInfo) -> None:
         """Map the image, pages present at once: a page fault later would be part of the pause."""
         self._image = _map_image(init_info.path, init_info.num_bytes)
+        self._progress = os.open(init_info.progress_path, os.O_WRONLY)
 
     def start_weight_update(self) -> None:
         """Take the layers' tensors away and put counting loaders in."""
@@ -202,6 +205,9 @@ class ImageWeightEngine(WeightTransferEngine[ImageInitInfo, ImageUpdateInfo]):
     def shutdown(self) -> None:
         """Let go of the image."""
         self._image = None
+        if self._progress >= 0:
+            os.close(self._progress)
+            self._progress = -1
 
     def _tensors(self, info: ImageUpdateInfo) -> Iterator[tuple[str, torch.Tensor]]:
         assert self._image is not None, "init_weight_transfer_engine comes first"
@@ -209,6 +215,7 @@ class ImageWeightEngine(WeightTransferEngine[ImageInitInfo, ImageUpdateInfo]):
             kind = getattr(torch, dtype)
             count = functools.reduce(lambda left, right: left * right, shape, 1)
             self._current = name
+            os.pwrite(self._progress, image_buffer.PROGRESS.pack(offset), 0)
             yield name, self._image[offset : offset + count * kind.itemsize].view(kind).view(shape)
 
     def _counting(self, loader: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rljob_api import errors
 from rljob_workers.runtime import clock as clocks
@@ -46,6 +46,43 @@ async def retry_async(
             if error.retry is errors.Retry.NEVER or clock.monotonic() + delay_s > end:
                 raise
         await clock.sleep(delay_s)
+
+
+class RetryMoving(Protocol):
+    """`retry_moving`, as its users call it."""
+
+    def __call__(
+        self, call: Callable[[], None], position: Callable[[], int], *, patience_s: float, backoff: Backoff
+    ) -> None:
+        """Repeat `call`."""
+
+
+def retry_moving(
+    call: Callable[[], None],
+    position: Callable[[], int],
+    *,
+    patience_s: float,
+    backoff: Backoff,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Repeat `call`, which goes on where it stopped, until it returns or `position` has stood still for `patience_s`.
+
+    Raises what the last call raised, and at once an error whose retry class is NEVER.
+    """
+    at, since = position(), now()
+    while True:
+        try:
+            call()
+            return
+        except errors.RLJobError as error:
+            if position() != at:
+                at, since = position(), now()
+                backoff.reset()
+            delay_s = backoff.next_delay_s()
+            if error.retry is errors.Retry.NEVER or now() + delay_s > since + patience_s:
+                raise
+        sleep(delay_s)
 
 
 def retry_sync(call: Callable[[], T], *, deadline_s: float, backoff: Backoff) -> T:

@@ -7,6 +7,7 @@ start, the loaded state is published before the first fetch, so that no rollout 
 
 import contextlib
 import dataclasses
+import datetime
 import logging
 import pathlib
 import threading
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from rljob_api import roles, types
+from rljob_api import errors, roles, types
 from rljob_workers.models import builtin
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
@@ -33,12 +34,13 @@ from rljob_workers.trainer import (
     publish,
     reference,
     saving,
+    selftest,
     train,
     updates,
     waits,
 )
 from rljob_workers.trainer import engine as engines
-from rljob_workers.transport import batches, image, weights
+from rljob_workers.transport import batches, image, pace, weights
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +97,14 @@ def run_rank(
     device = train_device(config, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    loaded = _load(config, device)
+    model_dir = builtin.ensure_model(config.model)
+    # On disk in the files' format; twice that where they are narrower than what is published.
+    num_bytes = 2 * sum(path.stat().st_size for path in model_dir.glob("*.safetensors"))
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        timeout=datetime.timedelta(seconds=pace.collective_deadline_s(num_bytes)),
+    )
+    loaded = _load(config, model_dir, device)
     code = _run(config, loaded, registry, stop, registered)
     # torchrun ends all ranks as soon as one ends with a code of its own: wait until every one is through.
     loaded.engine.barrier()
@@ -104,12 +112,11 @@ def run_rank(
     return code
 
 
-def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
-    model_dir = builtin.ensure_model(config.model)
+def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> _Loaded:
     found = checkpoint.CheckpointStore(pathlib.Path(config.checkpoint.dir)).newest()
     reference_hash = ""
     if dist.get_rank() == 0 and config.reference is not None:
-        reference_hash = image.initial_version(builtin.ensure_model(config.reference), config.job.name)[1].state_hash
+        reference_hash = _state_hash(config.reference, builtin.ensure_model(config.reference), config.job.name)
     is_fork = found is None and config.fork is not None
     if found is not None:
         checkpoint.check_same_run(found, config, reference_hash=reference_hash)
@@ -120,10 +127,12 @@ def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
     built = _build(config, saving.weights_folder(found, model_dir), saving.state_folder(found), device)
     initial_hash = ""
     if built.rank == 0:
-        initial_hash = image.initial_version(model_dir, config.job.name)[1].state_hash
-    exporter = export.ImageExporter(
-        layout=image.layout_from_safetensors(model_dir), visit=built.visit, writes=built.rank == 0
-    )
+        initial_hash = _state_hash(config.model, model_dir, config.job.name)
+    layout = image.layout_from_safetensors(model_dir, config.model.dtype)
+    _check_files(config, built, layout)
+    exporter = export.ImageExporter(layout=layout, visit=built.visit, writes=built.rank == 0)
+    frozen = reference.load(config, device)
+    _test_models(config, built, frozen, device)
     return _Loaded(
         engine=built,
         exporter=exporter,
@@ -131,10 +140,41 @@ def _load(config: roles.TrainerConfig, device: torch.device) -> _Loaded:
         found=found,
         is_fork=is_fork,
         initial_state_hash=initial_hash,
-        reference=reference.load(config, device),
+        reference=frozen,
         reference_hash=reference_hash,
         critic=_build_critic(config, model_dir, found, device),
     )
+
+
+def _state_hash(model: roles.ModelConfig, folder: pathlib.Path, job: str) -> str:
+    return image.initial_version(folder, job, model.dtype)[1].state_hash
+
+
+def _check_files(config: roles.TrainerConfig, built: engines.Engine, layout: types.Layout) -> None:
+    """Raise ManifestError where files and model differ: what is published would lack tensors, or have too many."""
+    try:
+        built.check_files(layout)
+    except errors.WeightsError as error:
+        raise errors.ManifestError(f"spec.model.name is {config.model.name!r}, but {error}") from error
+
+
+def _test_models(
+    config: roles.TrainerConfig, built: engines.Engine, frozen: reference.Reference | None, device: torch.device
+) -> None:
+    """Prove that packing is exact for the policy, and the reference. A critic is the policy's decoder."""
+    named: list[tuple[selftest.Model, str, str]] = [(built, "spec.model.name", config.model.name)]
+    if frozen is not None and config.reference is not None:
+        named.append((frozen, "spec.model.reference.name", config.reference.name))
+    for model, field, name in named:
+        selftest.check(
+            model,
+            built,
+            device=device,
+            longest=config.max_row_tokens,
+            field=field,
+            name=name,
+            clock=clocks.SystemClock(),
+        )
 
 
 def _build_critic(

@@ -2,10 +2,11 @@
 
 Segments tile the flat stream [0, T); a token sees its own segment up to itself, and all of the parent's tokens. So a
 prompt with G completions costs P + G R tokens instead of G (P + R), and the result is exact: keys and values of a
-prompt do not depend on what follows it. Three ways to compute the same thing, chosen by `make_plan`:
+prompt do not depend on what follows it. A layer with a sliding window of W sees of that the W newest positions, its
+own among them. Three ways to compute the same thing, chosen by `make_plan`:
 grid      small blocks (a root and its children) side by side in a padded [blocks, width, width] batch; CPU
 segments  one scaled_dot_product_attention per segment, keys = parent + own; any device, any length, no waste
-flex      flex_attention with a block mask made from segment ids, compiled; CUDA
+flex      flex_attention with a block mask made from the segments' bounds, compiled; CUDA
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 import torch.nn.functional as F  # noqa: N812  # the name that every reader of torch code knows
 from torch.nn.attention import flex_attention
@@ -25,6 +27,8 @@ NAME = "rljob_packed"
 GRID_WIDTH = 256
 # Padded slots of a grid over real tokens; above it `segments` wastes less.
 GRID_WASTE = 1.5
+# Tokens per side of a block of flex_attention's mask; its kernels are made for this one.
+BLOCK_TOKENS = 128
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -46,12 +50,32 @@ class Grid:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class AttentionPlan:
-    """How one micro-batch attends. `longest` is the longest path root + child in tokens; both fields None: segments."""
+    """How one micro-batch attends. `longest` is the longest path root + child in tokens; both fields None: segments.
+
+    window: of sliding attention, in tokens; None: all of the path. windowed: the same plan by window, made once each.
+    """
 
     segments: tuple[types.Segment, ...]
     longest: int
     grid: Grid | None = None
     block_mask: flex_attention.BlockMask | None = None
+    window: int | None = None
+    windowed: dict[int, "AttentionPlan"] = dataclasses.field(default_factory=dict)
+
+    def within(self, window: int | None) -> "AttentionPlan":
+        """Return the plan of a layer that sees `window` tokens; this one where no path is longer than that."""
+        if window is None or self.longest <= window:
+            return self
+        if window not in self.windowed:
+            grid, mask = self.grid, self.block_mask
+            self.windowed[window] = AttentionPlan(
+                self.segments,
+                self.longest,
+                grid=None if grid is None else make_grid(self.segments, grid.slots.device, window),
+                block_mask=None if mask is None else make_block_mask(self.segments, mask.kv_indices.device, window),
+                window=window,
+            )
+        return self.windowed[window]
 
 
 def make_plan(segments: Sequence[types.Segment], device: torch.device) -> AttentionPlan:
@@ -77,40 +101,125 @@ def _blocks(segments: Sequence[types.Segment]) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], segments[-1].end], strict=True))
 
 
-def _token_ids(segments: Sequence[types.Segment], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return, per token [T], the index of its segment and of that segment's parent (-1 for none)."""
-    lengths = torch.tensor([segment.end - segment.start for segment in segments], device=device)
-    own = torch.arange(len(segments), device=device).repeat_interleave(lengths)
-    parent = torch.tensor([segment.parent for segment in segments], device=device).repeat_interleave(lengths)
-    return own, parent
+def _token_ids(segments: Sequence[types.Segment]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return, per token [T], its segment's index, that segment's parent (-1 for none) and its place on its path."""
+    lengths = torch.tensor([segment.end - segment.start for segment in segments])
+    own = torch.arange(len(segments)).repeat_interleave(lengths)
+    parent = torch.tensor([segment.parent for segment in segments]).repeat_interleave(lengths)
+    # Where the path would begin in the stream if the parent stood right before its child.
+    begins = torch.tensor([segment.end - _path_length(segments, segment) for segment in segments])
+    return own, parent, torch.arange(len(own)) - begins.repeat_interleave(lengths)
 
 
-def make_grid(segments: Sequence[types.Segment], device: torch.device) -> Grid:
+def make_grid(segments: Sequence[types.Segment], device: torch.device, window: int | None = None) -> Grid:
     """Return the padded batch of blocks. A block is contiguous, so its children must follow their root."""
     blocks = _blocks(segments)
     num_blocks, width = len(blocks), max(end - start for start, end in blocks)
     slots = torch.cat([torch.arange(end - start) + row * width for row, (start, end) in enumerate(blocks)])
-    own, parent = _token_ids(segments, torch.device("cpu"))
+    own, parent, places = _token_ids(segments)
     # A padding slot gets an id of its own kind and sees itself only, so that no softmax row is empty.
     grid_own, grid_parent = torch.full((2, num_blocks * width), -2).unbind()
     grid_own[slots], grid_parent[slots] = own, parent
     o, p = grid_own.view(num_blocks, width), grid_parent.view(num_blocks, width)
     causal = torch.ones(width, width, dtype=torch.bool).tril()
     same = (o[:, :, None] == o[:, None, :]) & causal & (o[:, :, None] != -2)
-    seen = same | (p[:, :, None] == o[:, None, :]) & (p[:, :, None] >= 0) | torch.eye(width, dtype=torch.bool)
+    seen = same | (p[:, :, None] == o[:, None, :]) & (p[:, :, None] >= 0)
+    if window is not None:
+        grid_places = torch.zeros(num_blocks * width, dtype=places.dtype)
+        grid_places[slots] = places
+        at = grid_places.view(num_blocks, width)
+        seen &= at[:, :, None] - at[:, None, :] < window
+    seen |= torch.eye(width, dtype=torch.bool)
     bias = torch.zeros(num_blocks, width, width).masked_fill_(~seen, float("-inf"))
     return Grid(slots.to(device), bias.to(device), dense=len(slots) == num_blocks * width)
 
 
-def make_block_mask(segments: Sequence[types.Segment], device: torch.device) -> flex_attention.BlockMask:
-    """Return flex_attention's block mask: own segment or parent, never later than the query."""
-    own, parent = _token_ids(segments, device)
+def make_block_mask(
+    segments: Sequence[types.Segment], device: torch.device, window: int | None = None
+) -> flex_attention.BlockMask:
+    """Return flex_attention's block mask: own segment or parent, never later than the query, within the window.
+
+    The lists of blocks come from the segments' bounds. torch's own `create_block_mask` evaluates the mask for every
+    pair of tokens, 11 bytes each, which is 46 GB at 64k tokens; this takes bytes per token, and 16 per pair of blocks.
+    """
+    own, parent, places = (ids.to(device) for ids in _token_ids(segments))
 
     def sees(_batch: torch.Tensor, _head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return (query >= key) & ((own[query] == own[key]) | (parent[query] == own[key]))
+        seen = (query >= key) & ((own[query] == own[key]) | (parent[query] == own[key]))
+        return seen if window is None else seen & (places[query] - places[key] < window)
 
+    seen, whole = _blocks_seen(segments, window)
+    partial_counts, partial_indices = _ordered(seen & ~whole, device)
+    whole_counts, whole_indices = _ordered(whole, device)
     length = segments[-1].end
-    return flex_attention.create_block_mask(sees, B=None, H=None, Q_LEN=length, KV_LEN=length, device=str(device))
+    return flex_attention.BlockMask.from_kv_blocks(
+        partial_counts,
+        partial_indices,
+        whole_counts,
+        whole_indices,
+        BLOCK_SIZE=BLOCK_TOKENS,
+        mask_mod=sees,
+        seq_lengths=(length, length),
+    )
+
+
+def _blocks_seen(
+    segments: Sequence[types.Segment], window: int | None
+) -> "tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]":
+    """Return two bool arrays [query blocks, key blocks]: some query sees some key; every query sees every key.
+
+    A last block that is not full is never whole, as in torch's own masks.
+    """
+    length = segments[-1].end
+    count = -(-length // BLOCK_TOKENS)
+    seen = numpy.zeros((count, count), dtype=bool)
+    # Queries of a block that see all keys of the other.
+    covered = numpy.zeros((count, count), dtype=numpy.int16)
+    for segment in segments:
+        for block in range(segment.start // BLOCK_TOKENS, -(-segment.end // BLOCK_TOKENS)):
+            first = max(segment.start, block * BLOCK_TOKENS)
+            last = min(segment.end, (block + 1) * BLOCK_TOKENS) - 1
+            for (low, high), (inner_low, inner_high) in zip(
+                _keys_seen(segments, segment, first, last, window, every=False),
+                _keys_seen(segments, segment, first, last, window, every=True),
+                strict=True,
+            ):
+                if low < high:
+                    seen[block, low // BLOCK_TOKENS : -(-high // BLOCK_TOKENS)] = True
+                covered[block, -(-inner_low // BLOCK_TOKENS) : max(0, inner_high // BLOCK_TOKENS)] += last + 1 - first
+    return seen, covered == BLOCK_TOKENS
+
+
+def _keys_seen(
+    segments: Sequence[types.Segment],
+    segment: types.Segment,
+    first: int,
+    last: int,
+    window: int | None,
+    *,
+    every: bool,
+) -> list[tuple[int, int]]:
+    """Return the ranges of keys, in the own segment and the parent, that queries first..last see: some, or every one.
+
+    The last query sees the newest keys and the first one the oldest: `every` is bounded by the other one of the two.
+    """
+    newest, oldest = (first, last) if every else (last, first)
+    back = segment.start if window is None else oldest - window + 1
+    ranges = [(max(segment.start, back), newest + 1)]
+    if segment.parent >= 0:
+        parent = segments[segment.parent]
+        # As if the parent stood right before its child.
+        oldest_key = parent.start if window is None else back - segment.start + parent.end
+        ranges.append((max(parent.start, oldest_key), parent.end))
+    return ranges
+
+
+def _ordered(blocks: "numpy.ndarray[Any, Any]", device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return how many blocks each row names [1, 1, rows], and which, those first [1, 1, rows, columns]."""
+    mask = torch.from_numpy(blocks)
+    counts = mask.sum(-1, dtype=torch.int32)
+    indices = torch.argsort(mask.to(torch.int8), dim=-1, descending=True, stable=True).to(torch.int32)
+    return counts[None, None].to(device), indices[None, None].to(device)
 
 
 def packed_attention(
@@ -135,46 +244,56 @@ def packed_attention(
         raise errors.EngineError("packed attention needs an attention_plan and no mask")
     if softcap is not None or s_aux is not None:
         raise errors.EngineError("packed attention has no soft cap and no attention sinks; this model needs them")
-    if sliding_window is not None and attention_plan.longest > sliding_window:
-        raise errors.EngineError(
-            f"a row of {attention_plan.longest} tokens exceeds the model's sliding window of {sliding_window}"
-        )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if attention_plan.grid is not None:
+    plan = attention_plan.within(sliding_window)
+    if plan.grid is not None:
         # torch leaves Function.apply untyped.
-        return _GridAttention.apply(query, key, value, attention_plan.grid, scale), None  # type: ignore[no-untyped-call]
-    if attention_plan.block_mask is not None:
-        return _flex(query, key, value, attention_plan.block_mask, scale), None
-    return _by_segment(query, key, value, attention_plan.segments, scale), None
+        return _GridAttention.apply(query, key, value, plan.grid, scale), None  # type: ignore[no-untyped-call]
+    if plan.block_mask is not None:
+        return _flex(query, key, value, plan.block_mask, scale), None
+    return _by_segment(query, key, value, plan, scale), None
 
 
 def _by_segment(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequence[types.Segment], scale: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: AttentionPlan, scale: float
 ) -> torch.Tensor:
     group = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
     outputs = []
-    for segment in segments:
+    for segment in plan.segments:
         own = slice(segment.start, segment.end)
-        if segment.parent < 0:
+        if segment.parent < 0 and (plan.window is None or segment.end - segment.start <= plan.window):
             attended = F.scaled_dot_product_attention(
                 query[:, :, own], key[:, :, own], value[:, :, own], is_causal=True, scale=scale
             )
         else:
-            attended = _with_parent(query, key, value, own, segments[segment.parent], scale)
+            before = plan.segments[segment.parent] if segment.parent >= 0 else None
+            attended = _with_mask(query, key, value, own, before, plan.window, scale)
         outputs.append(attended)
     return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
 
 
-def _with_parent(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, own: slice, parent: types.Segment, scale: float
+def _with_mask(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    own: slice,
+    parent: types.Segment | None,
+    window: int | None,
+    scale: float,
 ) -> torch.Tensor:
-    before = slice(parent.start, parent.end)
-    keys = torch.cat((key[:, :, before], key[:, :, own]), dim=2)
-    values = torch.cat((value[:, :, before], value[:, :, own]), dim=2)
-    num_queries, num_keys = own.stop - own.start, keys.shape[2]
+    """Attend to the own segment and what stands before it, of which a window leaves the end."""
+    keys, values = [key[:, :, own]], [value[:, :, own]]
+    if parent is not None:
+        oldest = parent.start if window is None else max(parent.start, parent.end - window + 1)
+        keys.insert(0, key[:, :, oldest : parent.end])
+        values.insert(0, value[:, :, oldest : parent.end])
+    k, v = torch.cat(keys, dim=2), torch.cat(values, dim=2)
+    num_queries, num_keys = own.stop - own.start, k.shape[2]
     mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device).tril(num_keys - num_queries)
-    return F.scaled_dot_product_attention(query[:, :, own], keys, values, attn_mask=mask, scale=scale)
+    if window is not None:
+        mask = mask.triu(num_keys - num_queries - window + 1)
+    return F.scaled_dot_product_attention(query[:, :, own], k, v, attn_mask=mask, scale=scale)
 
 
 @functools.cache

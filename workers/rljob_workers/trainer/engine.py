@@ -17,9 +17,10 @@ import torch
 import torch.distributed as dist
 import transformers
 
-from rljob_api import errors, roles
+from rljob_api import errors, roles, types
+from rljob_workers.models import families
 from rljob_workers.runtime import number_format
-from rljob_workers.trainer import accelerator, attention, batch, ds_config, policy, widening
+from rljob_workers.trainer import accelerator, attention, batch, ds_config, policy, saved_names, selftest, widening
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ class Engine(_Trained):
             temperature=config.loss.temperature,
             chunk_tokens=config.logits_chunk_tokens,
         )
+        self._saved = saved_names.SavedNames(model, self._policy.named_tensors())
         super().__init__(self._policy, config, device)
 
     def forward(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
@@ -138,16 +140,36 @@ class Engine(_Trained):
         with torch.no_grad():
             return self.forward(tensors)[0]
 
+    def score_plainly(self, row: selftest.Row) -> torch.Tensor:
+        """Return logprobs [N] of one row as the model computes it by itself, without gradient."""
+        with self._policy.plain(), torch.no_grad():
+            logprobs: torch.Tensor = self._engine(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
+        return logprobs
+
+    @property
+    def model(self) -> policy.Facts:
+        """Return what a self-test needs to know of the model."""
+        return self._policy.facts
+
+    def check_files(self, layout: types.Layout) -> None:
+        """Raise WeightsError if the files and the model do not hold the same tensors."""
+        if problem := self._saved.problem(layout, self._policy.trained_names()):
+            raise errors.WeightsError(f"{self.model.name}: {problem}")
+
     def visit(self, names: Sequence[str], receive: Callable[[str, torch.Tensor], None]) -> None:
-        """Call `receive(name, whole tensor)` for each name in order. Raises WeightsError for a name the model lacks."""
+        """Call `receive(name, whole tensor)` for each name of the files, a tensor of the model after the other.
+
+        Raises WeightsError for a name the model lacks.
+        """
         tensors = self._policy.named_tensors()
-        missing = [name for name in names if name not in tensors]
-        if missing:
-            raise errors.WeightsError(f"the model has no tensor {missing[0]}, which its files hold")
-        for group in _groups(names, tensors):
+        wanted = frozenset(names)
+        sources = dict.fromkeys(self._saved.source(name) for name in names)
+        for group in _groups(sources, tensors):
             with self._gathered([tensors[name] for name in group]):
-                for name in group:
-                    receive(name, tensors[name].detach())
+                for source in group:
+                    for name, part in self._saved.parts(source, tensors[source].detach()).items():
+                        if name in wanted:
+                            receive(name, part)
 
     @contextlib.contextmanager
     def _gathered(self, tensors: list[torch.Tensor]) -> Iterator[None]:
@@ -195,18 +217,27 @@ class _Clipper:
 
 def load_model(model_dir: pathlib.Path, config: roles.TrainerConfig, device: torch.device) -> torch.nn.Module:
     """Return the causal LM of a Hugging Face folder with packed attention. Raises ManifestError if that cannot be."""
+    families.check(config.model, model_dir, longest=config.max_row_tokens)
     transformers.utils.logging.disable_progress_bar()
     transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
+        # The annotation leaves out that it returns a pair when it is asked for what it found in the files.
+        found: Any = transformers.AutoModelForCausalLM.from_pretrained(
             str(model_dir),
             dtype=getattr(torch, config.dtype),
             attn_implementation=attention.NAME,
             trust_remote_code=config.model.trust_remote_code,
             local_files_only=True,
+            output_loading_info=True,
         )
+        model, loading = found
     except (OSError, ValueError) as error:
         raise errors.ManifestError(f"spec.model.name is {config.model.name!r}, but does not load: {error}") from error
+    if lacking := sorted(loading["missing_keys"]):
+        raise errors.ManifestError(
+            f"spec.model.name is {config.model.name!r}, but its files lack {lacking[0]}"
+            f" ({len(lacking)} tensors of {type(model).__name__}), which would start at random"
+        )
     model.config.use_cache = False
     _widen_where_slow(model, config.dtype, device)
     if config.gradient_checkpointing:

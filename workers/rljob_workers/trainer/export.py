@@ -4,6 +4,7 @@ What is exported is what the forward uses (the module's weights), not the fp32 m
 touch of fresh memory is ten times slower than a copy into warm pages. All ranks call, rank 0 writes.
 """
 
+import json
 import pathlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -72,4 +73,15 @@ class ImageExporter:
                 hidden = path.name.startswith(".")
                 if path.is_file() and not hidden and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
                     shutil.copyfile(path, work / path.name)
+            _name_dtype(work / "config.json", self.layout.tensors[0].dtype)
             save_file(self._views, work / "model.safetensors", metadata={"format": "pt"})
+
+
+def _name_dtype(config: pathlib.Path, dtype: str) -> None:
+    """Say in config.json what the weights beside it are: engines that are told "auto" load them in that format."""
+    if not config.is_file():
+        return
+    values = json.loads(config.read_text(encoding="utf-8"))
+    old = "torch_dtype" if "torch_dtype" in values and "dtype" not in values else "dtype"
+    if values.get(old) != dtype:
+        config.write_text(json.dumps({**values, old: dtype}, indent=2), encoding="utf-8")

@@ -1,15 +1,25 @@
 """The models as the losses see them: tokens in, log-probabilities of the sampled tokens or values of states out."""
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from rljob_api import errors
-from rljob_workers.trainer import attention, logprobs
+from rljob_workers.models import families
+from rljob_workers.trainer import attention, logprobs, widening
 
-# Config entries of models whose head is not hidden @ weight; leaving them out would train another model.
-_HEAD_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A model's class, vocabulary, narrowest sliding window in tokens or None, and the dtype of its activations."""
+
+    name: str
+    vocab_size: int
+    window: int | None
+    dtype: torch.dtype
 
 
 class Policy(torch.nn.Module):
@@ -21,21 +31,53 @@ class Policy(torch.nn.Module):
         Raises EngineError for a model whose head does more than a matrix product.
         """
         super().__init__()
-        for setting in _HEAD_SETTINGS:
+        for setting in families.HEAD_SETTINGS:
             if getattr(lm.config, setting, None) not in (None, 1.0):
                 raise errors.EngineError(f"the model's config sets {setting}, which the trainer does not compute")
         self.lm = without_dropout(lm)
         self._temperature, self._chunk_tokens = temperature, chunk_tokens
 
+    @property
+    def facts(self) -> Facts:
+        """Return what is known of the model besides its weights."""
+        config = self.lm.config
+        return Facts(
+            name=type(self.lm).__name__,
+            vocab_size=int(config.vocab_size),
+            window=getattr(config, "sliding_window", None),
+            dtype=torch.float32 if widening.is_widened(self.lm) else self.lm.dtype,
+        )
+
+    @contextlib.contextmanager
+    def plain(self) -> Iterator[None]:
+        """Let the model attend by its own code, as written for one row, while the block runs."""
+        self.lm.set_attn_implementation("eager")
+        try:
+            yield
+        finally:
+            self.lm.set_attn_implementation(attention.NAME)
+
     def forward(
         self,
         tokens: torch.Tensor,
         position_ids: torch.Tensor,
-        plan: attention.AttentionPlan,
+        plan: attention.AttentionPlan | None,
         predictors: torch.Tensor,
         targets: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """tokens, position_ids [1, T]; predictors, targets [N] -> log-probabilities and entropies [N], fp32 nats."""
+        """tokens, position_ids [1, T]; predictors, targets [N] -> log-probabilities and entropies [N], fp32 nats.
+
+        plan None, inside `plain`: one row through the whole model, its own masks and its own head.
+        """
+        if plan is None:
+            logits = self.lm(input_ids=tokens, position_ids=position_ids, use_cache=False).logits[0]
+            return logprobs.selected_logprobs(
+                lambda rows: rows,
+                logits[predictors],
+                targets,
+                temperature=self._temperature,
+                chunk_tokens=self._chunk_tokens,
+            )
         decoder: Callable[..., Any] = self.lm.base_model
         head: Callable[[torch.Tensor], torch.Tensor] = self.lm.get_output_embeddings()
         states = decoder(
@@ -54,6 +96,10 @@ class Policy(torch.nn.Module):
         tensors: dict[str, torch.Tensor] = dict(self.lm.named_parameters(remove_duplicate=False))
         tensors.update(self.lm.named_buffers(remove_duplicate=False))
         return tensors
+
+    def trained_names(self) -> list[str]:
+        """Return the Hugging Face names of the parameters; of tied ones the first."""
+        return [name for name, _ in self.lm.named_parameters()]
 
 
 class ValueModel(torch.nn.Module):

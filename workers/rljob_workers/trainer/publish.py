@@ -13,7 +13,7 @@ import logging
 
 import numpy
 
-from rljob_api import types
+from rljob_api import errors, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
 from rljob_workers.trainer import export
@@ -39,7 +39,7 @@ class VersionPublisher:
         clock: clocks.Clock,
         patience_s: float,
     ) -> None:
-        """`head`: newest version of the registry; `patience_s`: how long an unreachable store is asked again."""
+        """`head`: newest version of the registry; `patience_s`: how long a store is asked again after it failed."""
         self._exporter, self._transport, self._clock = exporter, transport, clock
         self._job, self._attempt, self._head = job, attempt, head
         self._description, self._patience_s = description, patience_s
@@ -96,7 +96,14 @@ class VersionPublisher:
             return transport.publish(complete, None if self._layout_sent else layout)
 
         backoff = retry.Backoff(first_s=0.2, most_s=5.0)
-        self._head = retry.retry_sync(send, deadline_s=self._patience_s, backoff=backoff)
+        try:
+            self._head = send()
+        except errors.RLJobError as error:
+            if error.retry is errors.Retry.NEVER:
+                raise
+            # Patience begins here: the upload of a large image that broke near its end is worth another one.
+            logger.warning("version of step %d was not taken: %s", step, error, extra={"step": step})
+            self._head = retry.retry_sync(send, deadline_s=self._patience_s, backoff=backoff)
         self._layout_sent = True
         logger.info(
             "published version %d of step %d, %.2f %% of the weights changed",

@@ -6,7 +6,7 @@ import torch
 
 from rljob_api import errors, roles
 from rljob_workers.models import builtin
-from rljob_workers.trainer import batch, engine, policy
+from rljob_workers.trainer import batch, engine, policy, selftest
 
 
 class Reference:
@@ -30,6 +30,17 @@ class Reference:
             )
         scored: torch.Tensor = logprobs
         return scored
+
+    def score_plainly(self, row: selftest.Row) -> torch.Tensor:
+        """Return logprobs [N] of one row as the model computes it by itself."""
+        with self._policy.plain(), torch.no_grad():
+            logprobs: torch.Tensor = self._policy(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
+        return logprobs
+
+    @property
+    def model(self) -> policy.Facts:
+        """Return what a self-test needs to know of the model."""
+        return self._policy.facts
 
 
 def load(config: roles.TrainerConfig, device: torch.device) -> Reference | None:

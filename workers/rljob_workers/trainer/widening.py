@@ -21,7 +21,13 @@ def widen(lm: Any) -> bool:
     for module in linear:
         module.forward = types.MethodType(_product, module)  # type: ignore[method-assign]  # on this instance alone
     embedding.register_forward_hook(lambda _, __, output: output.float())
+    lm.computes_in_float32 = True
     return True
+
+
+def is_widened(lm: Any) -> bool:
+    """Return whether `widen` has changed this model."""
+    return bool(getattr(lm, "computes_in_float32", False))
 
 
 def _product(layer: torch.nn.Linear, states: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """The image of a version: one flat buffer in wire dtype, its layout, its hashes. Pure but for reading model files.
 
+The wire dtype is the job's (`spec.model.dtype`), whatever the files hold: updates that bfloat16 rounds away are served
+only if the wire is float32, and float32 files of a bfloat16 job would travel at twice the bytes for nothing.
 Image order: embeddings, layers ascending, final norm, head, so that a layer-wise loader buffers one layer at most.
 Tensors start on 64-byte boundaries. Tied weights appear once. Hashes are over bytes defined here, never over
 protobuf: xxh3-128 per tensor, BLAKE3 over the layout id and all digests in image order.
@@ -11,9 +13,10 @@ import pathlib
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Any, cast
 
 import blake3
+import numpy
 import xxhash
 
 from rljob_api import errors, types
@@ -22,6 +25,8 @@ ALIGNMENT = 64
 _LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
+# Elements; a large embedding would need gigabytes beside it.
+_CONVERTED_AT_ONCE = 8 << 20
 
 
 def image_order(name: str) -> tuple[int, int, str]:
@@ -112,18 +117,22 @@ def _header(path: pathlib.Path) -> tuple[dict[str, dict[str, object]], int]:
     return header, 8 + length
 
 
-def layout_from_safetensors(directory: pathlib.Path) -> types.Layout:
-    """Return the layout of a Hugging Face folder; tied weights stand in it once. Raises WeightsError if empty."""
+def layout_from_safetensors(directory: pathlib.Path, dtype: str) -> types.Layout:
+    """Return the layout in `dtype` of a Hugging Face folder; tied weights stand in it once.
+
+    Raises WeightsError for a folder without such files and for a tensor that is no floating-point number.
+    """
     tensors = []
     for path in _safetensors_files(directory):
         for name, entry in _header(path)[0].items():
-            dtype = _DTYPES.get(str(entry["dtype"]), str(entry["dtype"]))
+            if entry["dtype"] not in _DTYPES:
+                raise errors.WeightsError(f"tensor {name} has dtype {entry['dtype']}; known: {', '.join(_DTYPES)}")
             tensors.append((name, dtype, tuple(cast(list[int], entry["shape"]))))
     return make_layout(tensors)
 
 
 def fill_from_safetensors(directory: pathlib.Path, layout: types.Layout, into: memoryview) -> None:
-    """Copy the tensors of a Hugging Face folder to their places in `into` (image_bytes long)."""
+    """Write the tensors of a Hugging Face folder to their places in `into` (image_bytes long), in the wire dtype."""
     by_name = {tensor.name: tensor for tensor in layout.tensors}
     for path in _safetensors_files(directory):
         header, start = _header(path)
@@ -132,12 +141,46 @@ def fill_from_safetensors(directory: pathlib.Path, layout: types.Layout, into: m
                 for name, entry in header.items():
                     first, last = cast(list[int], entry["data_offsets"])
                     tensor = by_name[name]
-                    into[tensor.offset : tensor.offset + tensor.length] = view[start + first : start + last]
+                    place = into[tensor.offset : tensor.offset + tensor.length]
+                    with view[start + first : start + last] as source:
+                        convert(source, _DTYPES[str(entry["dtype"])], place, tensor.dtype)
 
 
-def initial_version(directory: pathlib.Path, job: str) -> tuple[types.Layout, types.WeightVersion, bytearray]:
-    """Return layout, manifest and image of version 0: the weights as the model files give them."""
-    layout = layout_from_safetensors(directory)
+def convert(source: memoryview, source_dtype: str, target: memoryview, target_dtype: str) -> None:
+    """Write numbers in another format, rounded to the nearest, ties to even, as torch does. Equal formats: a copy."""
+    if source_dtype == target_dtype:
+        target[:] = source
+        return
+    width, target_width = WIDTHS[source_dtype], WIDTHS[target_dtype]
+    for start in range(0, len(source) // width, _CONVERTED_AT_ONCE):
+        end = start + _CONVERTED_AT_ONCE
+        wide = _to_float32(source[start * width : end * width], source_dtype)
+        target[start * target_width : end * target_width] = _from_float32(wide, target_dtype)
+
+
+def _to_float32(source: memoryview, dtype: str) -> "numpy.ndarray[Any, Any]":
+    if dtype == "bfloat16":
+        return (numpy.frombuffer(source, numpy.uint16).astype(numpy.uint32) << 16).view(numpy.float32)
+    # A copy: an array that looks into a mapped file would keep it open.
+    return numpy.frombuffer(source, numpy.float16 if dtype == "float16" else numpy.float32).astype(numpy.float32)
+
+
+def _from_float32(numbers: "numpy.ndarray[Any, Any]", dtype: str) -> memoryview:
+    if dtype == "bfloat16":
+        bits = numbers.view(numpy.uint32)
+        # Half of the last place, and a tie goes to the even neighbour. What is no number must not become infinite.
+        rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
+        rounded[numpy.isnan(numbers)] = 0x7FC0
+        return rounded.data.cast("B")
+    with numpy.errstate(over="ignore"):
+        return numbers.astype(numpy.float16 if dtype == "float16" else numpy.float32).data.cast("B")
+
+
+def initial_version(
+    directory: pathlib.Path, job: str, dtype: str
+) -> tuple[types.Layout, types.WeightVersion, bytearray]:
+    """Return layout, manifest and image of version 0: the weights as the model files give them, in `dtype`."""
+    layout = layout_from_safetensors(directory, dtype)
     image = bytearray(layout.image_bytes)
     fill_from_safetensors(directory, layout, memoryview(image))
     return layout, initial_manifest(job, layout, memoryview(image)), image

@@ -1,7 +1,8 @@
 """Both ends of a weight version's journey: the publisher in the trainer, the puller in the rollout. Blocking.
 
 Control calls (Publish, Manifest) use the coordinator's port, bytes the store's port on connections of their own, so
-that neither waits for the other. Artifacts are named by the BLAKE3 of their bytes.
+that neither waits for the other. Artifacts are named by the BLAKE3 of their bytes. Deadlines of bulk calls follow the
+bytes and their progress (pace.py); those of control calls are fixed.
 """
 
 import concurrent.futures
@@ -15,13 +16,12 @@ import grpc
 from rljob_api import codec, errors, roles, types
 from rljob_api.wire.v1 import weights_pb2_grpc
 from rljob_workers.runtime import retry
-from rljob_workers.transport import channel, frames
+from rljob_workers.transport import channel, frames, pace
 
 logger = logging.getLogger(__name__)
 
 UPLOAD = "/rljob.v1.WeightStore/Upload"
 PULL = "/rljob.v1.WeightStore/Pull"
-_IDLE_S = 60.0
 T = TypeVar("T")
 
 
@@ -53,11 +53,17 @@ class WeightPublisher:
     """The gRPC publisher. `session` is the trainer's fencing token."""
 
     def __init__(
-        self, *, control_address: str, store_address: str, tls: roles.TlsConfig | None, timeout_s: float = 120.0
+        self,
+        *,
+        control_address: str,
+        store_address: str,
+        tls: roles.TlsConfig | None,
+        timeout_s: float = 120.0,
+        watch: Callable[[float], pace.Watch] = pace.Watch,
     ) -> None:
-        """Open the control and the bulk channel."""
+        """Open the control and the bulk channel. `timeout_s`: of control calls; `watch`: makes what ends idle ones."""
         self.session = ""
-        self._peer, self._timeout_s = control_address, timeout_s
+        self._peer, self._store, self._timeout_s, self._watch = control_address, store_address, timeout_s, watch
         self._control = channel.sync_channel(control_address, tls)
         self._bulk = channel.sync_channel(store_address, tls, own_connection=True)
         self._stub = weights_pb2_grpc.WeightsStub(self._control)
@@ -66,13 +72,29 @@ class WeightPublisher:
     def upload(self, data: memoryview) -> types.Artifact:
         """Stream `data` in chunks; the last frame commits it under its digest. Raises DigestError on disagreement."""
         digest = blake3.blake3(data, max_threads=2).hexdigest()
-        reply = _call(self._peer, lambda: self._upload(_upload_frames(data, digest), timeout=self._timeout_s))
+        reply = _call(self._store, lambda: self._send(data, digest))
         artifact_id, num_bytes = codec.upload_reply_from(reply)
         if artifact_id != digest or num_bytes != len(data):
             raise errors.DigestError(
                 f"the store kept {artifact_id} ({num_bytes} bytes) for {digest} ({len(data)} bytes)"
             )
         return types.Artifact(artifact_id=digest, encoding="raw", num_bytes=len(data))
+
+    def _send(self, data: memoryview, digest: str) -> bytes:
+        watch = self._watch(pace.idle_deadline_s(len(data)))
+
+        def frames_of_it() -> Iterator[bytes]:
+            for frame in _upload_frames(data, digest):
+                watch.moved()
+                yield frame
+
+        call = self._upload.future(frames_of_it(), timeout=pace.transfer_deadline_s(len(data)))
+        with watch.cancelling(call.cancel):
+            try:
+                reply: bytes = call.result()
+            except grpc.FutureCancelledError as error:
+                raise errors.UnavailableError(f"the store at {self._store} took no byte for too long") from error
+        return reply
 
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
         """Register the version; a repetition with the same state hash is accepted."""
@@ -99,10 +121,21 @@ class WeightPuller:
     """The gRPC puller: `num_streams` connections per source, interleaved ranges, resumed at the first missing byte."""
 
     def __init__(
-        self, *, control_address: str, tls: roles.TlsConfig | None, num_streams: int = 2, timeout_s: float = 20.0
+        self,
+        *,
+        control_address: str,
+        tls: roles.TlsConfig | None,
+        num_streams: int = 2,
+        timeout_s: float = 20.0,
+        watch: Callable[[float], pace.Watch] = pace.Watch,
+        retrying: retry.RetryMoving = retry.retry_moving,
     ) -> None:
-        """Open the control channel; bulk channels are opened per source."""
+        """Open the control channel; bulk channels are opened per source. `timeout_s`: of control calls.
+
+        watch: makes what ends an idle stream; retrying: what begins it again where it stopped.
+        """
         self.session = ""
+        self._watch, self._retrying = watch, retrying
         self._peer, self._tls, self._timeout_s = control_address, tls, timeout_s
         self._num_streams = num_streams
         self._control = channel.sync_channel(control_address, tls)
@@ -151,7 +184,7 @@ class WeightPuller:
             request = codec.pull_to(
                 session=self.session, artifact_id=artifact.artifact_id, offset=position, length=end - position
             )
-            for frame in self._stream(source.address, stream, request):
+            for frame in self._stream(source.address, stream, request, artifact.num_bytes):
                 _, offset, payload = frames.unpack(frame)
                 if offset != position or offset + len(payload) > end:
                     raise errors.WireError(f"chunk at {offset} where {position} was expected")
@@ -160,17 +193,28 @@ class WeightPuller:
             if position < end:
                 raise errors.UnavailableError(f"{source.address} ended the stream at byte {position} of {end}")
 
-        retry.retry_sync(go_on, deadline_s=_IDLE_S, backoff=retry.Backoff(first_s=0.1, most_s=2.0))
+        # The artifact, not the range: that is what the other end may have to hash first.
+        self._retrying(
+            go_on,
+            lambda: position,
+            patience_s=pace.idle_deadline_s(artifact.num_bytes),
+            backoff=retry.Backoff(first_s=0.1, most_s=2.0),
+        )
 
-    def _stream(self, address: str, stream: int, request: bytes) -> Iterator[bytes]:
+    def _stream(self, address: str, stream: int, request: bytes, num_bytes: int) -> Iterator[bytes]:
         opened = self._bulk.get((address, stream))
         if opened is None:
             opened = self._bulk[address, stream] = channel.sync_channel(address, self._tls, own_connection=True)
         pull = opened.unary_stream(PULL, request_serializer=_identity, response_deserializer=_identity)
-        try:
-            yield from pull(request, timeout=_IDLE_S)
-        except grpc.RpcError as error:
-            raise channel.translate(error, f"weight source {address}") from error
+        watch = self._watch(pace.idle_deadline_s(num_bytes))
+        call = pull(request, timeout=pace.transfer_deadline_s(num_bytes))
+        with watch.cancelling(call.cancel):
+            try:
+                for frame in call:
+                    watch.moved()
+                    yield frame
+            except grpc.RpcError as error:
+                raise channel.translate(error, f"weight source {address}") from error
 
     def close(self) -> None:
         """Close all channels."""
