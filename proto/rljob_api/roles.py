@@ -37,7 +37,7 @@ class TlsConfig(_Frozen):
 
 
 class CommonConfig(_Frozen):
-    """What every process has. `health_port` serves /healthz, /readyz, /metrics and POST /stop on loopback."""
+    """What every process has. `health_port` serves /healthz, /readyz, /metrics and POST /stop with a token."""
 
     job: JobIdentity
     role: names.Role

@@ -21,9 +21,11 @@ import grpc.aio
 
 from rljob_api import codec, names, roles, types
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
+from rljob_workers.runtime import health
 
 FOLDER = pathlib.Path(os.environ.get("RLJOB_FAKE_DIR", "."))
 STEP_S = 0.15
+TOKEN = "of the fake trainer"
 
 
 def tell(event: str) -> None:
@@ -142,15 +144,20 @@ def trainer(config: roles.TrainerConfig) -> int:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            tell("trainer asked to stop")
-            asked.set()
-            self.send_response(202)
+            may = self.headers.get(health.STOP_HEADER) == TOKEN
+            if may:
+                tell("trainer asked to stop")
+                asked.set()
+            self.send_response(202 if may else 404)
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
             """Silence."""
 
     server = http.server.ThreadingHTTPServer((config.health_host, config.health_port), Handler)
+    token_file = health.stop_token_file(config)
+    token_file.parent.mkdir(parents=True, exist_ok=True)
+    token_file.write_text(TOKEN)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     put("step", number("checkpoint"))
     while number("step") < config.max_steps and not asked.wait(STEP_S):

@@ -1,3 +1,6 @@
+import pathlib
+import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,19 +14,25 @@ JOB = roles.JobIdentity(name="j", namespace="n", uid="u")
 
 
 class Server:
-    def __init__(self) -> None:
+    def __init__(self, token_file: pathlib.Path | None) -> None:
         self.ready = (False, "loading weights")
         self.stops = 0
         self.metrics = metrics.Metrics(role=names.Role.ROLLOUT, job=JOB)
         self.server = health.HealthServer(
-            host="127.0.0.1", port=0, metrics=self.metrics, ready=lambda: self.ready, on_stop=self.stop
+            host="127.0.0.1",
+            port=0,
+            metrics=self.metrics,
+            ready=lambda: self.ready,
+            on_stop=self.stop,
+            token_file=token_file,
         )
 
     def stop(self) -> None:
         self.stops += 1
 
-    def call(self, path: str, method: str = "GET") -> tuple[int, str]:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.server.port}{path}", method=method)
+    def call(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{self.server.port}{path}"
+        request = urllib.request.Request(url, method=method, headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()
@@ -32,8 +41,13 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
+def token_file(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "scratch" / "stop-1.token"
+
+
+@pytest.fixture
+def server(token_file: pathlib.Path) -> Iterator[Server]:
+    running = Server(token_file)
     running.server.start()
     yield running
     running.server.close()
@@ -49,11 +63,57 @@ def test_liveness_does_not_depend_on_readiness(server: Server) -> None:
     assert server.call("/healthz")[0] == 200
 
 
-def test_stop_is_asked_for_by_post_only(server: Server) -> None:
-    assert server.call("/stop")[0] == 404
+def test_stop_is_asked_for_by_post_with_the_token_of_the_process(server: Server, token_file: pathlib.Path) -> None:
+    token = health.stop_token(token_file)
+    assert server.call("/stop", **{health.STOP_HEADER: token})[0] == 404
     assert server.stops == 0
-    assert server.call("/stop", "POST")[0] == 202
+    assert server.call("/stop", "POST", **{health.STOP_HEADER: token})[0] == 202
     assert server.stops == 1
+
+
+@pytest.mark.parametrize("shown", [None, "", "0" * 64, "\xe9"])
+def test_call_from_loopback_without_the_token_stops_nothing(server: Server, shown: str | None) -> None:
+    headers = {} if shown is None else {health.STOP_HEADER: shown}
+    assert server.call("/stop", "POST", **headers)[0] == 404, "a mesh's proxy calls from loopback for anybody"
+    assert server.stops == 0
+
+
+def test_token_is_for_its_own_user_and_its_own_process(token_file: pathlib.Path) -> None:
+    token_file.parent.mkdir()
+    token_file.write_text("left by the process before")
+    token_file.chmod(0o644)
+    running = Server(token_file)
+    running.server.start()
+    assert token_file.stat().st_mode & 0o777 == 0o600
+    assert len(health.stop_token(token_file)) == 64
+    running.server.close()
+    assert health.stop_token(token_file) == ""
+
+
+def test_process_without_a_token_cannot_be_asked_to_stop() -> None:
+    running = Server(None)
+    running.server.start()
+    assert running.call("/stop", "POST", **{health.STOP_HEADER: ""})[0] == 404
+    running.server.close()
+
+
+def test_callers_that_say_nothing_make_room_for_a_probe(server: Server) -> None:
+    before = threading.active_count()
+    silent = [socket.create_connection(("127.0.0.1", server.server.port)) for _ in range(5 * health.MOST_CONNECTIONS)]
+    for connection in silent:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
+    assert server.call("/healthz")[0] == 200
+    assert silent[0].recv(1) == b"", "the oldest was hung up on"
+    assert threading.active_count() - before <= health.MOST_CONNECTIONS + 1
+    for connection in silent:
+        connection.close()
+
+
+def test_caller_that_says_nothing_for_long_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.server._server.RequestHandlerClass, "timeout", 0.05)
+    with socket.create_connection(("127.0.0.1", server.server.port)) as silent:
+        silent.settimeout(60)
+        assert silent.recv(1) == b""
 
 
 def test_metrics_carry_the_jobs_labels_and_gauges_are_absent_before_their_first_value(server: Server) -> None:

@@ -20,6 +20,7 @@ import pytest_asyncio
 
 from rljob_api import codec, errors, names, roles, types
 from rljob_api.wire.v1 import verify_pb2_grpc
+from rljob_workers.runtime import health
 from rljob_workers.transport import channel
 from rljob_workers.verifier import service
 
@@ -164,7 +165,8 @@ def served_ports(process: "subprocess.Popen[str]") -> int:
 async def test_program_serves_until_it_is_told_to_stop(
     make_config: MakeConfig, make_item: Callable[..., types.VerifyItem], tmp_path: pathlib.Path, free_port: int
 ) -> None:
-    with program(make_config(EXACT, health_port=free_port), tmp_path) as process:
+    config = make_config(EXACT, health_port=free_port)
+    with program(config, tmp_path) as process:
         client = Client(served_ports(process))
         assert (await client.verify([make_item("5")]))[0].reward == 0.5
         await client.close()
@@ -174,7 +176,9 @@ async def test_program_serves_until_it_is_told_to_stop(
             b'rljob_verify_total{mode="strict",outcome="pass",reason="ok",reward="text"'
             in urllib.request.urlopen(f"{url}/metrics").read()
         )
-        assert urllib.request.urlopen(urllib.request.Request(f"{url}/stop", method="POST")).status == 202
+        headers = {health.STOP_HEADER: health.stop_token(health.stop_token_file(config))}
+        asked = urllib.request.Request(f"{url}/stop", method="POST", headers=headers)
+        assert urllib.request.urlopen(asked).status == 202
         assert process.wait(20) == names.ExitCode.OK
 
 

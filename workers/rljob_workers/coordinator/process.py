@@ -56,6 +56,7 @@ async def serve(config: roles.CoordinatorConfig, config_path: pathlib.Path) -> i
         metrics=metrics,
         ready=lambda: (store.ready, "ok" if store.ready else "the weight store is starting"),
         on_stop=request_stop,
+        token_file=health.stop_token_file(config),
     )
     probes.start()
     try:

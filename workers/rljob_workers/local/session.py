@@ -30,6 +30,7 @@ from rljob_workers.local import (
 )
 from rljob_workers.local.report import render
 from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import health
 from rljob_workers.transport import status as transport_status
 
 _TICK_S = 0.2
@@ -183,12 +184,13 @@ def _asker(configs: Mapping[str, roles.CommonConfig]) -> Callable[[], bool] | No
     trainer = next((config for config in configs.values() if config.role is names.Role.TRAINER), None)
     if trainer is None:
         return None
-    request = urllib.request.Request(
-        f"http://{trainer.health_host}:{trainer.health_port}/stop", data=b"", method="POST"
-    )
+    url, token_file = f"http://{trainer.health_host}:{trainer.health_port}/stop", health.stop_token_file(trainer)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask() -> bool:
+        # Another attempt is another process, with a token of its own.
+        headers = {health.STOP_HEADER: health.stop_token(token_file)}
+        request = urllib.request.Request(url, data=b"", method="POST", headers=headers)
         try:
             with opener.open(request, timeout=_ASK_TIMEOUT_S) as answer:
                 return bool(200 <= answer.status < 300)

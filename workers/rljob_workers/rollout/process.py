@@ -54,6 +54,7 @@ def serve(config: roles.RolloutConfig) -> None:
             ready=lambda: probes.ready,
             alive=lambda: probes.alive,
             on_stop=stop.request,
+            token_file=health.stop_token_file(config),
         )
         server.start()
         try:

@@ -58,6 +58,7 @@ def run(config: roles.TrainerConfig, place: Place) -> int:
         metrics=registry,
         ready=lambda: (registered.is_set(), "registered" if registered.is_set() else "loading the model"),
         on_stop=stop.set,
+        token_file=health.stop_token_file(config),
     )
     if place.local_rank == 0:
         probes.start()

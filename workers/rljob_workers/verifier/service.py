@@ -183,5 +183,10 @@ class Service:
 def probes(config: roles.VerifierConfig, service: Service, on_stop: Callable[[], None]) -> health.HealthServer:
     """Return the HTTP server of a verifier's probes, not yet started."""
     return health.HealthServer(
-        host=config.health_host, port=config.health_port, metrics=service.metrics, ready=service.ready, on_stop=on_stop
+        host=config.health_host,
+        port=config.health_port,
+        metrics=service.metrics,
+        ready=service.ready,
+        on_stop=on_stop,
+        token_file=health.stop_token_file(config),
     )
