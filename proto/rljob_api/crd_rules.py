@@ -40,6 +40,7 @@ FROZEN = (
     "evaluation.suites",
     "evaluation.sampling",
     "evaluation.samplesPerPrompt",
+    "evaluation.rolloutFraction",
     "security",
     "observability.podMonitor",
     "observability.trajectoryDump",

@@ -9,6 +9,7 @@
     |  |- RecordError       a record that cannot be graded: missing gold, wrong type     (never)
     |- SandboxError         isolation could not be set up                                (elsewhere)
     |- WireError            a message that breaks the contract                           (never)
+    |  |- TooLargeError     a message above what a call may carry                        (never)
     |  |- FencedError       a session or trainer attempt that was replaced               (never)
     |  |- ForbiddenError    a call that the caller's role may not make                   (never)
     |  |- UnavailableError  the peer cannot be reached or is overloaded                  (later)
@@ -123,6 +124,10 @@ class WireError(RLJobError, ValueError):
 
     fault = Fault.DATA
     grpc_code = "INVALID_ARGUMENT"
+
+
+class TooLargeError(WireError):
+    """A message above what a call may carry: the same one will be too large again."""
 
 
 class FencedError(WireError):

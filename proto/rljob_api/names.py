@@ -254,6 +254,8 @@ class ExitCode(enum.IntEnum):
 
 # gRPC: one limit in both directions; weight chunks of 2 MiB stay in the cache and far below it.
 MAX_BATCH_PART_BYTES = 64 << 20
+# Of a handed-in group: id, mask, log-probability and turn of each token.
+GROUP_BYTES_PER_TOKEN = 13
 CHUNK_BYTES = 2 << 20
 
 

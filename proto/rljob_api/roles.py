@@ -269,7 +269,8 @@ class EvaluationSuite(_Frozen):
 class EvaluationConfig(_Frozen):
     """When and how to evaluate. every_steps 0: not during training; the last step is evaluated if suites exist.
 
-    sampling_by_suite: of the suites whose own template stops otherwise than training's.
+    sampling_by_suite: of the suites whose own template stops otherwise than training's. rollout_fraction: share of the
+    rollouts that an evaluation takes from training.
     """
 
     every_steps: int
@@ -277,7 +278,7 @@ class EvaluationConfig(_Frozen):
     suites: tuple[EvaluationSuite, ...]
     sampling: SamplingConfig
     sampling_by_suite: dict[str, SamplingConfig] = Field(default_factory=dict)
-    max_inflight: int = 64
+    rollout_fraction: float = 0.25
 
     def sampling_of(self, suite: str) -> SamplingConfig:
         """Return how the answers of a suite are sampled."""

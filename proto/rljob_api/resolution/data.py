@@ -77,6 +77,7 @@ def evaluation_config(spec: JobSpec, base_dir: str) -> roles.EvaluationConfig:
             for suite in evaluation.suites
         ),
         sampling=_evaluation_sampling(spec, spec.data.template),
+        rollout_fraction=number(evaluation.rollout_fraction),
         sampling_by_suite={
             suite.name: _evaluation_sampling(spec, suite.template) for suite in evaluation.suites if suite.template
         },

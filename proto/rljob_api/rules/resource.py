@@ -17,6 +17,7 @@ SHARES = (
     "failurePolicy.minStepBatchFraction",
     "failurePolicy.minGroupFraction",
     "failurePolicy.maxInfraFailureFraction",
+    "evaluation.rolloutFraction",
     "rollout.engine.gpuMemoryUtilization",
     "rollout.autoscaling.trainerWaitTarget",
     "model.lora.dropout",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rljob_api import effective, suites
+from rljob_api import effective, names, suites
 from rljob_api.job import JobSpec
 from rljob_api.rules.words import refuse
 from rljob_api.spec.verifier import PROGRAM_REWARDS, RewardSpec, runtime_class
@@ -133,7 +133,21 @@ def served_in_a_cluster_only(spec: JobSpec) -> Iterator[str]:
         )
 
 
+def groups_above_a_message(spec: JobSpec) -> Iterator[str]:
+    """A group is handed in as one message."""
+    tokens = spec.algorithm.group_size * effective.longest_row(spec)
+    mib = tokens * names.GROUP_BYTES_PER_TOKEN >> 20
+    if tokens * names.GROUP_BYTES_PER_TOKEN > names.MAX_BATCH_PART_BYTES:
+        yield refuse(
+            "algorithm.groupSize",
+            spec.algorithm.group_size,
+            f"groups of rows of up to {effective.longest_row(spec)} tokens may have {mib} MiB, and one above"
+            f" {names.MAX_BATCH_PART_BYTES >> 20} MiB is not trained: it fails as TooLargeError",
+        )
+
+
 WARNINGS = (
+    groups_above_a_message,
     shared_baseline_of_turns,
     lone_feedback,
     uncapped_weight,

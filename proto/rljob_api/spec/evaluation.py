@@ -56,3 +56,9 @@ class EvaluationSpec(Section):
     )
     sampling: EvaluationSamplingSpec = Field(default=EvaluationSamplingSpec(), description="How answers are sampled.")
     samples_per_prompt: int = Field(default=1, ge=1, le=1024, description="Answers per prompt.")
+    rollout_fraction: Decimal = Field(
+        default="0.25",
+        description="Share of the rollouts, 0 to 1, that serve the version under evaluation while the others go on with"
+        " training: one at least, that share again for each evaluation that waits, and all after the last step. They"
+        " evaluate with all of their slots.",
+    )

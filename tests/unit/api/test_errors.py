@@ -16,6 +16,7 @@ EVERY = [
         "RecordError",
         "SandboxError",
         "WireError",
+        "TooLargeError",
         "FencedError",
         "ForbiddenError",
         "UnavailableError",

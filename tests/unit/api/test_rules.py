@@ -479,6 +479,12 @@ TABLE: dict[str, Row] = {
         "spec.failurePolicy.minGroupFraction is '1.1'",
         {"failurePolicy.minGroupFraction": "0.5"},
     ),
+    "more than all rollouts taken by an evaluation": Row(
+        "fractions",
+        {"evaluation.rolloutFraction": "2"},
+        "spec.evaluation.rolloutFraction is '2'",
+        {"evaluation.rolloutFraction": "1"},
+    ),
     "more than all prompts of an epoch left out": Row(
         "fractions",
         {"data.curriculum": {"filterThreshold": "0.9", "maxFilterPercentage": "1.5"}},
@@ -757,6 +763,14 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
     "programs that nothing confines": (
         {"verifier.rewards.0.type": "code", "verifier.isolation": "none", "verifier.allowUnsafe": True},
         "spec.verifier.isolation is 'none', but reward",
+    ),
+    "groups that may be larger than a message": (
+        {
+            "algorithm.groupSize": 64,
+            "rollout.sampling.maxTokens": 90_000,
+            "trainer.maxTokensPerMicroBatch": 100_000,
+        },
+        "spec.algorithm.groupSize is 64, but groups of rows of up to",
     ),
     "r1 prompt with a boxed grader": (
         {"data.template": "r1", "verifier.rewards.0.type": "boxed"},

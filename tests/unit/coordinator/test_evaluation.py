@@ -162,3 +162,42 @@ def test_the_prompts_of_an_evaluation_stand_in_file_order() -> None:
         for name in ("b", "a")
     ]  # fmt: skip
     assert [ref.prompt_id for ref in evaluation.refs(loaded, step=4)] == ["b0", "b1", "a0", "a1"]
+
+
+def servers(*versions: int, holding: tuple[int, ...] = ()) -> list[evaluation.Server]:
+    return [
+        evaluation.Server(token=f"t{place}", pod=f"rollout-{place}", version=version, holds=place in holding)
+        for place, version in enumerate(versions)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "waiting", "ended", "expected"),
+    [
+        pytest.param(servers(7, 7, 7, 7), 1, False, {"t0"}, id="a quarter"),
+        pytest.param(servers(*[7] * 9), 1, False, {"t0", "t1", "t2"}, id="rounded up"),
+        pytest.param(servers(7), 1, False, {"t0"}, id="one at least"),
+        pytest.param(servers(7, 7, 7, 7), 3, False, {"t0", "t1", "t2"}, id="more where evaluations pile up"),
+        pytest.param(servers(7, 7, 7, 7), 9, False, {"t0", "t1", "t2", "t3"}, id="and at most all"),
+        pytest.param(servers(7, 7, 7, 7), 1, True, {"t0", "t1", "t2", "t3"}, id="all after the last step"),
+        pytest.param(servers(8, 8, 7, 8), 1, False, {"t2"}, id="who serves the version stays"),
+        pytest.param(servers(8, 6, 8, 8), 1, False, {"t1"}, id="rather forward than back"),
+        pytest.param(servers(8, 8), 1, False, {"t0"}, id="back where nobody else is left"),
+        pytest.param(servers(7, 7, 7, 7, holding=(2, 3)), 1, False, {"t2", "t3"}, id="who holds groups stays"),
+        pytest.param([], 1, False, set(), id="nobody"),
+    ],
+)
+def test_a_part_of_the_rollouts_evaluates(
+    found: list[evaluation.Server], waiting: int, ended: bool, expected: set[str]
+) -> None:
+    chosen = evaluation.members(found, version=7, fraction=0.25, waiting=waiting, training_ended=ended)
+    assert chosen == expected
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.5, 1.0])
+def test_a_fleet_of_any_size_evaluates_with_its_share(fraction: float) -> None:
+    for number in (1, 8, 800):
+        chosen = evaluation.members(
+            servers(*[7] * number), version=7, fraction=fraction, waiting=1, training_ended=False
+        )
+        assert len(chosen) == max(1, -(-number * fraction // 1))

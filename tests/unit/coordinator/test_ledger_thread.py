@@ -25,7 +25,7 @@ class Watched:
             bench.ledger, on_change=self._changed, on_commit=self._committed, path=bench.path
         )
 
-    def _changed(self) -> None:
+    def _changed(self, ledger: ledgers.Ledger) -> None:
         self.changes += 1
 
     def _committed(self, seconds: float) -> None:
@@ -133,7 +133,9 @@ async def test_an_answered_call_is_on_the_disk(watched: Watched) -> None:
 
 def test_closing_finishes_what_was_asked(make_bench: Make) -> None:
     bench = make_bench()
-    thread = ledgers.LedgerThread(bench.ledger, on_change=lambda: None, on_commit=lambda seconds: None, path=bench.path)
+    thread = ledgers.LedgerThread(
+        bench.ledger, on_change=lambda ledger: None, on_commit=lambda seconds: None, path=bench.path
+    )
 
     async def ask_and_close() -> None:
         asked = asyncio.ensure_future(thread.run(lambda ledger: ledger.set_meta("key", "value")))

@@ -80,3 +80,12 @@ def test_a_rollout_counts_while_it_serves(changed: dict[str, object], expected: 
 def test_a_rollout_beyond_the_bound_does_not_count() -> None:
     pod = pods.Pod(token="t", role=names.Role.ROLLOUT, pod="r", receiver_state="SERVING", last_seen=99.0)
     assert not pods.is_ready(pod, serving_step=3, head_step=5, bound=1, now=100.0, silent_s=10.0)
+
+
+def test_a_rollout_that_evaluates_an_older_version_is_ready() -> None:
+    (pod,) = reported((100, 0, 0)).all()
+
+    def ready(evaluates: bool) -> bool:
+        return pods.is_ready(pod, serving_step=1, head_step=9, bound=1, now=100, silent_s=10, evaluates=evaluates)
+
+    assert (ready(False), ready(True)) == (False, True)

@@ -49,11 +49,14 @@ class Coordinator:
         self.weights, self.trainer = publishing.Publishing(self.core), training.Training(self.core)
         self.work = dispatch.Dispatch(self.core)
         self.housekeeper = loop.Housekeeper(self.core, self.weights, self.state.history)
+        self.building = asyncio.create_task(self.trainer.builder.run())
 
-    async def register(self, role: names.Role, boot_id: str = "b", attempt: int = 0, resume_step: int = 0) -> str:
+    async def register(
+        self, role: names.Role, boot_id: str = "b", attempt: int = 0, resume_step: int = 0, number: int = 0
+    ) -> str:
         session = await self.work.register(
             dispatch.Registration(
-                role=role, pod=f"{role}-0", boot_id=boot_id, attempt=attempt, rank=0, resume_step=resume_step,
+                role=role, pod=f"{role}-{number}", boot_id=boot_id, attempt=attempt, rank=0, resume_step=resume_step,
                 initial_state_hash="h0",
             )
         )  # fmt: skip
@@ -114,6 +117,7 @@ class Coordinator:
         return self.state.ledger.why_ended
 
     def close(self) -> None:
+        self.building.cancel()
         self.core.ledger.close()
         self.state.lock.close()
 
@@ -514,13 +518,13 @@ class SlowBuild:
     """Stands before the building of a batch: each begins, and ends when it is let go on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun = 0
+        self.begun: list[int] = []
         self.go_on = threading.Event()
         self._build = building.build
         monkeypatch.setattr(building, "build", self)
 
     def __call__(self, choice: batches.Choice, config: roles.CoordinatorConfig) -> building.Built:
-        self.begun += 1
+        self.begun.append(choice.step)
         assert self.go_on.wait(60)
         return self._build(choice, config)
 
@@ -551,22 +555,19 @@ async def test_a_batch_that_takes_longer_to_build_than_its_callers_wait_is_built
     waiting = asyncio.create_task(run.fetch(trainer, 1))
     slow.go_on.set()
     header, parts = await waiting
-    assert (header.kind, len(parts), slow.begun) == (names.BatchKind.BATCH, 1, 1)
+    assert (header.kind, len(parts), slow.begun.count(1)) == (names.BatchKind.BATCH, 1, 1)
     assert (await run.fetch(trainer, 1))[1] == parts
 
 
 async def test_the_next_batch_is_built_while_the_trainer_is_at_work_and_nobody_asks(start: Start) -> None:
     run = start()
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
-    ahead = asyncio.create_task(run.trainer.builder.run())
     await run.generate(rollout, serving=0)
     await until(run, lambda ledger: ledger.recorded() == 2)
     assert (await run.fetch(trainer, 2))[0].wait_reason == "step 1 to be committed"
     await run.commit(trainer, 1)
     header, parts = await run.fetch(trainer, 2)
     assert (header.kind, header.trainer_version, len(parts)) == (names.BatchKind.BATCH, 1, 1)
-    ahead.cancel()
-    await asyncio.gather(ahead, return_exceptions=True)
 
 
 async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_not_tried_for_ever(
@@ -574,7 +575,6 @@ async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_
 ) -> None:
     run = start()
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
-    await run.generate(rollout, serving=0)
     begun: list[int] = []
 
     def broken(choice: batches.Choice, config: roles.CoordinatorConfig) -> building.Built:
@@ -583,6 +583,7 @@ async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_
 
     with monkeypatch.context() as patched:
         patched.setattr(building, "build", broken)
+        await run.generate(rollout, serving=0)
         for _ in range(3):
             header, _ = await run.fetch(trainer, 1)
             assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, run.why())
@@ -591,3 +592,67 @@ async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_
     assert (status.phase, status.failure) == (names.Phase.FAILED, run.why())
     assert status.failure.startswith("the batch of step 1 cannot be built: ZeroDivisionError at test_stories.py")
     assert "answer that nobody" not in status.failure
+
+
+async def test_an_evaluation_takes_one_rollout_of_four_and_training_goes_on(start: Start) -> None:
+    run = start(suites=True)
+    fleet = [await run.register(names.Role.ROLLOUT, number=number) for number in range(4)]
+    trainer = await run.register(names.Role.TRAINER, attempt=1)
+    for token in fleet:
+        await run.beat(token, 0)
+    await run.housekeeper.tick()
+    kinds = []
+    held: list[types.GroupLease] = []
+    for token in fleet:
+        grant = await run.work.lease(token=token, capacity=3, serving_version=0, wait_s=0)
+        kinds.append({lease.kind for lease in grant.leases})
+        held += grant.leases if grant.leases[0].kind is names.GroupKind.EVALUATION else []
+        if grant.leases[0].kind is names.GroupKind.TRAIN:
+            for lease in grant.leases:
+                made = makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt)
+                assert (await run.work.submit(token, made)).outcome == "accepted"
+        if len(kinds) == 3:
+            break
+    assert kinds == [{names.GroupKind.EVALUATION}, {names.GroupKind.TRAIN}, {names.GroupKind.TRAIN}]
+    ids = tuple(lease.lease_id for lease in held)
+
+    async def told() -> list[int]:
+        orders = [await run.beat(token, 0, ids if token == fleet[0] else ()) for token in fleet]
+        return [order.load_version for order in orders]
+
+    for step in (1, 2):
+        await run.fetch(trainer, step)
+        await run.commit(trainer, step)
+        version = await run.publish(trainer, step)
+        # An evaluation of step 2 waits behind the first one: two rollouts are taken, so that they do not pile up.
+        assert await told() == [0, 1, 1, 1] if step == 1 else [0, 0, 2, 2]
+    status = await run.housekeeper.current()
+    assert status.evaluating == "step 0: 0/3"
+    assert {pod.pod: pod.ready for pod in status.pods}["rollout-0"], "it serves what it is asked to"
+    for token in fleet[2:]:
+        await run.beat(token, version)
+    assert (await run.housekeeper.current()).version_lag_steps == 0, "of those that train"
+    for lease in held:
+        made = makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=0, rewards=(1.0,))
+        assert (await run.work.submit(fleet[0], made)).outcome == "recorded"
+    await run.housekeeper.tick()
+    await run.clock.advance(5)
+    assert (await run.beat(fleet[0], 0)).load_version == 2
+
+
+async def test_a_pod_whose_name_never_comes_again_is_forgotten(start: Start) -> None:
+    run = start()
+    gone = await run.register(names.Role.ROLLOUT, number=7)
+    here = await run.register(names.Role.ROLLOUT)
+    (lease,) = (await run.work.lease(token=gone, capacity=1, serving_version=0, wait_s=0)).leases
+    await run.clock.advance(3000)
+    await run.beat(here, 0)
+    await run.clock.advance(1000)
+    await run.housekeeper.tick()
+    assert [pod.pod for pod in (await run.housekeeper.current()).pods] == ["rollout-0"]
+    assert await run.core.ledger.run(lambda ledger: ledger.number("SELECT COUNT(*) AS n FROM sessions")) == 1
+    with pytest.raises(errors.FencedError, match="register again"):
+        await run.beat(gone, 0)
+    again = await run.register(names.Role.ROLLOUT, number=7)
+    (offered,) = (await run.work.lease(token=again, capacity=1, serving_version=0, wait_s=0)).leases
+    assert (offered.group_id, offered.attempt) == (lease.group_id, 1)

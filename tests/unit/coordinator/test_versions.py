@@ -70,3 +70,10 @@ def test_rollouts_stay_on_the_version_under_evaluation() -> None:
     assert versions.version_to_load(head=9, evaluating=7) == 7
     assert versions.version_to_load(head=9, evaluating=0) == 0
     assert versions.version_to_load(head=9, evaluating=None) == 9
+
+
+def test_a_rollout_goes_back_to_what_is_evaluated_only_without_leases() -> None:
+    """Ids along a running sequence must not decrease."""
+    assert versions.version_to_load(head=9, evaluating=7, serving=9, idle=False) == 9
+    assert versions.version_to_load(head=9, evaluating=7, serving=9, idle=True) == 7
+    assert versions.version_to_load(head=9, evaluating=7, serving=6, idle=False) == 7

@@ -328,6 +328,22 @@ async def test_a_group_that_the_coordinator_refuses_is_handed_back() -> None:
     await rig.end()
 
 
+async def test_a_group_that_is_too_large_to_send_fails_once_with_the_reason_and_is_not_sent_again() -> None:
+    rig = Rig()
+    rig.work.faults["submit"] = [errors.TooLargeError("group-a has 70 MiB, a message at most 64 MiB")]
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(1.0)
+    (group,) = rig.work.submitted
+    assert [event for event in rig.events if "submit" in event or "release" in event] == ["submit group-a"] * 2
+    assert list(group.trajectories) == []
+    assert [(failure.sample_index, failure.reason, failure.infra) for failure in group.failures] == [
+        (0, "TooLargeError", False),
+        (1, "TooLargeError", False),
+    ]
+    assert "70 MiB" in group.failures[0].detail
+    await rig.end()
+
+
 async def test_an_infra_verdict_is_submitted_as_a_member_failure() -> None:
     rig = Rig()
     rig.grading.answer = lambda item: makers.make_verdict(None)

@@ -1,28 +1,32 @@
-"""Waking those who wait for the ledger to change. No wake-up is lost between a look at the ledger and the wait."""
+"""Waking those who wait for the ledger to change, and of many rollouts only those whose lease is there.
+
+No wake-up is lost between a look at the ledger and the wait: a mark is taken before the look. The ledger's thread takes
+a pulse after each commit that changed something, and it arrives here after the answers of that commit.
+"""
 
 import asyncio
 import contextlib
+import dataclasses
+from collections.abc import Coroutine
+from typing import Any
 
+from rljob_api import names
+from rljob_workers.coordinator import pulse as pulses
 from rljob_workers.runtime import clock as clocks
 
 
-class Changes:
+class Signal:
     """A count of changes, and a way to wait for the next one."""
 
     def __init__(self, clock: clocks.Clock) -> None:
         """Belongs to the running event loop."""
-        self._clock, self._loop = clock, asyncio.get_running_loop()
+        self._clock = clock
         self._event, self._count = asyncio.Event(), 0
 
     @property
     def mark(self) -> int:
         """Return the count; take it before looking, give it to `wait`."""
         return self._count
-
-    def notify_from_thread(self) -> None:
-        """Wake all waiters, from any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self.notify)
 
     def notify(self) -> None:
         """Wake all waiters."""
@@ -32,11 +36,107 @@ class Changes:
 
     async def wait(self, mark: int, timeout_s: float) -> None:
         """Return once something changed after `mark`, or after `timeout_s`."""
-        if self._count != mark or timeout_s <= 0:
+        if self._count == mark and timeout_s > 0:
+            await until(self._event.wait(), self._clock, timeout_s)
+
+
+async def until(event: Coroutine[None, None, object], clock: clocks.Clock, timeout_s: float) -> None:
+    """Return once what is awaited is done, or after `timeout_s`."""
+    waiters: set[asyncio.Future[Any]] = {asyncio.ensure_future(event), asyncio.ensure_future(clock.sleep(timeout_s))}
+    try:
+        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Wanted:
+    """A lease that was refused: what its rollout serves, how many groups it takes, and what was missing.
+
+    step: of the version that it serves, None if that is not registered. evaluates: it may take groups of evaluations.
+    """
+
+    version: int
+    step: int | None
+    capacity: int
+    reason: str
+    evaluates: bool
+    granted: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+
+class Changes(Signal):
+    """Every change of the ledger; and apart, changes of what ranks wait for, of the head, and leases that are there."""
+
+    def __init__(self, clock: clocks.Clock, pulse: pulses.Pulse) -> None:
+        """`pulse` is the ledger's as it stands."""
+        super().__init__(clock)
+        self._loop = asyncio.get_running_loop()
+        self.batches, self.heads = Signal(clock), Signal(clock)
+        self.pulse = pulse
+        self._wanted: dict[int, Wanted] = {}
+        self._number = 0
+
+    def pulse_from_thread(self, pulse: pulses.Pulse) -> None:
+        """Take a pulse over, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self.take, pulse)
+
+    def take(self, pulse: pulses.Pulse) -> None:
+        """Take a pulse over and wake who can go on."""
+        before, self.pulse = self.pulse, pulse
+        super().notify()
+        if before.batches != pulse.batches:
+            self.batches.notify()
+        if before.head_version != pulse.head_version:
+            self.heads.notify()
+        ending = pulse.completion.committed >= pulse.completion.last_step
+        self._grant(pulse, everybody=ending and before.completion != pulse.completion)
+
+    def notify(self) -> None:
+        """Wake all waiters of every kind."""
+        super().notify()
+        self.batches.notify()
+        self.heads.notify()
+        self._grant(self.pulse, everybody=True)
+
+    def _grant(self, pulse: pulses.Pulse, *, everybody: bool) -> None:
+        """Wake as many of those who were refused as there is room for, who waits longest first."""
+        room, eval_queued = pulse.room, pulse.eval_queued
+        for wanted in self._wanted.values():
+            if everybody:
+                wanted.granted.set()
+            elif eval_queued > 0 and may_evaluate(wanted, pulse):
+                eval_queued -= wanted.capacity
+                wanted.granted.set()
+            elif room > 0 and may_lease(wanted, pulse):
+                room -= wanted.capacity
+                wanted.granted.set()
+            if room <= 0 and eval_queued <= 0 and not everybody:
+                return
+
+    async def wait_for_lease(self, wanted: Wanted, mark: int, timeout_s: float) -> None:
+        """Return once there may be a lease, or after `timeout_s`; `mark` was taken before it was refused."""
+        if timeout_s <= 0:
             return
-        waiters = {asyncio.ensure_future(self._event.wait()), asyncio.ensure_future(self._clock.sleep(timeout_s))}
+        if self._count != mark and (may_evaluate(wanted, self.pulse) or may_lease(wanted, self.pulse)):
+            return
+        self._number += 1
+        number = self._number
+        self._wanted[number] = wanted
         try:
-            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+            await until(wanted.granted.wait(), self._clock, timeout_s)
         finally:
-            for waiter in waiters:
-                waiter.cancel()
+            del self._wanted[number]
+
+
+def may_evaluate(wanted: Wanted, pulse: pulses.Pulse) -> bool:
+    """Return whether a group of an evaluation may be there for who was refused. Pure."""
+    return pulse.eval_queued > 0 and wanted.evaluates and wanted.version == pulse.evaluating
+
+
+def may_lease(wanted: Wanted, pulse: pulses.Pulse) -> bool:
+    """Return whether a training group may be there for who was refused. Pure."""
+    if pulse.room <= 0 or wanted.step is None or not pulse.floor <= wanted.step <= pulse.recorded:
+        return False
+    return pulse.queued > 0 or wanted.reason != names.WaitReason.NO_PROMPTS

@@ -3,10 +3,11 @@ reports.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from rljob_api import errors, names, roles, types
-from rljob_workers.coordinator import core, pods, seeds, status, tasks, versions
+from rljob_workers.coordinator import changes, core, evaluation, pods, seeds, status, tasks, versions
 from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator.transitions import leases
 
@@ -43,6 +44,8 @@ class Dispatch:
         """Keep the shared parts."""
         self._core = parts
         self._live: set[int] = set()
+        self._members_of: tuple[object, ...] = ()
+        self._looked_at = 0.0
 
     async def register(self, call: Registration) -> types.Session:
         """Open a session; a newer process or trainer attempt fences the older, whose leases are offered again at
@@ -82,26 +85,63 @@ class Dispatch:
         while True:
             mark = self._core.changes.mark
             self._core.pods.seen(token, now=self._core.clock.now())
-            leases, reason, finished = await self._core.ledger.run(
-                lambda ledger: self._lease(ledger, token, capacity, serving_version)
+            evaluates = token in await self._evaluators()
+            leases, reason, finished, step = await self._core.ledger.run(
+                functools.partial(self._lease, token, capacity, serving_version, evaluates)
             )
             left_s = end - self._core.clock.monotonic()
             if leases or finished or left_s <= 0:
                 return types.LeaseGrant(leases=leases, wait_reason="" if leases else reason, finished=finished)
-            await self._core.changes.wait(mark, left_s)
+            wanted = changes.Wanted(
+                version=serving_version, step=step, capacity=capacity, reason=reason, evaluates=evaluates
+            )
+            await self._core.changes.wait_for_lease(wanted, mark, left_s)
 
     def _lease(
-        self, ledger: ledgers.Ledger, token: str, capacity: int, serving_version: int
-    ) -> tuple[list[types.GroupLease], str, bool]:
+        self, token: str, capacity: int, serving_version: int, evaluates: bool, ledger: ledgers.Ledger
+    ) -> tuple[list[types.GroupLease], str, bool, int | None]:
+        """Return the leases, why there are not more, whether the run is finished, and the step that is served."""
+        running = ledger.oldest_evaluation() if evaluates else None
+        if running is not None and serving_version > running[1]:
+            # It is to go back to what is evaluated, and does once it holds nothing more.
+            return [], str(names.WaitReason.WEIGHTS), False, None
         leases, reason = ledger.lease(
             token=token,
             capacity=capacity,
             serving_version=serving_version,
             take=self._core.order.take,
             now=self._core.clock.now(),
+            evaluates=evaluates,
         )
         finished = not leases and status.is_finished(self._core.config, ledger.completion())
-        return [self._group_lease(lease) for lease in leases], str(reason or ""), finished
+        step = None if leases else ledger.version_steps([serving_version]).get(serving_version)
+        return [self._group_lease(lease) for lease in leases], str(reason or ""), finished, step
+
+    async def _evaluators(self) -> frozenset[str]:
+        """Return who serves the version that is evaluated; looked at again for another one, another fleet, or later."""
+        pulse, pods_, now = self._core.changes.pulse, self._core.pods, self._core.clock.monotonic()
+        if pulse.evaluating is None:
+            pods_.evaluators = frozenset()
+            return pods_.evaluators
+        ended = pulse.committed >= pulse.completion.last_step
+        key = (pulse.evaluating, pulse.evaluations, ended, pods_.num_changes)
+        if key != self._members_of or now - self._looked_at >= self._core.config.heartbeat_s:
+            holders = await self._core.ledger.run(lambda ledger: ledger.evaluating_sessions())
+            silent_s = status.silent_s(self._core.config)
+            servers = [
+                evaluation.Server(token=pod.token, pod=pod.pod, version=pod.serving_version, holds=pod.token in holders)
+                for pod in pods_.all(names.Role.ROLLOUT)
+                if self._core.clock.now() - pod.last_seen <= silent_s and not pod.draining
+            ]
+            pods_.evaluators = evaluation.members(
+                servers,
+                version=pulse.evaluating,
+                fraction=self._core.config.evaluation.rollout_fraction,
+                waiting=pulse.evaluations,
+                training_ended=ended,
+            )
+            self._members_of, self._looked_at = key, now
+        return pods_.evaluators
 
     def _group_lease(self, lease: leases.Lease) -> types.GroupLease:
         evaluating = lease.kind is names.GroupKind.EVALUATION
@@ -128,23 +168,34 @@ class Dispatch:
             draining=report.draining, now=now,
         )  # fmt: skip
 
-        def beat(ledger: ledgers.Ledger) -> tuple[list[types.LeaseId], int, bool]:
+        def beat(ledger: ledgers.Ledger) -> list[types.LeaseId]:
             cancel = ledger.renew(token=token, lease_ids=report.lease_ids, now=now)
-            name = ledger.check_session(token, names.Role.ROLLOUT)["pod"]
-            for sync in report.syncs:
-                ledger.note_sync(pod=name, sync=sync, now=now)
+            if report.syncs:
+                name = ledger.check_session(token, names.Role.ROLLOUT)["pod"]
+                for sync in sorted(report.syncs, key=lambda sync: sync.finished_at):
+                    ledger.note_sync(pod=name, sync=sync, now=now)
             if known is not None:
                 self._note_live(ledger, known, now)
-            head, running = ledger.head(), ledger.running_evaluation()
-            load = versions.version_to_load(head=head.version, evaluating=None if running is None else running.version)
-            return cancel, load, status.is_finished(self._core.config, ledger.completion())
+            return cancel
 
-        cancel, load, finished = await self._core.ledger.run(beat)
+        cancel = await self._core.ledger.run(beat)
+        # As of this commit or a later one: what is to be cancelled was cancelled before the head moved.
+        pulse = self._core.changes.pulse
+        evaluates = token in await self._evaluators()
+        load = versions.version_to_load(
+            head=pulse.head_version,
+            evaluating=pulse.evaluating if evaluates else None,
+            serving=report.serving_version,
+            idle=not report.lease_ids,
+        )
+        finished = status.is_finished(self._core.config, pulse.completion)
         return types.HeartbeatOrder(drain=False, cancel=cancel, load_version=types.VersionId(load), finished=finished)
 
     def _note_live(self, ledger: ledgers.Ledger, pod: pods.Pod, now: float) -> None:
+        if pod.serving_version in self._live:
+            return
         version = ledger.version(pod.serving_version)
-        if version is None or version.version in self._live:
+        if version is None:
             return
         config = self._core.config
         ready = pods.is_ready(

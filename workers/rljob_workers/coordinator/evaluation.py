@@ -5,6 +5,7 @@ samples with a score of exactly 1. A suite with missing items has no metrics: ne
 """
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -41,6 +42,31 @@ def is_due(
 def due_before_training(config: roles.EvaluationConfig) -> bool:
     """Return whether the weights that training begins with are evaluated."""
     return bool(config.suites) and config.before_training
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A rollout as far as it may evaluate. `holds`: it has groups of an evaluation."""
+
+    token: str
+    pod: str
+    version: int
+    holds: bool = False
+
+
+def members(
+    servers: Sequence[Server], *, version: int, fraction: float, waiting: int, training_ended: bool
+) -> frozenset[str]:
+    """Return the tokens of the rollouts that serve `version` until its evaluation ends; the others train.
+
+    ceil(fraction * waiting * rollouts), at least one: where evaluations take longer than the steps between them, more
+    rollouts evaluate, until none waits. After the last step all do. Who holds groups stays; who serves the version
+    comes before who serves an older one, and last who would have to go back.
+    """
+    share = 1.0 if training_ended else fraction * max(1, waiting)
+    count = min(len(servers), max(1, math.ceil(share * len(servers) - 1e-9)))
+    ordered = sorted(servers, key=lambda one: (not one.holds, one.version != version, one.version > version, one.pod))
+    return frozenset(one.token for place, one in enumerate(ordered) if place < count or one.holds)
 
 
 def refs(suites: Sequence[Suite], *, step: int) -> list[tasks.PromptRef]:

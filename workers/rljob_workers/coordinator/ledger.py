@@ -167,11 +167,13 @@ class LedgerThread:
         self,
         ledger: Ledger,
         *,
-        on_change: Callable[[], None],
+        on_change: Callable[[Ledger], None],
         on_commit: Callable[[float], None],
         path: pathlib.Path,
     ) -> None:
-        """`on_change` is called on the thread after a commit that changed something, `on_commit` with its seconds."""
+        """`on_change` is called on the thread, after the answers of a commit that changed something; `on_commit` with
+        its seconds.
+        """
         self._ledger, self._on_change, self._on_commit, self._path = ledger, on_change, on_commit, path
         self._refused = False
         self._calls: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
@@ -248,7 +250,7 @@ class LedgerThread:
         for call in batch:
             call.answer()
         if self._ledger.num_changes != before:
-            self._on_change()
+            self._on_change(self._ledger)
 
 
 class _Call(Generic[T]):

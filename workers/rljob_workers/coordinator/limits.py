@@ -24,7 +24,6 @@ class Limits:
     max_data_attempts: int = 2
     min_group_fraction: float = 1.0
     min_step_fraction: float = 1.0
-    max_eval_inflight: int = 64
     curriculum: roles.CurriculumConfig | None = None
     first_version: int = 0
 
@@ -44,7 +43,6 @@ def of(config: roles.CoordinatorConfig) -> Limits:
         max_data_attempts=config.failure.max_data_attempts_per_prompt,
         min_group_fraction=config.failure.min_group_fraction,
         min_step_fraction=config.failure.min_step_batch_fraction,
-        max_eval_inflight=config.evaluation.max_inflight,
         curriculum=config.data.curriculum,
         first_version=config.first_version,
     )

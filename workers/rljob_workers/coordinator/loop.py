@@ -37,6 +37,8 @@ _LATE_EVALUATION_S = 30.0
 # Lines of the history are forgotten once they are on the disk, which is made sure of now and then.
 _DURABLE_S = 60.0
 _MOST_SLICES = 8
+# Pods of a Deployment have names that never come again.
+_FORGET_S = 3600.0
 # Less than the 2 s that the operator waits for a status: the answer is to name the ledger, not to come too late.
 STATUS_S = 1.0
 
@@ -54,6 +56,7 @@ class Housekeeper:
         self._num_evaluations = 0
         self._told = False
         self._durable_at, self._durable_seq = 0.0, 0
+        self._began = parts.clock.now()
         self._infra, self._infra_share, self._failing_role = infra_share.InfraShare(), 0.0, ""
         self._at_progress: Mapping[str, int] = {}
 
@@ -83,6 +86,7 @@ class Housekeeper:
         await self._evaluate(now)
         await self._publisher.prune()
         await self.write_history()
+        await self._forget(now)
         await self._let_go(now)
         await self.refresh()
         await self._expect_prompts()
@@ -102,6 +106,13 @@ class Housekeeper:
         for _, line in lines:
             _log(line)
         await asyncio.to_thread(self._history.append, lines)
+
+    async def _forget(self, now: float) -> None:
+        """Forget rollouts that were silent so long that they are gone; one that comes back registers again."""
+        gone = [pod.token for pod in self._core.pods.silent(before=now - _FORGET_S) if self._began < now - _FORGET_S]
+        if gone:
+            await self._core.ledger.run(lambda ledger: ledger.close_sessions(gone, now=now))
+            self._core.pods.forget(gone)
 
     async def _let_go(self, now: float) -> None:
         """Prune a few slices; other calls of the ledger come in between."""
@@ -153,6 +164,7 @@ class Housekeeper:
             last_progress_at=self._progress_at,
             infra_share=self._infra_share,
             failing_role=self._failing_role,
+            evaluators=self._core.pods.evaluators,
         )
 
     async def _evaluate(self, now: float) -> None:

@@ -46,12 +46,26 @@ class Pods:
     def __init__(self) -> None:
         """Nobody yet."""
         self._pods: dict[str, Pod] = {}
+        self.num_changes = 0
+        # Tokens of the rollouts that serve the version which is evaluated.
+        self.evaluators: frozenset[str] = frozenset()
 
     def add(self, pod: Pod, *, replaced: Iterable[str] = ()) -> None:
         """A process registered, replacing others."""
         for token in replaced:
             self._pods.pop(token, None)
         self._pods[pod.token] = pod
+        self.num_changes += 1
+
+    def silent(self, *, before: float) -> list[Pod]:
+        """Return the rollouts that were last heard of before a time."""
+        return [pod for pod in self.all(names.Role.ROLLOUT) if pod.last_seen < before]
+
+    def forget(self, tokens: Iterable[str]) -> None:
+        """These are gone for good: their names may never come again."""
+        for token in tokens:
+            self._pods.pop(token, None)
+            self.num_changes += 1
 
     def all(self, role: names.Role | None = None) -> list[Pod]:
         """Return the processes, of one role if given, by name and rank."""
@@ -109,15 +123,17 @@ _WAITS_ON: dict[str, str] = {
 }
 
 
-def is_ready(pod: Pod, *, serving_step: int, head_step: int, bound: int, now: float, silent_s: float) -> bool:
-    """Return whether a rollout counts: heard of lately, serving, not draining, within the bound of the newest
-    version.
+def is_ready(
+    pod: Pod, *, serving_step: int, head_step: int, bound: int, now: float, silent_s: float, evaluates: bool = False
+) -> bool:
+    """Return whether a rollout counts: heard of lately, serving, not draining, within the bound of the newest version,
+    which one that evaluates an older version is not asked for.
     """
     return (
         now - pod.last_seen <= silent_s
         and pod.receiver_state == names.ReceiverState.SERVING
         and not pod.draining
-        and head_step - serving_step <= bound
+        and (evaluates or head_step - serving_step <= bound)
     )
 
 

@@ -14,6 +14,7 @@ from rljob_workers.coordinator import (
     loop,
     metering,
     publishing,
+    pulse,
     resume,
     server,
     store_process,
@@ -77,13 +78,16 @@ def make_core(
     state: resume.State,
 ) -> core.Core:
     """Wire the shared parts; the ledger's thread starts here."""
-    changed = changes.Changes(clock)
+    changed = changes.Changes(clock, pulse.of(state.ledger))
     seconds = metrics.histogram("rljob_ledger_commit_seconds")
     return core.Core(
         config=config,
         clock=clock,
         ledger=ledgers.LedgerThread(
-            state.ledger, on_change=changed.notify_from_thread, on_commit=seconds.observe, path=state.path
+            state.ledger,
+            on_change=lambda ledger: changed.pulse_from_thread(pulse.of(ledger)),
+            on_commit=seconds.observe,
+            path=state.path,
         ),
         changes=changed,
         pods=state.pods,

@@ -67,12 +67,12 @@ class Publishing:
         """Yield the head now and on every change."""
         known: versions.Known | None = None
         while True:
-            mark = self._core.changes.mark
+            mark = self._core.changes.heads.mark
             head = await self._core.ledger.run(lambda ledger: ledger.head())
             if known is None or head.version != known.version:
                 known = head
                 yield head
-            await self._core.changes.wait(mark, _WATCH_S)
+            await self._core.changes.heads.wait(mark, _WATCH_S)
 
     async def prune(self) -> None:
         """Remove artifacts that nobody needs: mark RETIRED first, so that no plan names what is about to go."""

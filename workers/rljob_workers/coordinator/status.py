@@ -21,7 +21,7 @@ _PROGRESS = (
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Everything that a status is made of. infra_share: of recent answers, lost by the infrastructure, 0 to 1;
-    failing_role: who lost most since the last progress.
+    failing_role: who lost most since the last progress; evaluators: sessions that serve what is evaluated.
     """
 
     config: roles.CoordinatorConfig
@@ -33,6 +33,7 @@ class View:
     last_progress_at: float
     infra_share: float = 0.0
     failing_role: str = ""
+    evaluators: frozenset[str] = frozenset()
 
 
 def progress(counters: dict[str, int]) -> int:
@@ -80,7 +81,7 @@ def status(view: View) -> types.RunStatus:
     """Return the run's status."""
     known, config = view.facts, view.config
     rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and _present(view, pod)]
-    serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0]
+    serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0 and pod.token not in view.evaluators]
     oldest = min(serving, default=known.head_version)
     rewards = [float(str(step.summary["reward_mean"])) for step in known.steps]
     checkpoint = known.checkpoint
@@ -169,6 +170,7 @@ def _pod(view: View, pod: pods.Pod) -> types.PodStatus:
             bound=view.config.staleness.max_off_policy_steps,
             now=view.now,
             silent_s=silent_s(view.config),
+            evaluates=pod.token in view.evaluators,
         )
     return types.PodStatus(
         role=pod.role,

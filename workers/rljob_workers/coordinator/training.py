@@ -26,7 +26,7 @@ class Training:
         """
         end, since = self._core.clock.monotonic() + wait_s, self._core.clock.now()
         while True:
-            mark = self._core.changes.mark
+            mark = self._core.changes.batches.mark
             self._core.pods.seen(token, now=self._core.clock.now())
             header = await self._core.ledger.run(
                 lambda ledger: ledger.decide(token=token, step=step, rank=rank, world_size=world_size, stop=stop)
@@ -41,7 +41,7 @@ class Training:
             if header.kind is not names.BatchKind.NOT_READY or left_s <= 0:
                 break
             self._core.pods.waits(token, what=header.wait_reason, on=names.Role.ROLLOUT, since=since)
-            await self._core.changes.wait(mark, left_s)
+            await self._core.changes.batches.wait(mark, left_s)
         if header.kind is not names.BatchKind.NOT_READY:
             self._core.pods.waits(token, what="", on="", since=0.0)
         if header.kind is not names.BatchKind.BATCH:

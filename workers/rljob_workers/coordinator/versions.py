@@ -97,9 +97,12 @@ def to_retire(registered: Sequence[Known], *, keep: int, needed: Collection[int]
     ]
 
 
-def version_to_load(*, head: int, evaluating: int | None) -> int:
-    """Return the version id that rollouts should serve: that of an unfinished evaluation, else the head.
+def version_to_load(*, head: int, evaluating: int | None, serving: int = 0, idle: bool = True) -> int:
+    """Return the version id that a rollout should serve: that of an unfinished evaluation that it is a member of, else
+    the head, which counts even where it is superseded.
 
-    The head counts even where it is superseded: ids along a running sequence must not decrease.
+    Ids along a running sequence must not decrease: a rollout goes back only once it is `idle`, without leases.
     """
-    return head if evaluating is None else evaluating
+    if evaluating is None:
+        return head
+    return evaluating if serving <= evaluating or idle else serving

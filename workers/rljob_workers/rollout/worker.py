@@ -17,7 +17,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Coroutine
 
-from rljob_api import errors, types
+from rljob_api import errors, names, types
 from rljob_api.names import DrainResult, WaitReason
 from rljob_workers.rollout import dumps, groups, receiver_states, reporting, waits, weights
 from rljob_workers.runtime import clock as clocks
@@ -199,6 +199,11 @@ class RolloutWorker:
             except errors.UnavailableError as error:
                 # The answer may be lost, not the group: it is asked again until it comes.
                 logger.warning("submit unanswered: %s", error, extra={"group": group.group_id})
+            except errors.TooLargeError as error:
+                # It would be too large each time: what is handed in instead says so, and costs the prompt an attempt.
+                logger.error("group not sent: %s", error, extra={"group": group.group_id, "error_class": error.name})
+                group = _without_rows(group, error)
+                continue
             except errors.RLJobError as error:
                 logger.error("group refused: %s", error, extra={"group": group.group_id, "error_class": error.name})
                 await self._release(group.lease_id, f"refused: {error.name}")
@@ -299,3 +304,15 @@ class RolloutWorker:
         returned = [await self._release(lease_id, "drained") for lease_id in left]
         result = DrainResult.FINISHED if not left else DrainResult.HANDED_BACK if all(returned) else DrainResult.KILLED
         self._parts.report.drained(self._parts.clock.monotonic() - began, result)
+
+
+def _without_rows(group: types.PromptGroup, error: errors.TooLargeError) -> types.PromptGroup:
+    """Return the group with a failure in place of each member."""
+    members = {row.sample_index for row in group.trajectories} | {failure.sample_index for failure in group.failures}
+    failures = [
+        types.MemberFailure(
+            sample_index=index, role=names.Role.ROLLOUT, reason=error.name, detail=str(error)[:500], infra=False
+        )
+        for index in sorted(members)
+    ]
+    return dataclasses.replace(group, trajectories=(), failures=failures)

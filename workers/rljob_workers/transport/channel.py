@@ -141,6 +141,9 @@ def translate(error: grpc.RpcError, peer: str) -> errors.RLJobError:
         return errors.by_name(str(name))(details)
     if code in _UNREACHABLE:
         return errors.UnavailableError(f"{peer}: {code.name.lower()}: {details}")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+        # gRPC's own words, of either side; there is no status for it.
+        return errors.TooLargeError(f"a message to or from {peer} is too large: {details}")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return errors.UnavailableError(f"{peer} is overloaded: {details}")
     if code is grpc.StatusCode.INVALID_ARGUMENT:

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from rljob_api import codec, names, roles, types
+from rljob_api import codec, errors, names, roles, types
 from rljob_api.wire.v1 import weights_pb2_grpc, work_pb2_grpc
 from rljob_workers.transport import channel
 
@@ -94,8 +94,15 @@ class WorkClient:
         return codec.order_from(await self._call(self._stub.Heartbeat(request, timeout=self._timeout_s)))
 
     async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
-        """Hand in a group."""
+        """Hand in a group. Raises TooLargeError, and sends nothing, for one above what a message may carry."""
         request = codec.group_to(group, self._session)
+        num_bytes = request.ByteSize()
+        if num_bytes > names.MAX_BATCH_PART_BYTES:
+            tokens = sum(len(row.tokens) for row in group.trajectories)
+            raise errors.TooLargeError(
+                f"group {group.group_id} has {num_bytes >> 20} MiB ({len(group.trajectories)} rows, {tokens} tokens),"
+                f" a message at most {names.MAX_BATCH_PART_BYTES >> 20} MiB; lower groupSize or maxTokens"
+            )
         return codec.answer_from(await self._call(self._stub.SubmitGroup(request, timeout=self._timeout_s)))
 
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:

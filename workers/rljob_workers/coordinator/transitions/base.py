@@ -43,6 +43,11 @@ class Tables:
         self._db, self._limits = database, bounds
 
     @property
+    def bounds(self) -> limits.Limits:
+        """Return the limits in force."""
+        return self._limits
+
+    @property
     def database(self) -> Database:
         """Return the database, for the functions on it that are no methods here."""
         return self._db

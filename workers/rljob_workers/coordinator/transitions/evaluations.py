@@ -33,6 +33,24 @@ class Item:
 class Evaluations(registry.Registry):
     """Evaluation leases never enter the staleness counters."""
 
+    def oldest_evaluation(self) -> tuple[int, int] | None:
+        """Return step and version of the evaluation under way."""
+        row = self._db.one("SELECT step, version FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
+        return None if row is None else (row["step"], row["version"])
+
+    def evaluating_sessions(self) -> set[str]:
+        """Return the sessions that hold groups of evaluations."""
+        rows = self._db.all(
+            "SELECT DISTINCT l.session FROM groups g JOIN leases l ON l.group_id = g.group_id AND l.state = 'open'"
+            " WHERE g.kind = 'evaluation' AND g.state = 'leased'"
+        )
+        return {row["session"] for row in rows}
+
+    def eval_queued(self, step: int, *, most: int) -> int:
+        """Return how many groups of an evaluation nobody has, counted up to `most`."""
+        sql = "SELECT COUNT(*) AS n FROM (SELECT 1 FROM groups WHERE eval_step = ? AND state = 'queued' LIMIT ?)"
+        return self.number(sql, step, most)
+
     def running_evaluation(self) -> Running | None:
         """Return the evaluation under way."""
         row = self._db.one("SELECT * FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")

@@ -36,16 +36,18 @@ class Leases(queue.Queue):
     """Leases and their ends. A lost lease never loses its group."""
 
     def lease(
-        self, *, token: str, capacity: int, serving_version: int, take: Take, now: float
+        self, *, token: str, capacity: int, serving_version: int, take: Take, now: float, evaluates: bool = True
     ) -> tuple[list[Lease], names.WaitReason | None]:
-        """Grant up to `capacity` leases: evaluation first, then training. The reason says what is missing for more."""
+        """Grant up to `capacity` leases: evaluation first, where the rollout `evaluates`, then training. The reason
+        says what is missing for more.
+        """
         with self._db.transaction():
             self.check_session(token, names.Role.ROLLOUT)
             version = self._db.one("SELECT step FROM versions WHERE version = ?", serving_version)
             if version is None or serving_version < self._limits.first_version:
                 return [], names.WaitReason.WEIGHTS
             grant = _Grant(token=token, version=serving_version, step=version["step"], now=now)
-            leases = self._lease_evaluation(grant, capacity)
+            leases = self._lease_evaluation(grant, capacity) if evaluates else []
             reason = None
             counts = self.counts()
             while len(leases) < capacity and reason is None:
@@ -57,12 +59,10 @@ class Leases(queue.Queue):
         current = self._db.one("SELECT step, version FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
         if current is None or current["version"] != grant.version:
             return []
-        sql = "SELECT COUNT(*) AS n FROM groups WHERE kind = 'evaluation' AND state = 'leased'"
-        room = min(capacity, self._limits.max_eval_inflight - self.number(sql))
         rows = self._db.all(
             "SELECT * FROM groups WHERE kind = 'evaluation' AND state = 'queued' AND eval_step = ?"
             " ORDER BY queue_key LIMIT ?",
-            current["step"], max(0, room),
+            current["step"], capacity,
         )  # fmt: skip
         if rows:
             self._db.change(
@@ -164,6 +164,16 @@ class Leases(queue.Queue):
         rows = self._db.all("SELECT lease_id FROM leases WHERE session = ? AND state = 'open' ORDER BY lease_id", token)
         for row in rows:
             self.lose(row["lease_id"], detail="its process was replaced", state="lost", now=now)
+
+    def close_sessions(self, tokens: Sequence[str], *, now: float) -> None:
+        """Forget processes that are gone, and what else is kept of their pods; their leases are offered again."""
+        with self._db.transaction():
+            for token in tokens:
+                self.lose_all_of(token, now=now)
+                row = self._db.one("SELECT pod FROM sessions WHERE token = ?", token)
+                self._db.change("DELETE FROM sessions WHERE token = ?", token)
+                if row is not None:
+                    self._db.change("DELETE FROM syncs WHERE pod = ?", row["pod"])
 
     def extend_all(self, *, now: float) -> None:
         """After a restart: give every worker one lease period to renew."""
