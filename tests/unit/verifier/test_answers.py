@@ -26,7 +26,9 @@ def equal(answer: str, gold: str) -> bool | None:
 
 def graded(completion: str, gold: str) -> bool | None:
     found = spans.find_answer(completion, boxed_only=False)
-    return False if found is None else equal(found.text, spans.unbox(gold))
+    if found is None:
+        return False
+    return equal(found.text, spans.unbox(gold)) or bool(found.otherwise and equal(found.otherwise, spans.unbox(gold)))
 
 
 RIGHT = {

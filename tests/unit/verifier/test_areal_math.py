@@ -96,6 +96,17 @@ def test_python_call_is_outside_the_grammar_and_writes_nothing(
         # M10
         ("The answer is 42. Check: 40+2=42 is 42", r"\boxed{42}", 1),
         ("The answer is 42\nand not 43", r"\boxed{42}", 1),
+        # The classes of docs/reading_an_answer.md.
+        (r"\boxed{(1,2)}", r"\boxed{12}", 0), (r"\boxed{12}", r"\boxed{(1,2)}", 0), (r"\boxed{1,2}", r"\boxed{12}", 0),
+        (r"\boxed{{{42}}}", r"\boxed{42}", 1), (r"\boxed{\mathbf{5}}", r"\boxed{5}", 1),
+        (r"\boxed{\frac12\%}", r"\boxed{0.005}", 1), (r"\boxed{bca}", r"\boxed{abc}", 0),
+        (r"\boxed{\sqrt{10001}}", r"\boxed{100}", 0), (r"\boxed{\sqrt{2}}", r"\boxed{1.4142}", 1),
+        (r"\boxed{\frac{10001}{10000}}", r"\boxed{1}", 0), (r"\boxed{1~2}", r"\boxed{12}", 0),
+        (r"\boxed{x=3}", r"\boxed{y=3}", 0), (r"\boxed{5 or 6}", r"\boxed{5}", 0),
+        (r"\boxed{1,1,2}", r"\boxed{1,2}", 0),
+        (r"\boxed{10 AM}", r"\boxed{10 PM}", 0), ("The answer is 3 1/2 cups", r"\boxed{3}", 0),
+        ("The answer is 3 1/2 cups", r"\boxed{\frac72}", 1), ("The final answer is 5 or 6", r"\boxed{5}", 0),
+        ("The answer is not 5", r"\boxed{5}", 0), (r"\boxed{5} or \boxed{6}", r"\boxed{6}", 0),
     ],
 )  # fmt: skip
 def test_correction_decides_in_strict_mode(

@@ -32,6 +32,28 @@ def test_row_has_the_verdict_of_its_mode(
     assert grade.score == (compat if mode == "compat" else strict)
 
 
+@pytest.mark.parametrize(
+    ("method", "completion", "gold", "expected"),
+    [
+        ("strict", "#### 3/4", "#### 3", 0), ("strict", "#### .5", "#### 0.5", 1), ("strict", "#### 0.5", "#### .5", 1),
+        ("strict", "#### 1,2", "#### 12", 0), ("strict", "#### 12,34", "#### 1234", 0),
+        ("strict", "#### 5, 6", "#### 5", 0),
+        ("strict", "#### 5 million", "#### 5", 0), ("strict", "#### 5 apples", "#### 5", 1),
+        ("strict", "#### 1 2", "#### 1", 0),
+        ("strict", "#### \u22125", "#### -5", 1), ("strict", "#### \u22125", "#### 5", 0),
+        ("strict", "#### 10^6", "#### 10", 0),
+        ("strict", "#### 5 or 6", "#### 5", 0), ("strict", "#### 50%", "#### 50", 1),
+        ("strict", "#### 7 hours", "#### 7", 1),
+        # A gold that mode compat reads is no error.
+        ("strict", "#### 1234", "#### 12,34", 1), ("strict", "#### 5", "#### 5,", 1),
+        ("flexible", "it is 2,3.5", "#### 23.5", 0), ("flexible", "\u22125", "#### 5", 0),
+        ("flexible", ".5", "#### 0.5", 1),
+    ],
+)  # fmt: skip
+def test_number_is_read_whole_in_strict_mode(method: str, completion: str, gold: str, expected: int) -> None:
+    assert graded(make_grader("gsm8k", {"method": method}, "strict"), completion, gold).score == expected
+
+
 @pytest.mark.parametrize("mode", ["compat", "strict"])
 @pytest.mark.parametrize(("type_", "completion"), [("gsm8k", "I give up"), ("gsm8k", "72"), ("clevr_count_70k", "3")])
 def test_answer_in_another_form_is_no_answer(type_: str, completion: str, mode: str) -> None:

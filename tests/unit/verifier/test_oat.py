@@ -92,6 +92,32 @@ def test_plain_text_of_latex_is_what_is_compared(
     assert warm["boxed", mode, "fast"].grade(answered(rf"\boxed{{{answer}}}", gold)).score == 1.0
 
 
+# Answer, gold, strict. The classes of docs/reading_an_answer.md (O4, O5).
+READ = [
+    (r"\boxed{-3\frac12}", "-7/2", 1), (r"\boxed{-3\frac12}", "-5/2", 0), (r"\boxed{-3 1/2}", "-3.5", 1),
+    (r"\boxed{5\text{ or }6}", "5", 0), (r"\boxed{50\%}", "50", 0), (r"\boxed{x=3}", "y=3", 0),
+    (r"\boxed{2,3.5}", "23.5", 0),
+    (r"\boxed{5 m}", "5 cm", 0), (r"\boxed{1,1,2}", "1,2", 0), (r"\boxed{\{1,2\}}", "(1,2)", 0),
+    (r"\boxed{5}", "x=5", 1),
+    (r"\boxed{5} or \boxed{6}", "6", 0), (r"it is not \boxed{5}", "5", 0), (r"\boxed{50}\%", "50", 1),
+    (r"first \boxed{41} then \boxed{42}", "42", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["fast", "math_verify"])
+@pytest.mark.parametrize(("completion", "gold", "expected"), READ)
+def test_strict_refuses_what_says_something_else(
+    warm: dict[tuple[str, str, str], oat.OatGrader], completion: str, gold: str, expected: int, version: str
+) -> None:
+    assert warm["boxed", "strict", version].grade(answered(completion, gold)).score == expected
+
+
+def test_comma_that_groups_no_thousands_separates_in_compat_mode_too(
+    warm: dict[tuple[str, str, str], oat.OatGrader],
+) -> None:
+    assert warm["boxed", "compat", "fast"].grade(answered(r"\boxed{2,3.5}", "23.5")).score == 0.0
+
+
 def test_loose_rule_needs_only_the_answer_tags() -> None:
     grade = make_grader("answer_tag", "strict", tagRule="loose").quick(answered(r"<answer>\boxed{5}</answer>", "5"))
     assert grade is not None
@@ -131,6 +157,7 @@ def test_tag_rule_is_no_option_of_boxed() -> None:
     [
         "9^{9^{9^{9}}}", "(" * 500 + ")" * 500, "9" * 6000, "9" * 3000, "2^{1000000}", "see 9^9^9^9 there",
         "so (9!)!)!", "1e999999", r"\binom{99999}{9999}", "a" * 5000,
+        "x^{" * 30 + "2" + "}" * 30, "x^" * 30 + "x", "\u03c0^" * 30 + "2", "e^{" * 30 + "e" + "}" * 30,
     ],
 )  # fmt: skip
 def test_hostile_answer_ends_without_reward_and_without_a_worker(version: str, text: str) -> None:

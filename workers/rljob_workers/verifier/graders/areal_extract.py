@@ -1,6 +1,7 @@
 """Where AReaL's mathematics verifier finds an answer (graders reference, 5.1). Pure, on capped text.
 
-Corrections of mode strict: M7, an unclosed box is no answer; M10, a phrase ends at a line break or sentence end.
+Mode strict reads boxes and phrases as `math` does (`answers.spans`): M7, an unclosed box is no answer; M10, a phrase
+ends at a line break or sentence end; what is denied, taken back or one of two alternatives is no answer.
 """
 
 import re
@@ -12,7 +13,6 @@ _PHRASES = ("he answer is", "final answer is")
 _CHINESE = "\u7b54\u6848\u662f"
 _NUMBER = re.compile(r"-?[0-9]{1,1000}\.?[0-9]{0,1000}")
 _LINE_BREAK = re.compile(r"\n[ \t\r\f\v]{0,4096}")
-_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)")
 
 
 def answer_of(completion: str, *, compat: bool) -> str | None:
@@ -40,17 +40,23 @@ def _by_rules(text: str, *, compat: bool) -> str | None:
     if "final answer is $" in text and "$. I hope" in text:
         return text.split("final answer is $", 1)[1].split("$. I hope", 1)[0].strip()
     if "boxed" in text:
-        return _boxed(text.rsplit("boxed", 1)[1], compat=compat)
+        rest = text.rsplit("boxed", 1)[1]
+        if compat or not rest.startswith("{"):
+            return _boxed(rest)
+        box = spans.last_box(text)
+        return None if box is None else box.otherwise or box.text
     for phrase in _PHRASES:
         if phrase in text:
             said = text.rsplit(phrase, 1)[1].strip()
-            return said if compat else _first_sentence(said)
+            return said if compat else spans.said_first(said.removeprefix(":"))
     if _CHINESE in text:
+        if not compat:
+            return spans.said_first(text.rsplit(_CHINESE, 1)[1].split("\n\n", 1)[0])
         return text.split(_CHINESE, 1)[1].strip().split("\n\n", 1)[0]
     return None
 
 
-def _boxed(rest: str, *, compat: bool) -> str | None:
+def _boxed(rest: str) -> str:
     if not rest.startswith("{"):
         return rest.split("$", 1)[0].strip()
     depth = 0
@@ -58,13 +64,7 @@ def _boxed(rest: str, *, compat: bool) -> str | None:
         depth += (char == "{") - (char == "}")
         if depth == 0:
             return rest[1:index]
-    return rest[1:] if compat else None
-
-
-def _first_sentence(text: str) -> str:
-    end = _SENTENCE_END.search(text.removeprefix(":").lstrip())
-    body = text.removeprefix(":").lstrip()
-    return body[: end.start()] if end else body
+    return rest[1:]
 
 
 def _tidy(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The equality ladder of `areal-math` (graders reference, 5.3, and M3 to M6): the first rung that decides wins.
+"""The equality ladder of `areal-math` in mode compat (graders reference, 5.3): the first rung that decides wins.
 
 Pure but for `symbolic`, the last rung, which the caller supplies: None from it means "not decided here". Texts are
 normalised, and no deeper nested and no longer than `MOST_PARTS` parts, before they come here.
@@ -8,11 +8,12 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 
-from rljob_workers.verifier.graders import areal_numbers, brackets
+from rljob_workers.verifier.graders import areal_numbers
 
 Symbolic = Callable[[str, str], bool | None]
 
 MOST_PARTS = 64
+_OPTIONS = ("A", "B", "C", "D", "E")
 _LETTER = re.compile(r"\b([A-E])\b")
 _ONLY_LETTER = re.compile(r"\(?([A-Ea-e])(?:\)?|[.):].{0,4096})", re.DOTALL)
 _GROUP = re.compile(r"\{[^{}]{0,4096},[^{}]{0,4096}\}")
@@ -24,35 +25,25 @@ _BLIND = str.maketrans("", "", "{}()")
 class Ladder:
     """Equality of an answer (ours) and a gold (theirs)."""
 
-    compat: bool
     symbolic: Symbolic
 
     def equal(self, ours: str, theirs: str) -> bool | None:
         """Return the decision, None if only the symbolic rung could make it and it did not."""
-        if ours.casefold() == theirs.casefold() or self._same_letter(ours, theirs):
+        if ours.casefold() == theirs.casefold() or _same_letter(ours, theirs):
             return True
-        numeric = areal_numbers.compare(ours, theirs, compat=self.compat)
+        numeric = areal_numbers.compare(ours, theirs)
         if numeric is not None:
             return numeric
-        bracketed = self._compat_brackets(ours, theirs) if self.compat else self._strict_brackets(ours, theirs)
+        bracketed = self._brackets(ours, theirs)
         if bracketed is not None:
             return bracketed
-        if self.compat and _BEGIN in ours and _BEGIN not in theirs:
+        if _BEGIN in ours and _BEGIN not in theirs:
             theirs = _groups_as_matrix(theirs)
         if _is_matrix(ours) and _is_matrix(theirs):
             return self._matrices(ours, theirs)
         return self._relations(ours, theirs)
 
-    def _same_letter(self, ours: str, theirs: str) -> bool:
-        if theirs not in ("A", "B", "C", "D", "E"):
-            return False
-        if self.compat:
-            letters = _LETTER.findall(ours.upper())
-            return bool(letters) and letters[-1] == theirs
-        match = _ONLY_LETTER.fullmatch(ours.strip())
-        return match is not None and match[1].upper() == theirs
-
-    def _compat_brackets(self, ours: str, theirs: str) -> bool | None:
+    def _brackets(self, ours: str, theirs: str) -> bool | None:
         """Rungs 4 and 5 without regard to the kind of bracket."""
         blind_ours, blind_theirs = ours, theirs
         square = _wrapped(ours, "[", "]") and not theirs.startswith("(")
@@ -67,25 +58,6 @@ class Ladder:
             return None
         return True if self._all(our_parts, their_parts) else None
 
-    def _strict_brackets(self, ours: str, theirs: str) -> bool | None:
-        """M3: the same kind at both ends; only round ones may be missing on one side."""
-        our_pair, their_pair = brackets.outer(ours), brackets.outer(theirs)
-        if our_pair != their_pair:
-            if "()" in (our_pair, their_pair) and "" in (our_pair, their_pair):
-                return self.equal(ours[1:-1] if our_pair else ours, theirs[1:-1] if their_pair else theirs)
-            if our_pair and their_pair:
-                return False
-            lone = our_pair or their_pair
-            return False if lone in ("[]", "{}", "[)", "(]") else None
-        if our_pair:
-            ours, theirs = ours[1:-1], theirs[1:-1]
-        our_parts, their_parts = brackets.split(ours), brackets.split(theirs)
-        if len(our_parts) != len(their_parts):
-            return False
-        if len(our_parts) == 1 and not our_pair:
-            return None
-        return self._all(our_parts, their_parts)
-
     def _matrices(self, ours: str, theirs: str) -> bool | None:
         our_rows, their_rows = _cells(ours), _cells(theirs)
         if [len(row) for row in our_rows] != [len(row) for row in their_rows]:
@@ -97,11 +69,10 @@ class Ladder:
             left, right = (f"{side.split('=')[0]}-({side.split('=')[1]})" for side in (ours, theirs))
             same = self.symbolic(left, right)
             return same if same else self.symbolic(f"-({left})", right)
-        if self.compat:
-            for one, other, mine in ((ours, theirs, True), (theirs, ours, False)):
-                if one.count("=") == 1 and "=" not in other and len(one.split("=")[0].strip()) <= 2:
-                    right = one.split("=")[1]
-                    return self.equal(right, other) if mine else self.equal(other, right)
+        for one, other, mine in ((ours, theirs, True), (theirs, ours, False)):
+            if one.count("=") == 1 and "=" not in other and len(one.split("=")[0].strip()) <= 2:
+                right = one.split("=")[1]
+                return self.equal(right, other) if mine else self.equal(other, right)
         return self.symbolic(ours, theirs)
 
     def _all(self, ours: Sequence[str], theirs: Sequence[str]) -> bool | None:
@@ -111,6 +82,17 @@ class Ladder:
             if decisions[-1] is False:
                 return False
         return None if None in decisions else True
+
+
+def is_option(ours: str, theirs: str) -> bool:
+    """Return whether an answer is the option letter of the gold: alone, in brackets, or before "." ")" or ":" (M6)."""
+    match = _ONLY_LETTER.fullmatch(ours.strip()) if theirs in _OPTIONS else None
+    return match is not None and match[1].upper() == theirs
+
+
+def _same_letter(ours: str, theirs: str) -> bool:
+    letters = _LETTER.findall(ours.upper()) if theirs in _OPTIONS else []
+    return bool(letters) and letters[-1] == theirs
 
 
 def _wrapped(text: str, first: str, last: str) -> bool:

@@ -1,9 +1,11 @@
-"""`areal-math`: the verdicts of AReaL's mathematics verifier (mode compat), or those with corrections M1 to M10.
+"""`areal-math`: the verdicts of AReaL's mathematics verifier (mode compat), or those of docs/reading_an_answer.md with
+what AReaL leaves open: M1 to M10 of the graders reference (mode strict).
 
 Golds are the record's `solutions`, from the file that option `solutionPath` names, else from the record itself (its
 `answer`, where the source has been read already). The reward is 1 if the answer equals any of them.
 """
 
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Mapping
@@ -13,20 +15,23 @@ from rljob_workers.data import gold
 from rljob_workers.verifier.graders import (
     areal_extract,
     areal_ladder,
+    areal_numbers,
     areal_text,
     brackets,
     metadata,
     protocol,
     screen,
 )
-from rljob_workers.verifier.graders.answers import spans
+from rljob_workers.verifier.graders.answers import comparison, spans
 
 SOLUTIONS = "solutions"
+_ANYWHERE = comparison.Rules(deep=False, ordered=True, percent_either=True, relative=areal_numbers.RELATIVE)
+_IN_WORKER = dataclasses.replace(_ANYWHERE, deep=True)
 _EMPTY = "the extracted text is empty"
 
 
 class ArealMathGrader:
-    """Extraction and normalisation in place, symbolic equality in a worker."""
+    """Extraction, text and exact numbers in place, evaluation in a worker."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError for an unknown option or an unusable file of solutions."""
@@ -51,60 +56,56 @@ class ArealMathGrader:
         return len(self._golds(columns))
 
     def unread_golds(self, columns: Mapping[str, object]) -> list[str]:
-        """Return the golds that the symbolic rung may not see."""
+        """Return the golds that only the same text can equal."""
         golds = self._golds(columns)
-        texts = [areal_text.compat(member) if self._compat else areal_text.strict(member, "=") for member in golds]
-        return [text for text in texts if not screen.passes(text)]
+        if not self._compat:
+            return [member for member in golds if not comparison.is_read(member)]
+        return [text for text in map(areal_text.compat, golds) if not screen.passes(text)]
 
     def warm(self) -> None:
-        """Import the symbolic rung."""
-        from rljob_workers.verifier.graders import areal_symbolic
+        """Import what evaluates: the symbolic rung, or high precision."""
+        if self._compat:
+            from rljob_workers.verifier.graders import areal_symbolic
 
-        self._symbolic = functools.partial(areal_symbolic.symbolically_equal, compat=self._compat)
-        self._symbolic("1/2+x", "x+0.5")
+            self._symbolic = areal_symbolic.symbolically_equal
+            self._symbolic("1/2+x", "x+0.5")
+        else:
+            comparison.verdict(r"\sqrt{2}", r"\frac{2}{\sqrt{2}}", _IN_WORKER)
 
     def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
-        """Decide by text and numbers, or refuse text that the symbolic rung may not see."""
-        return self._decide(answer, _undecided)
+        """Decide by text and exact numbers, or refuse text that no later step may see."""
+        return self._decide(answer, _undecided, _ANYWHERE)
 
     def grade(self, answer: protocol.Answer) -> protocol.Grade:
-        """Decide, symbolically if need be."""
-        assert self._symbolic is not None, "warm was called"
-        decided = self._decide(answer, self._symbolic)
+        """Decide, evaluating if need be."""
+        decided = self._decide(answer, self._symbolic or _undecided, _IN_WORKER)
         if decided is not None:
             return decided
         found = areal_extract.answer_of(answer.completion, compat=self._compat)
         return _failed(names.VerdictReason.PARSE_ERROR, found or "", "not a readable expression")
 
-    def _decide(self, answer: protocol.Answer, symbolic: areal_ladder.Symbolic) -> protocol.Grade | None:
+    def _decide(
+        self, answer: protocol.Answer, symbolic: areal_ladder.Symbolic, rules: comparison.Rules
+    ) -> protocol.Grade | None:
         found = areal_extract.answer_of(answer.completion, compat=self._compat)
         if found is None or areal_extract.is_empty(found):
             return _failed(names.VerdictReason.NO_ANSWER, found, "" if found is None else _EMPTY)
         if len(found) > spans.MAX_ANSWER_CHARS or brackets.depth(found) > screen.MAX_DEPTH:
             return _failed(names.VerdictReason.PARSE_ERROR, found, "longer or deeper nested than the bounds")
-        ladder = areal_ladder.Ladder(compat=self._compat, symbolic=_screened(symbolic))
+        ladder = areal_ladder.Ladder(symbolic=_screened(symbolic))
         decisions = []
         for member in self._golds(answer.columns):
-            decisions.append(self._equal(ladder, found, member))
-            if decisions[-1]:
+            same = _equal_compat(ladder, found, member) if self._compat else _equal_strict(found, member, rules)
+            if same:
                 return protocol.passed(found)
-        return _failed(names.VerdictReason.WRONG, found) if None not in decisions else self._open(found)
-
-    def _equal(self, ladder: areal_ladder.Ladder, found: str, member: str) -> bool | None:
+            decisions.append(same)
         if self._compat:
-            ours, theirs = areal_text.compat(found), areal_text.compat(member)
-        else:
-            ours, theirs = areal_text.strict(found, member), areal_text.strict(member, found)
-        if areal_extract.is_empty(ours) or areal_extract.is_empty(theirs):
-            return False
-        return ladder.equal(ours, theirs)
-
-    def _open(self, found: str) -> protocol.Grade | None:
-        try:
-            screen.check(areal_text.compat(found) if self._compat else areal_text.strict(found, "="))
-        except screen.RefusedError as refusal:
-            return _failed(names.VerdictReason.PARSE_ERROR, found, str(refusal))
-        return None
+            return _failed(names.VerdictReason.WRONG, found) if None not in decisions else _open(found)
+        if None in decisions:
+            return None
+        if comparison.is_over_bounds(found):
+            return _failed(names.VerdictReason.PARSE_ERROR, found, "not a readable expression")
+        return _failed(names.VerdictReason.WRONG, found)
 
     def _golds(self, columns: Mapping[str, object]) -> tuple[str, ...]:
         texts = self._texts(columns)
@@ -122,6 +123,31 @@ class ArealMathGrader:
         if SOLUTIONS in columns:
             return gold.gold_texts({gold.ANSWER: columns[SOLUTIONS]})
         return gold.gold_texts(columns)
+
+
+def _equal_compat(ladder: areal_ladder.Ladder, found: str, member: str) -> bool | None:
+    ours, theirs = areal_text.compat(found), areal_text.compat(member)
+    if areal_extract.is_empty(ours) or areal_extract.is_empty(theirs):
+        return False
+    return ladder.equal(ours, theirs)
+
+
+def _equal_strict(found: str, member: str, rules: comparison.Rules) -> bool | None:
+    """Return whether the answer says what the gold says, with M2, M4, M6 and M8 of the graders reference."""
+    if "j" in found and "i" not in found and "i" in member:
+        found = found.replace("j", "i")
+    verdict = comparison.verdict(found, member, rules)
+    if verdict is comparison.Verdict.OPEN:
+        return None
+    return verdict is comparison.Verdict.SAME or areal_ladder.is_option(found, member)
+
+
+def _open(found: str) -> protocol.Grade | None:
+    try:
+        screen.check(areal_text.compat(found))
+    except screen.RefusedError as refusal:
+        return _failed(names.VerdictReason.PARSE_ERROR, found, str(refusal))
+    return None
 
 
 def _undecided(ours: str, theirs: str) -> bool | None:

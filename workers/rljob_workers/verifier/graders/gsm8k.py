@@ -64,7 +64,7 @@ class CountGrader(protocol.OneClock):
         texts = gold.gold_texts(columns)
         if self._rule == "brackets":
             return texts
-        numbers = [counts.hashes(text, compat=self._compat) for text in texts]
+        numbers = [counts.gold(text, compat=self._compat) for text in texts]
         if None in numbers:
             raise errors.DataError(f"{gold.ANSWER!r} has no '#### number', which gsm8k and hashes read the gold from")
         return tuple(number for number in numbers if number is not None)

@@ -7,10 +7,11 @@ could be large (it has a power, a factorial or a long literal) must pass the scr
 import re
 
 from rljob_workers.verifier.graders import brackets, screen
+from rljob_workers.verifier.graders.answers import glyphs
 
 _RUN = re.compile(r"(?:\\[A-Za-z]{1,32}|\\.|[-+*/^!()\[\]{}0-9.,%=<>$|& ]|(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z]))+")
 _LARGE = re.compile(
-    rf"[0-9)\]}}]\s{{0,64}}(?:!|\^|\*\*)|[0-9]{{{screen.MAX_LITERAL_DIGITS}}}|[eE][0-9]{{3}}|\\[dt]?binom"
+    rf"[0-9A-Za-z)\]}}]\s{{0,64}}(?:!|\^|\*\*)|[0-9]{{{screen.MAX_LITERAL_DIGITS}}}|[eE][0-9]{{3}}|\\[dt]?binom"
 )
 _DELIMITERS = re.compile(r"\\boxed|\$|\\[()\[\]]|(?<=[0-9)}])!(?=\s*$)")
 
@@ -21,7 +22,7 @@ def first(text: str) -> str:
         return "two underscores are outside the grammar"
     if brackets.depth(text) > screen.MAX_DEPTH:
         return f"nested deeper than {screen.MAX_DEPTH}"
-    for run in _RUN.finditer(text):
+    for run in _RUN.finditer(glyphs.plain(text)):
         if not _LARGE.search(run.group()):
             continue
         try:

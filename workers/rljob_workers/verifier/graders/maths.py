@@ -40,7 +40,7 @@ class MathGrader(protocol.OneClock):
 
     def unread_golds(self, columns: Mapping[str, object]) -> list[str]:
         """Return the golds that only the same text can equal: formulas outside the grammar or over a bound."""
-        return [member for member in _golds(columns) if not _is_read(member)]
+        return [member for member in _golds(columns) if not comparison.is_read(member)]
 
     def warm(self) -> None:
         """Import what evaluates roots and functions."""
@@ -65,6 +65,8 @@ class MathGrader(protocol.OneClock):
         for member in _golds(answer.columns):
             try:
                 equal = _equal(found.text, member, rules)
+                if not equal and found.otherwise:
+                    equal = _equal(found.otherwise, member, rules)
             except values.TooLargeError as error:
                 equal, refusal = _same_text(found.text, member), str(error)
             if equal:
@@ -100,17 +102,3 @@ def _equal(text: str, member: str, rules: comparison.Rules) -> bool | None:
 
 def _same_text(text: str, member: str) -> bool:
     return forms.read(text).spelled == forms.read(member).spelled
-
-
-def _is_read(member: str) -> bool:
-    pending = [forms.read(member)]
-    while pending:
-        form = pending.pop()
-        if form.kind in ("opaque", "text"):
-            return False
-        try:
-            values.check(form.node or ("num", 0, -1, 0))
-        except values.TooLargeError:
-            return False
-        pending += form.members
-    return True

@@ -1,4 +1,4 @@
-"""English number phrases to digits: "two hundred and five" is 205, "three point one four" is 3.14. Pure and linear."""
+"""English number phrases to digits, as AReaL reads them: "two hundred and five" is 205. Pure and linear."""
 
 from collections.abc import Sequence
 
@@ -16,16 +16,11 @@ _NUMBER_WORDS = frozenset((*_SMALL, *_SCALES, "hundred", "point"))
 _MOST_WORDS = 64
 
 
-def to_digits(text: str, *, whole: bool) -> str:
-    """Return the number that the words of `text` name, or `text` unchanged if they name none.
-
-    whole: every word must belong to the number ("and" may join); otherwise other words are ignored.
-    """
+def to_digits(text: str) -> str:
+    """Return the number that the words of `text` name, other words left out, or `text` unchanged if they name none."""
     words = text.lower().replace("-", " ").split()
     numbers = [word for word in words if word in _NUMBER_WORDS]
     if not numbers or len(words) > _MOST_WORDS:
-        return text
-    if whole and any(word not in _NUMBER_WORDS and word != "and" for word in words):
         return text
     integer, has_point, decimals = _split(numbers)
     fraction = _digits(decimals)

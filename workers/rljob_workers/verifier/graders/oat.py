@@ -1,10 +1,11 @@
-"""`boxed` and `answer_tag`: the rewards of Oat and understand-r1-zero (mode compat), or with corrections O1 to O3.
+"""`boxed` and `answer_tag`: the rewards of Oat and understand-r1-zero (mode compat), or with corrections O1 to O5.
 
 Correct = stage A (text) or B (plain text, then a simplified difference); with `verifierVersion: math_verify` also C
 (math-verify). A and the textual part of B run anywhere, the rest in a worker.
 """
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 from rljob_api import names, reward_options, roles
 from rljob_workers.data import gold
@@ -19,7 +20,10 @@ from rljob_workers.verifier.graders import (
     screen,
     symbolic,
 )
-from rljob_workers.verifier.graders.answers import spans
+from rljob_workers.verifier.graders.answers import comparison, spans
+
+# Stage B takes a float within 1e-7 of an integer for it.
+_RULES = comparison.Rules(deep=False, near_integer=Fraction(1, 10**7))
 
 
 class OatGrader(protocol.OneClock):
@@ -85,7 +89,7 @@ class OatGrader(protocol.OneClock):
 
     def _find(self, answer: protocol.Answer) -> spans.Found | None:
         if not self._tag_rule:
-            return oat_extract.boxed(answer.completion)
+            return oat_extract.boxed(answer.completion, compat=self._compat)
         return oat_extract.tagged(answer.completion, loose=self._tag_rule == "loose", compat=self._compat)
 
     def _empty(self, found: spans.Found) -> protocol.Grade:
@@ -95,10 +99,17 @@ class OatGrader(protocol.OneClock):
         return protocol.failed(names.VerdictReason.NO_ANSWER, detail="the extracted text is empty")
 
     def _by_text(self, text: str, member: str, decide: oat_symbolic.Symbolic) -> bool | None:
+        if not self._compat and self._is_refuted(text, member):
+            return False
         if oat_text.equal(text, member, compat=self._compat):
             return True
         ours, theirs = (oat_plain.normalise(side, compat=self._compat) for side in (text, member))
         return oat_symbolic.equal(ours, theirs, decide)
+
+    @staticmethod
+    def _is_refuted(text: str, member: str) -> bool:
+        """O4: an answer that says something else than the gold by docs/reading_an_answer.md is wrong."""
+        return comparison.verdict(text, member, _RULES) is comparison.Verdict.DIFFERENT
 
     def _open(self, found: spans.Found, *, undecided: bool) -> protocol.Grade | None:
         full = self._version == "math_verify"
@@ -116,6 +127,8 @@ class OatGrader(protocol.OneClock):
         assert self._symbolic is not None, "warm was called"
         if self._by_text(text, member, _screened(self._symbolic)):
             return True
+        if not self._compat and self._is_refuted(text, member):
+            return False
         if self._library is None or repetition.is_repetitive(text) or repetition.is_repetitive(member):
             return False
         return bool(self._library.compare([member], text))

@@ -1,6 +1,6 @@
 """Where the rewards `boxed` and `answer_tag` find an answer (graders reference, 8.1). Pure, on capped text.
 
-Correction O3 of mode strict: the tagged answer ends at the first `</answer>` after the last `<answer>`.
+Corrections of mode strict: O3, the tagged answer ends at the first `</answer>` after the last `<answer>`; O5, boxes.
 """
 
 from rljob_workers.verifier.graders.answers import spans
@@ -10,9 +10,14 @@ _OPEN, _CLOSE = "<answer>", "</answer>"
 _THINK = "</think> <answer>"
 
 
-def boxed(completion: str) -> spans.Found | None:
-    """Return the content of the last box; None, unformatted, without one that closes."""
+def boxed(completion: str, *, compat: bool) -> spans.Found | None:
+    """Return the content of the last box; None, unformatted, without one that closes.
+
+    strict: boxes that are joined by "or" are one answer, and a box that is denied is none (O5).
+    """
     content = last_box(completion[-spans.MAX_SCANNED_CHARS :])
+    if content is not None and not compat and r"\fbox" not in completion:
+        content = spans.alternatives(completion)
     return None if content is None else spans.Found(text=content, formatted=True)
 
 
@@ -32,12 +37,12 @@ def tagged(completion: str, *, loose: bool, compat: bool) -> spans.Found | None:
     return spans.Found(text=said, formatted=True)
 
 
-def last_box(text: str) -> str | None:
+def last_box(text: str, box: str = _BOX) -> str | None:
     r"""Return the content of the last `\boxed{...}`; None if there is none, or it is not closed or has no brace."""
-    start = text.rfind(_BOX)
+    start = text.rfind(box)
     if start < 0:
         return None
-    rest = text[start + len(_BOX) :].lstrip(" ")
+    rest = text[start + len(box) :].lstrip(" ")
     if not rest.startswith("{"):
         return None
     depth = 0
@@ -49,6 +54,6 @@ def last_box(text: str) -> str | None:
 
 
 def ungold(gold: str) -> str:
-    """Return a gold without its box; a box that cannot be read stays text."""
-    content = last_box(gold) if _BOX in gold else None
+    r"""Return a gold without its `\boxed` or `\fbox`; one that cannot be read stays text."""
+    content = last_box(gold) if _BOX in gold else last_box(gold, r"\fbox")
     return gold if content is None else content

@@ -1,6 +1,7 @@
 """Normalisation B of the Oat rewards: LaTeX to plain, lower-case text (graders reference, 8.2). Pure, on capped text.
 
-Correction O1 of mode strict: the unit words are whole words only, and follow M1 of areal-math.
+Correction O1 of mode strict: the unit words are whole words only, and follow M1 of areal-math. The sign of a mixed
+number is that of the whole.
 """
 
 import re
@@ -18,6 +19,7 @@ _UNITS = re.compile(rf"(?<=[0-9)\]}}])(?:\s|\\[,;: ]){{0,8}}(?:{'|'.join(_WORDS)
 _SCALES = (("million", "*10^6"), ("billion", "*10^9"), ("trillion", "*10^12"))
 _FLOAT = re.compile(r"[-+]?[0-9]{1,1000}\.[0-9]{0,1000}|[-+]?\.[0-9]{1,1000}")
 _MIXED = re.compile(r"([0-9]) {1,64}([0-9])")
+_SIGNED_MIXED = re.compile(r"(?<![0-9A-Za-z)])-([0-9]{1,1000}) {1,64}(?=[0-9]{1,1000}/)")
 _FRACTION = re.compile(r"\\frac\{([^{}]{0,4096})\}\{([^{}]{0,4096})\}")
 _ROOT = re.compile(r"\\sqrt\{([^{}]{0,4096})\}")
 _NTH_ROOT = re.compile(r"\\sqrt\[([^\[\]{}]{0,64})\]\{([^{}]{0,4096})\}")
@@ -27,6 +29,7 @@ _THOUSANDS = re.compile(r"(?<![0-9])([0-9]{1,3}),([0-9]{3})(?![0-9])")
 _CLOSE_TO_INTEGER = Fraction(1, 10**7)
 _MOST_NESTED = 64
 _PLAIN = (
+    (r"\ldots", "..."), (r"\dots", "..."), (r"\qquad", " "), (r"\quad", " "),
     (r"\pi", "pi"), (r"\infty", "inf"), (r"\cup", "U"), (r"\cdot", "*"), (r"\times", "*"), ("\u221e", "inf"),
     ("\u222a", "U"), ("\u03c0", "pi"), ("\u00b7", "*"), ("\u00d7", "*"), ("\u221a", "sqrt"),
 )  # fmt: skip
@@ -44,7 +47,10 @@ def normalise(text: str, *, compat: bool) -> str:
         text = text[1:-1]
     text = _integer(text.replace(r"\,", "").replace(r"\!", ""))
     text = plain(text) if "\\" in text else text
-    text = _MIXED.sub(r"\1+\2", text.replace("- ", "-")).replace(" ", "").replace("{", "").replace("}", "").lower()
+    text = text.replace("- ", "-")
+    # The sign of a mixed number is that of both its parts.
+    text = text if compat else _SIGNED_MIXED.sub(r"-\1-", text)
+    text = _MIXED.sub(r"\1+\2", text).replace(" ", "").replace("{", "").replace("}", "").lower()
     return without_thousands(_integer(text))
 
 

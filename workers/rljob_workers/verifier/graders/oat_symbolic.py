@@ -4,13 +4,16 @@
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 
 from rljob_workers.verifier.graders import areal_numbers, brackets
 
 Symbolic = Callable[[str, str], bool | None]
 
 _MOST_LETTERS = 2
+_CLOSE_TO_INTEGER = Fraction(1, 10**7)
 _FRACTION = re.compile(r"-?[0-9]{1,1000}/0*[1-9][0-9]{0,1000}")
+_GROUPED = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3}){1,1000}(?:\.[0-9]{0,1000})?%?")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,3}(?:,?[0-9]{3})*|[-+]?[0-9]{1,4096}")
 _TOO_HARD = re.compile(r"\^\{|\^\(|\^[0-9]{1,4096}\^|\^[0-9]{2}")
 _FUNCTIONS = ("sqrt", "frac")
@@ -45,13 +48,24 @@ def _part(ours: str, theirs: str, symbolic: Symbolic) -> bool | None:
         return True
     if _FRACTION.fullmatch(ours) and _FRACTION.fullmatch(theirs):
         return False
-    if bool(_INTEGER.fullmatch(ours)) != bool(_INTEGER.fullmatch(theirs)):
+    our_number, their_number = (_number(side) for side in (ours, theirs))
+    if _is_integer(ours, our_number) != _is_integer(theirs, their_number):
         return False
-    our_number, their_number = (areal_numbers.value(side) for side in (ours, theirs))
     if our_number is not None and their_number is not None:
         return our_number == their_number
     difference = f"({theirs})-({ours})"
     return symbolic(ours, theirs) if _is_tried(difference) else False
+
+
+def _number(text: str) -> tuple[Fraction, bool] | None:
+    # A comma that groups no thousands separates two numbers.
+    return areal_numbers.value(text) if "," not in text or _GROUPED.fullmatch(text) else None
+
+
+def _is_integer(text: str, number: tuple[Fraction, bool] | None) -> bool:
+    if number is None or number[1]:
+        return _INTEGER.fullmatch(text) is not None
+    return abs(number[0] - round(number[0])) <= _CLOSE_TO_INTEGER
 
 
 def _is_tried(expression: str) -> bool:

@@ -38,7 +38,7 @@ _RELATIONS: Mapping[str, str] = {
 }  # fmt: skip
 _TIMES = frozenset(("*", r"\cdot", r"\times"))
 _OVER = frozenset(("/", r"\div"))
-_CLOSERS = frozenset((")", "]", "}", ",", "", "&", "\\\\", "|", r"\}", r"\end"))
+_CLOSERS = frozenset((")", "]", "}", ",", "", "&", "\\\\", "|", r"\}", r"\end", r"\rfloor", r"\rceil"))
 
 
 class _UnreadableError(Exception):
@@ -209,6 +209,12 @@ class _Reader:
             return self._subscripted(name, sympy.Symbol(name))
         if name == "begin":
             return self._matrix()
+        if name in ("binom", "dbinom", "tbinom"):
+            return sympy.binomial(self._argument(), self._argument())
+        if name in ("lfloor", "lceil"):
+            inner = self._sum()
+            self._expect(r"\rfloor" if name == "lfloor" else r"\rceil")
+            return (sympy.floor if name == "lfloor" else sympy.ceiling)(inner)
         raise _UnreadableError(name)
 
     def _argument(self) -> Node:

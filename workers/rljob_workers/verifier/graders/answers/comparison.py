@@ -5,10 +5,11 @@ does not allow one: that may take seconds and belongs in a worker.
 """
 
 import dataclasses
+import enum
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from rljob_workers.verifier.graders.answers import units, values
+from rljob_workers.verifier.graders.answers import forms, units, values
 from rljob_workers.verifier.graders.answers.expressions import Node
 from rljob_workers.verifier.graders.answers.forms import Form
 
@@ -22,9 +23,9 @@ LEAST_ROUNDED = 3
 class Rules:
     """What a reward's description leaves open.
 
-    deep: roots and functions are evaluated. ordered: a list without brackets has an order. percent_either: a percent
-    sign on one side only may be read as p or p/100 whichever side has it. relative: two plain numbers of which one is
-    no integer are equal within this part of the larger. near_integer: a decimal this close to an integer is it.
+    deep: roots and functions are evaluated. ordered: a list without brackets has an order. percent_either: p% is p/100,
+    or p if the other side has no percent sign. relative: a number that is written as a decimal equals another, named
+    constants apart, within this part of the larger. near_integer: a decimal this close to an integer is it.
     """
 
     deep: bool
@@ -32,6 +33,57 @@ class Rules:
     percent_either: bool = False
     relative: Fraction = Fraction(0)
     near_integer: Fraction = Fraction(0)
+
+
+class Verdict(enum.Enum):
+    """What reading both sides says. OPEN: an evaluation would say. UNREAD: words, or a formula outside the grammar."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    OPEN = "open"
+    UNREAD = "unread"
+
+
+def verdict(answer: str, gold: str, rules: Rules) -> Verdict:
+    """Return whether an answer says what a gold says, for rewards that have a reading of their own beside this one."""
+    ours, theirs = forms.read(answer), forms.read(gold)
+    if _is_unread(ours) or _is_unread(theirs):
+        return Verdict.SAME if ours.spelled == theirs.spelled else Verdict.UNREAD
+    try:
+        same = equal(ours, theirs, rules)
+    except values.TooLargeError:
+        return Verdict.UNREAD
+    return Verdict.OPEN if same is None else Verdict.SAME if same else Verdict.DIFFERENT
+
+
+def _is_unread(form: Form) -> bool:
+    return form.kind in ("opaque", "text") or any(_is_unread(member) for member in form.members)
+
+
+def is_read(text: str) -> bool:
+    """Return whether a text is more than words and signs that only the same text equals."""
+    pending = [forms.read(text)]
+    while pending:
+        form = pending.pop()
+        if form.kind in ("opaque", "text") or _is_too_large(form):
+            return False
+        pending += form.members
+    return True
+
+
+def is_over_bounds(text: str) -> bool:
+    """Return whether a text is a formula outside the grammar, or one that is too large to evaluate."""
+    form = forms.read(text)
+    return form.kind == "opaque" or any(_is_too_large(one) for one in (form, *form.members))
+
+
+def _is_too_large(form: Form) -> bool:
+    try:
+        if form.node is not None:
+            values.check(form.node)
+    except values.TooLargeError:
+        return True
+    return False
 
 
 def equal(ours: Form, gold: Form, rules: Rules) -> bool | None:
@@ -221,15 +273,31 @@ def _nodes(ours: Node, gold: Node, rules: Rules) -> bool | None:
     if plain is not None:
         return plain
     decided = values.same_exactly(ours, gold)
-    if decided or (decided is False and not _may_round(ours, gold)):
+    approximate = rules.relative and (_is_decimal(ours) or _is_decimal(gold))
+    if decided or (decided is False and not approximate and not _may_round(ours, gold)):
         return decided
     if not rules.deep:
         return None
     if decided is None and values.same(ours, gold):
         return True
+    if approximate:
+        return _is_within(ours, gold, rules.relative)
     return (_rounding(ours, gold, LEAST_DIGITS) and _rounds_to(gold, ours)) or (
         _rounding(gold, ours, LEAST_ROUNDED) and _rounds_to(ours, gold)
     )
+
+
+def _is_within(ours: Node, gold: Node, relative: Fraction) -> bool:
+    if _has_constants(ours) or _has_constants(gold):
+        return False
+    left, right = values.real(ours), values.real(gold)
+    if left is None or right is None:
+        return False
+    return bool(abs(left - right) * relative.denominator <= relative.numerator * max(abs(left), abs(right)))
+
+
+def _has_constants(node: Node) -> bool:
+    return bool(node[0] == "const" or any(_has_constants(child) for child in values.children(node)))
 
 
 def _plain(ours: Node, gold: Node, rules: Rules) -> bool | None:
@@ -241,7 +309,7 @@ def _plain(ours: Node, gold: Node, rules: Rules) -> bool | None:
         return True
     if rules.near_integer and _near_integer(left, rules.near_integer) == _near_integer(right, rules.near_integer):
         return True
-    if rules.relative and not left.denominator == right.denominator == 1:
+    if rules.relative and (_is_decimal(ours) or _is_decimal(gold)):
         return abs(left - right) <= rules.relative * max(abs(left), abs(right))
     return False if not _may_round(ours, gold) else None
 

@@ -129,7 +129,7 @@ def tokens(text: str) -> list[Token]:
             continue
         hit = match(text, position)
         if hit is None:
-            raise UnreadableError(f"{text[position]!r} is outside the grammar")
+            raise UnreadableError("a character outside the grammar")
         position, kind, said = hit.end(), str(hit.lastgroup), hit.group()
         if kind == "space":
             spaced = True
@@ -231,12 +231,12 @@ class _Reader:
 
     def _expect(self, text: str, kind: str = "op") -> None:
         if not self._is(text, kind):
-            raise UnreadableError(f"{self._peek().text[:32]!r} stands where {text!r} should")
+            raise UnreadableError("another token where a bracket should close")
         self._next += 1
 
     def expect_end(self) -> None:
         if self._peek() is not _END:
-            raise UnreadableError(f"{self._peek().text[:32]!r} is out of place")
+            raise UnreadableError("a token out of place")
 
     def sum(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
@@ -278,7 +278,7 @@ class _Reader:
                 factors.append(("inv", factor) if divided else factor)
                 continue
             if token.kind == "num" and not (factors[-1][0] == "pow" and self._ahead(1)[:2] == ("op", "^")):
-                raise UnreadableError(f"the number {token.text[:32]} stands beside another value")
+                raise UnreadableError("a number beside another value")
             if divided and not (factors[-1][1][0] == "num" and factors[0][0] == "num" and len(factors) == 2):
                 raise UnreadableError("what is divided by a product without brackets")
             factors.append(self._power(depth))
@@ -366,7 +366,7 @@ class _Reader:
                 return self._bars_of(depth)
         if token.kind == "cmd":
             return self._command(self._take().text, depth)
-        raise UnreadableError(f"{token.text[:32]!r} is out of place")
+        raise UnreadableError("a token out of place")
 
     def _bars_of(self, depth: int) -> Node:
         self._next += 1
@@ -404,9 +404,9 @@ class _Reader:
         if word in ("e", "i"):
             return ("const", word)
         if lower in SHORT_WORDS or len(word) > _WORD_IN_PRODUCT:
-            raise UnreadableError(f"{word[:32]!r} is a word")
+            raise UnreadableError("a word in a formula")
         if len(word) > 2 and (len(self._tokens) == 1 or not word.islower() or len(set(word)) < len(word)):
-            raise UnreadableError(f"{word[:32]!r} is a word")
+            raise UnreadableError("a word in a formula")
         letters: list[Node] = [("const", char) if char in "ei" else ("sym", char) for char in word]
         letters[-1] = self._subscripted(word[-1], depth) if self._is("_") or self._is("'") else letters[-1]
         # An exponent belongs to the last letter.
@@ -422,7 +422,7 @@ class _Reader:
             return ("sym", said)
         if said in FUNCTIONS:
             return self._function(said, 0)
-        raise UnreadableError(f"{said[:32]!r} is a word")
+        raise UnreadableError("a word in a formula")
 
     def _subscripted(self, name: str, depth: int) -> Node:
         del depth
@@ -548,7 +548,7 @@ class _Reader:
             said = self._index()
             if said in _SETS:
                 return ("sym", f"set {said}")
-        raise UnreadableError(f"\\{name} is not read")
+        raise UnreadableError("a command outside the grammar")
 
 
 def _mixed(whole: Node, top: Node, bottom: Node) -> Node:

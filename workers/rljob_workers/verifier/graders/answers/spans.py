@@ -22,10 +22,15 @@ _MOST_MARKS = 64
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The text to compare. `formatted`: it stood in a box or after a mark, not merely somewhere."""
+    """The text to compare. `formatted`: it stood in a box or after a mark, not merely somewhere.
+
+    otherwise: another reading of the same answer, "" if there is none: a percent sign behind a box may be the unit that
+    the question asks for.
+    """
 
     text: str
     formatted: bool
+    otherwise: str = ""
 
 
 _BOX = re.compile(r"\\f?boxed\s{0,4}\{")
@@ -95,6 +100,21 @@ def balanced(text: str, start: int) -> str | None:
     return None if end < 0 else text[start:end]
 
 
+def last_box(completion: str) -> Found | None:
+    """Return the last box of a completion with what is said beside it; None without one, or if it is open or denied."""
+    return find_answer(completion, boxed_only=True)
+
+
+def alternatives(completion: str) -> str | None:
+    """Return the last box of a completion, or several that are joined; None without one, or if it is open or denied."""
+    text = completion[-MAX_SCANNED_CHARS:]
+    starts = [match.end() for match in _BOX.finditer(text)][-MAX_BOXES:]
+    content = balanced(text, starts[-1]) if starts else None
+    if content is None or is_negated(_before_box(text, starts[-1])):
+        return None
+    return _with_neighbours(text, starts, content)
+
+
 def is_negated(before: str) -> bool:
     """Return whether a text ends by saying that what follows is not so."""
     close = before[-60:]
@@ -106,10 +126,11 @@ def _boxed(text: str, starts: list[int]) -> Found | None:
     if not content or not content.strip() or is_negated(_before_box(text, starts[-1])):
         return None
     joined = _with_neighbours(text, starts, content)
+    if joined != content:
+        return Found(text=joined.strip(), formatted=True)
     behind = text[starts[-1] + len(content) + 1 :][:200]
-    if joined == content:
-        joined = content.strip() + _suffix(behind)
-    return Found(text=joined.strip(), formatted=True)
+    otherwise = rf"{content.strip()}\%" if _PERCENT_BEHIND.match(behind) else ""
+    return Found(text=content.strip() + _suffix(behind), formatted=True, otherwise=otherwise)
 
 
 def _before_box(text: str, start: int) -> str:
@@ -141,9 +162,7 @@ def _with_neighbours(text: str, starts: list[int], content: str) -> str:
 
 def _suffix(behind: str) -> str:
     """Return the unit that stands behind a box, as text; "" if none does."""
-    if _PERCENT_BEHIND.match(behind):
-        return r"\%"
-    match = _UNIT_BEHIND.match(behind)
+    match = None if _PERCENT_BEHIND.match(behind) else _UNIT_BEHIND.match(behind)
     if not match:
         return ""
     power = match[2] or {"\u00b2": "2", "\u00b3": "3"}.get(match[3] or "", "")
@@ -175,16 +194,21 @@ def _marked(text: str) -> Found | None:
     simple = _SIMPLE.fullmatch(text, last.end())
     if simple and (simple[2] is None or simple[2] not in _SPECIAL):
         return Found(text=simple[1] + (rf"\text{{ {simple[2]}}}" if simple[2] else ""), formatted=True)
-    rest = text[last.end() :].lstrip().removeprefix("**").lstrip()
+    said = said_first(text[last.end() :])
+    return Found(text=said, formatted=True) if said else None
+
+
+def said_first(rest: str) -> str:
+    """Return the answer that stands behind a mark, "" if that text denies it, takes it back or gives none."""
+    rest = rest.lstrip().removeprefix("**").lstrip()
     display = _display(rest)
     if display is not None:
-        return Found(text=display, formatted=True)
+        return display
     line = rest.split("\n", 1)[0][:MAX_SENTENCE_CHARS]
     sentence = _first_sentence(_clean(line))
     if not sentence.strip() or _RETRACTED.search(rest[len(sentence) :][:400]):
-        return None
-    said = _first_run(_pieces(sentence))
-    return Found(text=said, formatted=True) if said else None
+        return ""
+    return _first_run(_pieces(sentence))
 
 
 def _last_mark(text: str) -> re.Match[str] | None:
