@@ -59,12 +59,16 @@ class FakeEnvironment:
 
 
 async def run(
-    model: episodes.FakeModel, environment: FakeEnvironment, *, agent: FakeAgent | None = None
+    model: episodes.FakeModel,
+    environment: FakeEnvironment,
+    *,
+    agent: FakeAgent | None = None,
+    max_model_len: int = 64,
 ) -> types.Trajectory:
     collector = agent_loop.AgentCollector(
         make_agent=lambda: agent or FakeAgent(),
         make_environment=lambda _grader: environment,
-        max_model_len=64,
+        max_model_len=max_model_len,
     )
     episode = await collector.arun_episode(
         llm_client=model,
@@ -131,3 +135,20 @@ async def test_calls_of_an_episode_have_unlike_seeds_and_ids() -> None:
     await run(model, FakeEnvironment(0.0, 1.0))
     assert len({request.seed for request in model.requests}) == 2
     assert len({request.rid for request in model.requests}) == 2
+
+
+async def test_a_full_context_ends_the_episode_truncated_with_what_was_earned() -> None:
+    """Prompt 2, answer 2, reply 2: a context of 6 has no room for the second answer of an episode of three."""
+    environment = FakeEnvironment(0.25, 0.5, 1.0)
+    row = await run(episodes.FakeModel((65, EOS), (66, EOS)), environment, max_model_len=6)
+    assert list(row.tokens) == [10, 11, 65, EOS]
+    assert row.truncated
+    assert (row.reward, row.num_turns) == (0.25, 1)
+    assert environment.events == ["reset", "step (65, 2)", "close"]
+
+
+async def test_a_prompt_that_leaves_no_room_for_the_first_answer_fails() -> None:
+    environment = FakeEnvironment(0.25)
+    with pytest.raises(errors.EpisodeError, match="2 tokens leaves no room in a context of 2"):
+        await run(episodes.FakeModel((65, EOS)), environment, max_model_len=2)
+    assert environment.events[-1] == "close"

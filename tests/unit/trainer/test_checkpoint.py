@@ -9,7 +9,7 @@ from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer import checkpoint
 
 
-def write(store: checkpoint.CheckpointStore, step: int) -> checkpoint.Checkpoint:
+def write(store: checkpoint.CheckpointStore, step: int, *, attempt: int = 0) -> checkpoint.Checkpoint:
     work = store.begin(step)
     (work / "state").mkdir()
     (work / "state" / "weights.bin").write_bytes(bytes([step]) * 100)
@@ -20,6 +20,7 @@ def write(store: checkpoint.CheckpointStore, step: int) -> checkpoint.Checkpoint
             skipped_in_a_row=1,
             optimizer=True,
             sections={"seed": "s"},
+            attempt=attempt,
         )
     )
 
@@ -176,3 +177,91 @@ def test_ranks_that_do_not_read_the_reference_model_do_not_judge_it(
     )
     checkpoint.check_same_run(checkpoint.Checkpoint(progress=progress, path=tmp_path), config)
     assert not caplog.records
+
+
+# Attempts that were replaced and do not know it.
+
+
+def test_what_a_replaced_attempt_finishes_later_is_no_checkpoint(tmp_path: pathlib.Path) -> None:
+    """Attempt 1 trained step 6 and is cut off while it saves; attempt 2 goes on from 5, and the rename comes after."""
+    first, second = (checkpoint.CheckpointStore(tmp_path, attempt=attempt) for attempt in (1, 2))
+    first.fence(0)
+    write(first, 5, attempt=1)
+    work = first.begin(6)
+    (work / "weights.bin").write_bytes(b"of a history that was taken back")
+    second.fence(5)
+    # It had looked for a fence before that one stood: the rename cannot be held back.
+    first._check_not_replaced = lambda: None  # type: ignore[method-assign]
+    progress = checkpoint.Progress(
+        step=6, updates_applied=6, skipped_in_a_row=0, optimizer=True, sections={}, attempt=1
+    )
+    first.commit(progress)
+    assert steps_of(second) == [5]
+    newest = checkpoint.CheckpointStore(tmp_path, attempt=3).newest()
+    assert newest is not None
+    assert newest.progress.step == 5
+    # The history that counts reaches step 6 as well.
+    write(second, 6, attempt=2)
+    found = second.newest()
+    assert found is not None
+    assert (found.progress.step, found.progress.attempt) == (6, 2)
+
+
+def test_a_replaced_attempt_begins_commits_and_removes_nothing(tmp_path: pathlib.Path) -> None:
+    first, second = (checkpoint.CheckpointStore(tmp_path, attempt=attempt) for attempt in (1, 2))
+    write(first, 5, attempt=1)
+    begun = first.begin(6)
+    second.fence(5)
+    with pytest.raises(PermissionError, match="attempt 2 of the trainer has taken over from attempt 1"):
+        first.begin(7)
+    with pytest.raises(PermissionError, match="taken over"):
+        first.commit(checkpoint.Progress(step=6, updates_applied=0, skipped_in_a_row=0, optimizer=True, sections={}))
+    assert begun.is_dir()
+    write(second, 6, attempt=2)
+    write(second, 7, attempt=2)
+    assert first.prune(keep_last=1, keep_every=0) == []
+    assert steps_of(second) == [5, 6, 7]
+
+
+def test_what_was_taken_back_is_removed_when_checkpoints_are_pruned(tmp_path: pathlib.Path) -> None:
+    first, second = (checkpoint.CheckpointStore(tmp_path, attempt=attempt) for attempt in (1, 2))
+    for step in (5, 9):
+        write(first, step, attempt=1)
+    second.fence(5)
+    write(second, 6, attempt=2)
+    assert second.prune(keep_last=5, keep_every=0) == []
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-000000005", "step-000000006"]
+
+
+def test_checkpoints_of_earlier_releases_have_no_attempt_and_count(tmp_path: pathlib.Path) -> None:
+    store = checkpoint.CheckpointStore(tmp_path, attempt=4)
+    path = write(store, 5).path
+    marker = json.loads((path / "COMPLETE.json").read_text())
+    del marker["attempt"], marker["run"]
+    (path / "COMPLETE.json").write_text(json.dumps(marker))
+    store.fence(5)
+    assert steps_of(store) == [5]
+
+
+def test_weights_alone_go_on_with_another_number_of_processes(tmp_path: pathlib.Path) -> None:
+    config = make_trainer_config(tmp_path)
+    saved = checkpoint.Progress(
+        step=3, updates_applied=3, skipped_in_a_row=0, optimizer=False, sections=checkpoint.sections(config)
+    )
+    more = config.model_copy(update={"processes_per_node": 2})
+    checkpoint.check_same_run(checkpoint.Checkpoint(progress=saved, path=tmp_path), more)
+    for changes in ({"optimizer": True}, {"critic": True}):
+        held = checkpoint.Checkpoint(progress=dataclasses.replace(saved, **changes), path=tmp_path)
+        with pytest.raises(errors.ManifestError, match="the number of trainer processes"):
+            checkpoint.check_same_run(held, more)
+
+
+def test_a_run_that_was_made_anew_on_the_volume_is_not_held_back_by_the_attempts_of_the_old_one(
+    tmp_path: pathlib.Path,
+) -> None:
+    checkpoint.CheckpointStore(tmp_path, run="old", attempt=7).fence(3)
+    anew = checkpoint.CheckpointStore(tmp_path, run="new", attempt=1)
+    anew.fence(0)
+    write(anew, 4, attempt=1)
+    assert steps_of(anew) == [4]
+    assert anew.prune(keep_last=1, keep_every=0) == []

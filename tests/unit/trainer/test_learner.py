@@ -230,10 +230,19 @@ class FakeValues:
 
 
 def with_critic(
-    engine: FakeEngine, values: FakeValues, *, warmup_steps: int = 0, minibatches: int = 1
+    engine: FakeEngine,
+    values: FakeValues,
+    *,
+    warmup_steps: int = 0,
+    minibatches: int = 1,
+    max_steps: int = 4,
+    optimizer: roles.OptimizerConfig | None = None,
 ) -> tuple[learner.Learner, updates.UpdateCount]:
     config = make_trainer_config(
-        pathlib.Path("/nowhere"), minibatches=minibatches, optimizer=roles.OptimizerConfig(learning_rate=1.0)
+        pathlib.Path("/nowhere"),
+        minibatches=minibatches,
+        max_steps=max_steps,
+        optimizer=optimizer or roles.OptimizerConfig(learning_rate=1.0),
     ).model_copy(
         update={
             "critic": roles.CriticConfig(learning_rate=0.5, warmup_steps=warmup_steps),
@@ -321,6 +330,16 @@ def test_value_losses_are_multiplied_by_the_ranks_too() -> None:
         with_critic(engine, values)[0].learn(*step_with_rewards(1))
         losses.append(values.losses[0])
     assert losses[1] == pytest.approx(4 * losses[0])
+
+
+def test_a_schedule_reaches_its_end_although_the_critic_warmed_up_first() -> None:
+    """Steps 1 and 2 of 6 update the critic alone; the policy's rate falls over the other four, and is 0 after them."""
+    engine = FakeEngine()
+    linear = roles.OptimizerConfig(learning_rate=1.0, schedule="linear")
+    steps, _ = with_critic(engine, FakeValues(engine.events), warmup_steps=2, max_steps=6, optimizer=linear)
+    for step in range(1, 8):
+        steps.learn(*step_with_rewards(1, step=step))
+    assert engine.rates == pytest.approx([1.0, 0.75, 0.5, 0.25, 0.0])
 
 
 def test_a_critic_that_never_has_a_finite_gradient_fails_the_job_by_its_own_field() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from rljob_api import errors
 from rljob_testing import ranks
 from rljob_testing.trainer_makers import make_trainer_config
-from rljob_workers.trainer import checkpoint, export, saving, updates
+from rljob_workers.trainer import checkpoint, durable, export, saving, updates
 from rljob_workers.transport import image
 
 
@@ -91,3 +92,28 @@ def test_all_ranks_hear_that_the_first_could_not_prepare(tmp_path: pathlib.Path)
     first, second = ranks.run([save(0), save(1)])
     assert "step 4 was not written: [Errno" in first
     assert second == "the checkpoint of step 4 was not written: rank 0 could not"
+
+
+def test_every_rank_syncs_after_all_have_written(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a network volume the fsync of rank 0's node would not reach what rank 1's node wrote."""
+    synced: list[tuple[str, list[str]]] = []
+    lock = threading.Lock()
+
+    def sync_tree(folder: pathlib.Path) -> None:
+        with lock:
+            names = sorted(path.name for path in folder.rglob("part-*"))
+            synced.append((threading.current_thread().name, names))
+
+    monkeypatch.setattr(durable, "sync_tree", sync_tree)
+
+    def save(rank: int) -> Callable[[ranks.Reduce], None]:
+        def body(reduce: ranks.Reduce) -> None:
+            checkpoints(tmp_path, FakeEngine(rank=rank, world_size=2, largest_of=reduce.largest)).save(4)
+
+        return body
+
+    ranks.run([save(0), save(1)])
+    # The third is rank 0's own of the marker, as the folder appears.
+    assert [names for _, names in synced] == [["part-0", "part-1"]] * 3
+    assert len({thread for thread, _ in synced[:2]}) == 2
+    assert steps(tmp_path) == [4]

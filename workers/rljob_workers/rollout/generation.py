@@ -53,6 +53,10 @@ class GenerationResult:
         return self.stop_reason == "length"
 
 
+class ContextFullError(errors.EpisodeError):
+    """The ids of a request leave no room for an answer: the end of a long episode, not a fault of anybody's."""
+
+
 class Generator(Protocol):
     """What an episode generates with."""
 
@@ -151,10 +155,13 @@ def derived_seed(*parts: int | str) -> int:
 
 
 def within_context(sampling: types.Sampling, *, prompt_len: int, max_model_len: int) -> types.Sampling:
-    """Return `sampling` with max_tokens = min(max_tokens, max_model_len - prompt_len). Raises EpisodeError below 1."""
+    """Return `sampling` with max_tokens = min(max_tokens, max_model_len - prompt_len).
+
+    Raises ContextFullError below 1.
+    """
     budget = min(sampling.max_tokens, max_model_len - prompt_len)
     if budget <= 0:
-        raise errors.EpisodeError(f"a prompt of {prompt_len} tokens leaves no room in a context of {max_model_len}")
+        raise ContextFullError(f"a prompt of {prompt_len} tokens leaves no room in a context of {max_model_len}")
     return dataclasses.replace(sampling, max_tokens=budget)
 
 

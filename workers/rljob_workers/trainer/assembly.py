@@ -113,7 +113,7 @@ def run_rank(
 
 
 def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> _Loaded:
-    found = checkpoint.CheckpointStore(pathlib.Path(config.checkpoint.dir)).newest()
+    found = _newest(config, device)
     reference_hash = ""
     if dist.get_rank() == 0 and config.reference is not None:
         reference_hash = _state_hash(config.reference, builtin.ensure_model(config.reference), config.job.name)
@@ -144,6 +144,29 @@ def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.de
         reference_hash=reference_hash,
         critic=_build_critic(config, model_dir, found, device),
     )
+
+
+def _newest(config: roles.TrainerConfig, device: torch.device) -> checkpoint.Checkpoint | None:
+    """Return the checkpoint that all ranks go on from, chosen by rank 0, which fences off earlier attempts with it.
+
+    A replaced attempt may finish one at any moment: ranks that looked by themselves could go on from two steps. Raises
+    CheckpointError where a rank does not see the one that was chosen.
+    """
+    store = checkpoint.store_of(config)
+    chosen = torch.zeros(1, dtype=torch.int64, device=device)
+    if dist.get_rank() == 0:
+        newest = store.newest()
+        chosen.fill_(newest.progress.step if newest else 0)
+        store.fence(int(chosen))
+    dist.broadcast(chosen, 0)
+    step = int(chosen)
+    found = store.at(step) if step else None
+    if step and found is None:
+        raise errors.CheckpointError(
+            f"rank {dist.get_rank()} does not see the checkpoint of step {step}:"
+            f" is the volume of {config.checkpoint.dir} shared by all nodes?"
+        )
+    return found
 
 
 def _state_hash(model: roles.ModelConfig, folder: pathlib.Path, job: str) -> str:

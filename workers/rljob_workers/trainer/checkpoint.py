@@ -2,6 +2,11 @@
 
 The marker names the step, the update counter, the shape of the run and a digest of each config section, and the size
 of every file. Who loads it decides what a changed section means; here it is only compared.
+
+An attempt that was replaced may still be writing: it was cut off, and does not know. So each attempt leaves a fence
+with the step that it goes on from. What an older attempt finishes beyond that step is of a history that was taken back,
+and is no checkpoint; and it begins, replaces and removes nothing any more. Attempts are counted in a run: one that is
+made anew on the same volume counts from 1, and fences of the other one say nothing about it.
 """
 
 import dataclasses
@@ -9,7 +14,7 @@ import json
 import logging
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rljob_api import errors, roles
 from rljob_api.resolution import common
@@ -19,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _MARKER = "COMPLETE.json"
 _PREFIX = "step-"
+_FENCE = "attempt-"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +32,8 @@ class Progress:
     """What a checkpoint says beside the tensors.
 
     `sections`: digests by name; `optimizer`: masters and moments are in it;
-    `critic`: the value model's state stands beside the policy's, with its own counts.
+    `critic`: the value model's state stands beside the policy's, with its own counts. `attempt`: the trainer's, that
+    wrote it, of the run with the uid `run`; 0 and empty where that was not recorded.
     """
 
     step: int
@@ -37,6 +44,8 @@ class Progress:
     critic: bool = False
     critic_updates_applied: int = 0
     critic_skipped_in_a_row: int = 0
+    attempt: int = 0
+    run: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +56,65 @@ class Checkpoint:
     path: pathlib.Path
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Fence:
+    """An attempt of a run and the step that it went on from."""
+
+    run: str
+    attempt: int
+    goes_on_from: int
+
+
 class CheckpointStore:
     """The folder of a job's checkpoints. Only rank 0 calls what writes."""
 
-    def __init__(self, directory: pathlib.Path) -> None:
-        """Nothing is touched before the first call."""
-        self._directory = directory
+    def __init__(self, directory: pathlib.Path, *, run: str = "", attempt: int = 0) -> None:
+        """Nothing is touched before the first call. `run`, `attempt`: whose this is, for what writes."""
+        self._directory, self._run, self._attempt = directory, run, attempt
 
     def newest(self) -> Checkpoint | None:
         """Return the valid checkpoint of the highest step, or None. Incomplete ones are passed over and logged."""
         return max(self.all(), key=lambda found: found.progress.step, default=None)
 
     def all(self) -> list[Checkpoint]:
-        """Return the valid checkpoints."""
+        """Return the valid checkpoints, without those of a history that a later attempt took back."""
+        fences = self._fences()
+        return [checkpoint for checkpoint in self._complete() if not _is_behind(checkpoint.progress, fences)]
+
+    def at(self, step: int) -> Checkpoint | None:
+        """Return the valid checkpoint of `step`, or None."""
+        return next((found for found in self.all() if found.progress.step == step), None)
+
+    def _complete(self) -> list[Checkpoint]:
         found = (_read(path) for path in sorted(self._directory.glob(f"{_PREFIX}*")))
         return [checkpoint for checkpoint in found if checkpoint is not None]
 
+    def fence(self, step: int) -> None:
+        """Say durably that this attempt goes on from `step`; earlier ones write no checkpoint from now on."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        fence = {"run": self._run, "attempt": self._attempt, "goes_on_from": step}
+        name = f"{_FENCE}{common.digest(self._run)[:12]}-{self._attempt:06d}.json"
+        durable.write_file(self._directory / name, json.dumps(fence))
+
+    def _fences(self) -> list[_Fence]:
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in self._directory.glob(f"{_FENCE}*.json")]
+        return [_Fence(**fence) for fence in found]
+
+    def _latest(self) -> int:
+        """Return the latest attempt of this run that has a fence, 0 without one."""
+        return max((fence.attempt for fence in self._fences() if fence.run == self._run), default=0)
+
+    def _check_not_replaced(self) -> None:
+        later = self._latest()
+        if later > self._attempt:
+            raise PermissionError(f"attempt {later} of the trainer has taken over from attempt {self._attempt}")
+
     def begin(self, step: int) -> pathlib.Path:
-        """Make and return the folder to write into. What earlier ones left that never became checkpoints goes first."""
+        """Make and return the folder to write into. What earlier ones left that never became checkpoints goes first.
+
+        Raises OSError, also if a later attempt has taken over.
+        """
+        self._check_not_replaced()
         work = self.working(step)
         # A full volume must not stay full of what filled it.
         for leftover in self._directory.glob(f".{_PREFIX}*.new"):
@@ -81,7 +131,8 @@ class CheckpointStore:
         return self._directory / f"{_PREFIX}{step:09d}"
 
     def commit(self, progress: Progress) -> Checkpoint:
-        """Sync what was written, add the marker and let the checkpoint appear."""
+        """Sync what was written, add the marker and let the checkpoint appear. Raises OSError, as `begin` does."""
+        self._check_not_replaced()
         work = self.working(progress.step)
         target = self.path(progress.step)
         files = {str(path.relative_to(work)): path.stat().st_size for path in work.rglob("*") if path.is_file()}
@@ -91,18 +142,44 @@ class CheckpointStore:
         return Checkpoint(progress=progress, path=target)
 
     def prune(self, *, keep_last: int, keep_every: int) -> list[int]:
-        """Remove all but the newest `keep_last` and multiples of `keep_every` (0: none). Return the removed steps."""
+        """Remove all but the newest `keep_last` and multiples of `keep_every` (0: none). Return the removed steps.
+
+        What a history left that was taken back goes too. An attempt that was replaced removes nothing.
+        """
+        fences = self._fences()
+        if self._latest() > self._attempt:
+            return []
+        for found in self._complete():
+            if _is_behind(found.progress, fences):
+                _remove(found)
         checkpoints = sorted(self.all(), key=lambda found: found.progress.step, reverse=True)
         removed = []
         for found in checkpoints[max(1, keep_last) :]:
             step = found.progress.step
             if keep_every and step % keep_every == 0:
                 continue
-            # The marker first: half a folder must not be taken for a checkpoint.
-            (found.path / _MARKER).unlink()
-            shutil.rmtree(found.path)
+            _remove(found)
             removed.append(step)
         return removed
+
+
+def _remove(found: Checkpoint) -> None:
+    # The marker first: half a folder must not be taken for a checkpoint.
+    (found.path / _MARKER).unlink()
+    shutil.rmtree(found.path)
+
+
+def _is_behind(progress: Progress, fences: Sequence[_Fence]) -> bool:
+    """Return whether a later attempt of the same run went on from before this checkpoint, without it."""
+    return any(
+        fence.run == progress.run and fence.attempt > progress.attempt and progress.step > fence.goes_on_from
+        for fence in fences
+    )
+
+
+def store_of(config: roles.TrainerConfig) -> CheckpointStore:
+    """Return the job's checkpoints, as its present attempt writes them."""
+    return CheckpointStore(pathlib.Path(config.checkpoint.dir), run=config.job.uid, attempt=config.attempt)
 
 
 def read(path: pathlib.Path) -> Checkpoint | None:
@@ -153,14 +230,17 @@ FROZEN = {
 
 
 def check_same_run(found: Checkpoint, config: roles.TrainerConfig, *, reference_hash: str = "") -> None:
-    """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed."""
+    """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed.
+
+    The shape is that of masters and moments: weights alone, without a critic, go on with any number of processes.
+    """
     now = sections(config, reference_hash=reference_hash)
     changed = [name for name, digest in found.progress.sections.items() if now.get(name, digest) != digest]
     refused = [
         f"{FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path};"
         " set it back, or start a new job with resumeFrom"
         for name in changed
-        if name in FROZEN
+        if name in FROZEN and (name != "shape" or found.progress.optimizer or found.progress.critic)
     ]
     if refused:
         raise errors.ManifestError(*refused)

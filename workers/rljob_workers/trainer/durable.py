@@ -28,6 +28,15 @@ def publish_folder(work: pathlib.Path, target: pathlib.Path, old: pathlib.Path) 
     shutil.rmtree(old, ignore_errors=True)
 
 
+def write_file(target: pathlib.Path, text: str) -> None:
+    """Write a small file that appears whole or not at all, and stays."""
+    work = target.with_name(f".{target.name}.{os.getpid()}.new")
+    work.write_text(text, encoding="utf-8")
+    _sync(work, os.O_RDONLY)
+    os.replace(work, target)
+    sync_folder(target.parent)
+
+
 def sync_tree(folder: pathlib.Path) -> None:
     """Sync every file and folder under `folder` to the disk."""
     for path in sorted(folder.rglob("*")):

@@ -166,7 +166,7 @@ class Learner:
             self.count.applied,
             config=self._config.optimizer,
             updates_per_step=self._config.minibatches * self._config.epochs,
-            max_steps=self._config.max_steps,
+            max_steps=self._config.max_steps - (self._config.critic.warmup_steps if self._config.critic else 0),
         )
         outcome = self._engine.step(measured.learning_rate)
         measured.outcomes.append(outcome)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rljob_api import errors, roles
-from rljob_workers.trainer import checkpoint, export, updates
+from rljob_workers.trainer import checkpoint, durable, export, updates
 
 _STATE = "state"
 _WEIGHTS = "weights"
@@ -64,7 +64,7 @@ class RankCheckpoints:
         self._critic, self._critic_progress = critic, critic_progress or updates.UpdateCount()
         self._reference_hash = reference_hash
         self._model_dir, self._progress, self._before_export = model_dir, progress, before_export
-        self._store = checkpoint.CheckpointStore(pathlib.Path(config.checkpoint.dir))
+        self._store = checkpoint.store_of(config)
 
     def save(self, step: int) -> None:
         """Write and commit the checkpoint of `step`. Raises CheckpointError, on all ranks alike, if it cannot be.
@@ -77,8 +77,13 @@ class RankCheckpoints:
 
     def _write_parts(self, step: int) -> None:
         alone = self._engine.world_size == 1
+        work = self._store.working(step)
         try:
-            self._write(self._store.working(step))
+            self._write(work)
+            self._engine.barrier()
+            # Each rank by itself: on a network volume a node's fsync says nothing of what another node wrote. After all
+            # have written, so that no file comes or goes meanwhile.
+            durable.sync_tree(work)
         # torch tells of a full disk with a RuntimeError.
         except (OSError, RuntimeError) as error:
             if alone:
@@ -116,6 +121,8 @@ class RankCheckpoints:
             critic_updates_applied=self._critic_progress.applied,
             critic_skipped_in_a_row=self._critic_progress.skipped_in_a_row,
             optimizer=self._config.checkpoint.save_optimizer,
+            attempt=self._config.attempt,
+            run=self._config.job.uid,
             sections=checkpoint.sections(self._config, reference_hash=self._reference_hash),
         )
 

@@ -9,6 +9,7 @@ def learning_rate(update: int, *, config: roles.OptimizerConfig, updates_per_ste
     """Return lr * min(1, (u + 1) / (w * updates per step)) * decay; warm-up w counts steps and rises per update.
 
     decay is 1 for constant; for linear and cosine it falls from 1 after the warm-up to 0 after the last update.
+    max_steps: steps in which the model is updated; the policy is not while a critic warms up.
     """
     warmup = config.warmup_steps * updates_per_step
     rise = min(1.0, (update + 1) / warmup) if warmup else 1.0

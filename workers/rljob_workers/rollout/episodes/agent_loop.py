@@ -63,7 +63,10 @@ class AgentCollector(Generic[ObsT, ActionT]):
         grader: protocols.Grader,
         seed: int,
     ) -> protocols.Episode | None:
-        """Run to the end; the environment is closed whatever happens. Raises EpisodeError for a broken contract."""
+        """Run to the end, of the context too; the environment is closed whatever happens.
+
+        Raises EpisodeError for a broken contract, and where not even the first answer has room.
+        """
         client = turns.EpisodeClient(inner=llm_client, seed=seed, max_model_len=self._max_model_len)
         environment = self._make_environment(grader)
         try:
@@ -85,7 +88,14 @@ class AgentCollector(Generic[ObsT, ActionT]):
         obs, _ = await environment.reset(seed=seed, options=options(task))
         steps: list[Step[ActionT]] = []
         while len(steps) < MAX_STEPS:
-            taken = await agent.aact(protocols.AgentInput(obs=obs, llm_client=client, gconfig=gconfig))
+            try:
+                taken = await agent.aact(protocols.AgentInput(obs=obs, llm_client=client, gconfig=gconfig))
+            except generation.ContextFullError:
+                if not steps:
+                    raise
+                # Failing instead would take long episodes out of training; the rewards so far are earned.
+                steps[-1] = dataclasses.replace(steps[-1], truncated=True)
+                return steps
             seen, reward, terminated, truncated, info = await environment.step(taken.action)
             steps.append(_step(taken, reward, truncated, info))
             if terminated or truncated:
