@@ -45,6 +45,9 @@ def test_a_repeated_submission_gets_the_recorded_answer(make_bench: Make) -> Non
     first, again = bench.submit(rollout, lease), bench.submit(rollout, lease, rewards=(0.0, 0.0))
     assert (first.outcome, first.duplicate) == ("accepted", False)
     assert (again.outcome, again.duplicate) == ("accepted", True)
+    assert "trajectories:duplicate" not in bench.ledger.counters(), (
+        "the same call, asked again, is no second trajectory"
+    )
     assert bench.ledger.counts().submitted == 1
 
 
@@ -231,6 +234,7 @@ def test_what_a_cancelled_straggler_was_making_counts_as_stale_once_though_it_is
     assert bench.ledger.counters().get("trajectories:stale", 0) == 0
     bench.pack()
     assert bench.submit(rollout, straggler).outcome == "duplicate"
+    assert bench.ledger.counters()["trajectories:duplicate"] == 2
     assert bench.ledger.counters()["trajectories:stale"] == straggler.group_size
 
 

@@ -267,7 +267,7 @@ def test_a_ledger_of_an_older_schema_goes_on(make_bench: Make, tmp_path: pathlib
         "INSERT INTO counters VALUES (?, 3)", [("groups_opened",), ("groups:accepted",), ("leases_granted",)]
     )
     old.executemany("INSERT INTO syncs VALUES ('rollout-0', ?, ?)", [(1, 5.0), (2, 9.0)])
-    old.execute("INSERT INTO meta VALUES ('cursor', '0:3')")
+    old.executemany("INSERT INTO meta VALUES (?, ?)", [("cursor", "0:3"), ("created_at", "1.0")])
     old.execute(f"PRAGMA user_version = {schema}")
     old.commit()
     old.close()
@@ -275,6 +275,7 @@ def test_a_ledger_of_an_older_schema_goes_on(make_bench: Make, tmp_path: pathlib
     assert bench.ledger.database.one("PRAGMA user_version")["user_version"] == ledgers.SCHEMA_VERSION
     assert bench.ledger.counts().submitted == 1
     assert bench.ledger.snapshot().first_step_at == 77.5
+    assert (bench.ledger.order_version(), make_bench(path=tmp_path / "new.sqlite").ledger.order_version()) == (1, 2)
     assert audit.audit(bench.ledger.database, max_off_policy_steps=1) == []
     rollout, trainer = bench.rollout(), bench.trainer(resume_step=1)
     checkpoint(bench, trainer, 1)

@@ -138,8 +138,7 @@ class Builder:
         return await self._record(choice, built)
 
     def _choose(self, ledger: ledgers.Ledger) -> batches.Choice:
-        more = bool(self._core.order.take(ledger.cursor(), 1)[0])
-        choice = ledger.choose(more_prompts=more)
+        choice = ledger.choose(more_prompts=not self._core.order.ended(ledger.cursor()))
         if choice.no_more:
             ledger.end_data(step=choice.step)
         return choice

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, cast
 
 from rljob_api import errors
-from rljob_workers.coordinator import limits, retention
+from rljob_workers.coordinator import limits, retention, tasks
 from rljob_workers.coordinator.transitions import base, facts
 
 T = TypeVar("T")
@@ -144,6 +144,11 @@ class Ledger(facts.Views):
             self.ensure_initial_version(now=now)
             if self.meta("created_at") is None:
                 self.set_meta("created_at", repr(now))
+                self.set_meta("order_version", str(tasks.VERSION))
+
+    def order_version(self) -> int:
+        """Return the version of the order in which this run draws its prompts: it keeps the one that it began with."""
+        return int(self.meta("order_version") or 1)
 
     def prune(self, *, history_seq: int, now: float, most: int = retention.SLICE_ROWS) -> bool:
         """Let a slice of what nothing needs any more go; return whether there is more."""

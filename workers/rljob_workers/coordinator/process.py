@@ -92,7 +92,7 @@ def make_core(
         changes=changed,
         pods=state.pods,
         metrics=metrics,
-        order=data.order,
+        order=resume.order_of(data, config, version=state.ledger.order_version()),
         sources=data.sources,
         suites=data.suites,
         artifacts=state.artifacts,

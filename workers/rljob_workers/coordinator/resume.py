@@ -26,7 +26,7 @@ class Data:
 
     sources: dict[str, records.LoadedSource]
     suites: dict[str, evaluation.Suite]
-    order: tasks.TaskOrder
+    indexes: tuple[tasks.SourceIndex, ...]
     digest: str
 
 
@@ -51,12 +51,22 @@ def load_data(config: roles.CoordinatorConfig) -> Data:
         )
         for suite in config.evaluation.suites
     }
-    indexes = [
+    indexes = tuple(
         tasks.SourceIndex(name=source.name, prompt_ids=source.prompt_ids, weight=source.weight)
         for source in sources.values()
-    ]
-    order = tasks.TaskOrder(indexes, seed=config.seed, shuffle=config.data.shuffle, epochs=config.data.epochs)
-    return Data(sources=sources, suites=suites, order=order, digest=tasks.digest(indexes))
+    )
+    data = Data(sources=sources, suites=suites, indexes=indexes, digest=tasks.digest(indexes))
+    order_of(data, config)
+    return data
+
+
+def order_of(data: Data, config: roles.CoordinatorConfig, *, version: int = tasks.VERSION) -> tasks.TaskOrder:
+    """Return the order of the prompts; `version` is the one that the ledger was made with. Raises DataError without a
+    prompt.
+    """
+    return tasks.TaskOrder(
+        data.indexes, seed=config.seed, shuffle=config.data.shuffle, epochs=config.data.epochs, version=version
+    )
 
 
 def open_state(config: roles.CoordinatorConfig, *, data_digest: str, now: float) -> State:

@@ -1,16 +1,26 @@
 """In which order prompts are drawn. Pure in (seed, epoch): a resumed run, given its cursor, sees the same sequence.
 
 An epoch of a source with weight w holds every record floor(w) times, and once more for a share of w - floor(w) of its
-records, chosen anew each epoch; weight 1 is each record once. All sources are then permuted together by
-hash(seed, epoch, source, prompt, copy). Without shuffling the order is that of the files, source after source.
+records, chosen anew each epoch; weight 1 is each record once. All of them together are permuted by a keyed permutation
+that is computed place by place: an epoch of ten million prompts costs no more to begin than one of ten. Without
+shuffling the order is that of the files, source after source.
+
+That is version 2. In version 1, which ledgers keep that were made with it, an epoch was sorted by hash(seed, epoch,
+source, prompt, copy), all of it when its first prompt was drawn.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from rljob_api import errors
-from rljob_workers.coordinator import seeds
+from rljob_workers.coordinator import arrays, seeds
+
+# What new ledgers are made with.
+VERSION = 2
+_ROUNDS = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +52,52 @@ class Cursor:
     position: int = 0
 
 
-class TaskOrder:
-    """The endless (or `epochs` long) sequence of prompts. Holds the permutation of the epoch asked for last."""
+def permuted(places: arrays.Array, *, size: int, key: Sequence[str | int]) -> arrays.Array:
+    """Return where the places of 0..size - 1 come from in a permutation that depends on `key` alone.
 
-    def __init__(self, sources: Sequence[SourceIndex], *, seed: int, shuffle: bool = True, epochs: int = 0) -> None:
+    A balanced Feistel network on the next even number of bits, walked until it ends below `size` (Black and Rogaway,
+    Ciphers with arbitrary finite domains, 2002), with the mixing function of SplitMix64.
+    """
+    half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))
+    mask = np.uint64((1 << int(half)) - 1)
+    keys = [np.uint64(seeds.derive(*key, number)) for number in range(_ROUNDS)]
+    found = places.astype(np.uint64)
+    walking = np.arange(len(found))
+    while len(walking):
+        left, right = found[walking] >> half, found[walking] & mask
+        for one in keys:
+            left, right = right, left ^ (_mixed(right ^ one) & mask)
+        found[walking] = (left << half) | right
+        walking = walking[found[walking] >= size]
+    return found.astype(np.int64)
+
+
+def _mixed(values: arrays.Array) -> arrays.Array:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: arrays.Array = values ^ (values >> np.uint64(31))
+    return mixed
+
+
+class TaskOrder:
+    """The endless (or `epochs` long) sequence of prompts."""
+
+    def __init__(
+        self,
+        sources: Sequence[SourceIndex],
+        *,
+        seed: int,
+        shuffle: bool = True,
+        epochs: int = 0,
+        version: int = VERSION,
+    ) -> None:
         """`epochs` 0 is without end. Raises DataError if an epoch would hold no prompt."""
         self._sources, self._seed, self._shuffle, self._epochs = tuple(sources), seed, shuffle, epochs
-        self._epoch, self._order = 0, self.order(0)
-        if not self._order:
+        self._version = version
+        self._size = sum(map(_num_drawn, self._sources))
+        # Of version 1: the epoch that was asked for last.
+        self._sorted: tuple[int, list[PromptRef]] = (-1, [])
+        if not self._size:
             raise errors.DataError("the training sources hold no prompt; data.train needs records and positive weights")
 
     @property
@@ -57,30 +105,64 @@ class TaskOrder:
         """Return how many prompts are drawn sooner or later: those of a source whose share rounds to none never are."""
         return sum(len(source.prompt_ids) for source in self._sources if math.floor(source.weight) + _num_extra(source))
 
+    def ended(self, cursor: Cursor) -> bool:
+        """Return whether there is no prompt behind `cursor`."""
+        return bool(self._epochs) and cursor.epoch >= self._epochs
+
     def take(self, cursor: Cursor, count: int) -> tuple[list[PromptRef], Cursor]:
         """Return the next prompts from `cursor`, fewer than `count` only at the end of the last epoch, and the new
         cursor.
         """
         taken: list[PromptRef] = []
-        while len(taken) < count and not (self._epochs and cursor.epoch >= self._epochs):
-            order = self._cached(cursor.epoch)
-            part = order[cursor.position : cursor.position + count - len(taken)]
-            taken += part
-            end = cursor.position + len(part)
-            cursor = Cursor(cursor.epoch + 1, 0) if end >= len(order) else Cursor(cursor.epoch, end)
+        while len(taken) < count and not self.ended(cursor):
+            end = min(self._size, cursor.position + count - len(taken))
+            taken += self._part(cursor.epoch, cursor.position, end)
+            cursor = Cursor(cursor.epoch + 1, 0) if end >= self._size else Cursor(cursor.epoch, end)
         return taken, cursor
 
     def order(self, epoch: int) -> list[PromptRef]:
         """Return all prompts of an epoch in order."""
+        return self._part(epoch, 0, self._size)
+
+    def _part(self, epoch: int, start: int, end: int) -> list[PromptRef]:
+        """Return the prompts at the places [start, end) of an epoch."""
+        if self._version == 1:
+            if self._sorted[0] != epoch:
+                self._sorted = (epoch, self._by_hash(epoch))
+            return self._sorted[1][start:end]
+        places = np.arange(start, end)
+        if self._shuffle:
+            places = permuted(places, size=self._size, key=("order", self._seed, epoch))
+        return [
+            self._ref(int(place), epoch=epoch, position=position) for position, place in enumerate(places, start=start)
+        ]
+
+    def _ref(self, place: int, *, epoch: int, position: int) -> PromptRef:
+        """Return the prompt at a place among all that an epoch draws, in the order of the files."""
+        for source in self._sources:
+            if place < _num_drawn(source):
+                break
+            place -= _num_drawn(source)
+        copy, index = divmod(place, len(source.prompt_ids))
+        if copy == math.floor(source.weight):
+            index = self._extra(source, epoch, index)
+        return PromptRef(
+            source=source.name, index=index, prompt_id=source.prompt_ids[index], epoch=epoch, position=position,
+            copy=copy,
+        )  # fmt: skip
+
+    def _extra(self, source: SourceIndex, epoch: int, number: int) -> int:
+        """Return one of the records that an epoch holds once more than the others."""
+        size, key = len(source.prompt_ids), ("share", self._seed, epoch, source.name)
+        if self._shuffle:
+            return int(permuted(np.array([number]), size=size, key=key)[0])
+        return int(np.sort(permuted(np.arange(_num_extra(source)), size=size, key=key))[number])
+
+    def _by_hash(self, epoch: int) -> list[PromptRef]:
         drawn = [ref for source in self._sources for ref in self._copies(source, epoch)]
         if self._shuffle:
             drawn.sort(key=lambda ref: (self._key(ref, epoch), ref.source, ref.index, ref.copy))
         return [dataclasses.replace(ref, epoch=epoch, position=position) for position, ref in enumerate(drawn)]
-
-    def _cached(self, epoch: int) -> list[PromptRef]:
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, self.order(epoch)
-        return self._order
 
     def _key(self, ref: PromptRef, epoch: int) -> int:
         return seeds.derive(self._seed, epoch, ref.source, ref.prompt_id, ref.copy)
@@ -98,6 +180,11 @@ class TaskOrder:
             PromptRef(source=source.name, index=index, prompt_id=source.prompt_ids[index], copy=copy)
             for index, copy in chosen
         ]
+
+
+def _num_drawn(source: SourceIndex) -> int:
+    """Return how many prompts an epoch draws from a source."""
+    return math.floor(source.weight) * len(source.prompt_ids) + _num_extra(source)
 
 
 def _num_extra(source: SourceIndex) -> int:

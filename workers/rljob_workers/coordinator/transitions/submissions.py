@@ -27,7 +27,9 @@ class Submissions(leases.Leases):
             self.check_session(token, names.Role.ROLLOUT)
             recorded = self._answer(group.group_id, group.attempt)
             if recorded is not None:
-                self.count("trajectories:duplicate", len(group.trajectories))
+                # The same call again, whose answer was lost or late, is no second trajectory.
+                if not self._answered(token, group):
+                    self.count("trajectories:duplicate", len(group.trajectories))
                 return recorded
             row = self._leased(token, group)
             if row is None:
@@ -41,6 +43,11 @@ class Submissions(leases.Leases):
                 self._settle(row, group, facts, judgement, payload=payload, now=now)
             self._record(group, judgement, now=now)
             return types.SubmitAnswer(outcome=judgement.outcome, detail=judgement.detail)
+
+    def _answered(self, token: str, group: types.PromptGroup) -> bool:
+        """Return whether this very lease has had its answer."""
+        sql = "SELECT 1 FROM leases WHERE lease_id = ? AND session = ? AND state = 'done'"
+        return self._db.one(sql, group.lease_id, token) is not None
 
     def _answer(self, group_id: str, attempt: int) -> types.SubmitAnswer | None:
         row = self._db.one("SELECT * FROM answers WHERE group_id = ? AND attempt = ?", group_id, attempt)
