@@ -278,6 +278,7 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "evaluation.suites": ({}, SUITE),
     "evaluation.sampling": ({}, {"evaluation.sampling.maxTokens": 32}),
     "evaluation.samplesPerPrompt": ({}, {"evaluation.samplesPerPrompt": 2}),
+    "evaluation.rolloutFraction": ({}, {"evaluation.rolloutFraction": "0.5"}),
     "security": ({}, {"security.tls": "off"}),
     "observability.podMonitor": ({}, {"observability.podMonitor": True}),
     "observability.trajectoryDump": ({}, {"observability.trajectoryDump": "all"}),

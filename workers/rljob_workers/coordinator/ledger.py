@@ -37,9 +37,9 @@ _MIGRATIONS = {
     1: (("scores",), ""),
     2: (
         (
-            "groups_open", "groups_step", "groups_drop", "groups_eval", "pruned", "pruned_step", "pruned_groups",
-            "leases_open", "leases_due", "sessions_fenced", "versions_step", "versions_stored", "versions_live",
-            "syncs", "checkpoints_at",
+            "groups_open", "groups_ready", "groups_step", "groups_drop", "groups_eval", "pruned", "pruned_step",
+            "pruned_groups", "leases_open", "leases_due", "sessions_fenced", "versions_step", "versions_stored",
+            "versions_live", "syncs", "checkpoints_at",
         ),
         "DROP INDEX groups_queue; DROP INDEX groups_step; DROP INDEX groups_drop; DROP INDEX leases_open;"
         " ALTER TABLE syncs RENAME TO syncs_before;"

@@ -32,6 +32,7 @@ CREATE TABLE groups (
 -- By state, of what is under way only: what ended is most of the table. A query must name its state to use one.
 CREATE INDEX groups_open ON groups (kind, state, queue_key)
   WHERE state = 'queued' OR state = 'leased' OR state = 'submitted' OR state = 'packed';
+CREATE INDEX groups_ready ON groups (min_step, lease_order) WHERE kind = 'train' AND state = 'submitted';
 CREATE INDEX groups_step ON groups (step, step_position) WHERE step IS NOT NULL;
 CREATE INDEX groups_drop ON groups (drop_step, drop_reason) WHERE drop_step IS NOT NULL;
 CREATE INDEX groups_eval ON groups (eval_step, state) WHERE eval_step IS NOT NULL;

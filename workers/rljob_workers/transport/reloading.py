@@ -110,9 +110,16 @@ class _Method:
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Start the call."""
+        return self._current()(*arguments, **options)
+
+    def future(self, *arguments: Any, **options: Any) -> Any:
+        """Start the call and return at once; for threads."""
+        return self._current().future(*arguments, **options)
+
+    def _current(self) -> Any:
         channel = self._channel.current()
         made_on, call = self._made
         if made_on is not channel:
             call = getattr(channel, self._kind)(*self._arguments, **self._options)
             self._made = (channel, call)
-        return call(*arguments, **options)
+        return call

@@ -91,7 +91,7 @@ class Batches(submissions.Submissions):
         if step > committed + 2 or step > self.last_step():
             return Choice(step=step, candidates=None, wait_reason=f"step {committed + 1} to be committed")
         oldest = step - 1 - self._limits.max_off_policy_steps
-        fitting = "FROM groups WHERE kind = 'train' AND state = 'submitted' AND min_step >= ?"
+        fitting = "FROM groups INDEXED BY groups_ready WHERE kind = 'train' AND state = 'submitted' AND min_step >= ?"
         ready = self.number(f"SELECT COUNT(*) AS n {fitting}", oldest)
         size, wait_reason, no_more = self._size(step, ready, more_prompts=more_prompts, ahead=ahead)
         if size == 0:
