@@ -656,3 +656,18 @@ async def test_a_pod_whose_name_never_comes_again_is_forgotten(start: Start) -> 
     again = await run.register(names.Role.ROLLOUT, number=7)
     (offered,) = (await run.work.lease(token=again, capacity=1, serving_version=0, wait_s=0)).leases
     assert (offered.group_id, offered.attempt) == (lease.group_id, 1)
+
+
+async def test_a_submitted_group_whose_tokens_are_lost_ends_the_run_instead_of_being_chosen_for_ever(
+    start: Start,
+) -> None:
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    grant = await run.work.lease(token=rollout, capacity=2, serving_version=0, wait_s=0)
+    made = [makers.make_group(lease_id=x.lease_id, group_id=x.group_id, attempt=x.attempt) for x in grant.leases]
+    await run.work.submit(rollout, made[0])
+    await run.core.ledger.run(lambda ledger: ledger.database.change("DELETE FROM payloads"))
+    await run.work.submit(rollout, made[1])
+    header, _ = await run.fetch(trainer, 1)
+    assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, run.why())
+    assert "cannot be built: LedgerError" in run.why()

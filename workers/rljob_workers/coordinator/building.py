@@ -24,6 +24,7 @@ from rljob_workers.runtime import withheld
 logger = logging.getLogger(__name__)
 # Of one transaction: the ledger's thread serves everybody else in between.
 STAGED_BYTES = 4 << 20
+BEING_BUILT = "the next batch to be built"
 _LOOK_S = 30.0
 _LEAST_WAIT_S = 10.0
 
@@ -92,6 +93,7 @@ class Builder:
         self._core, self._on_recorded = parts, on_recorded
         self._task: asyncio.Task[str] | None = None
         self._broken: tuple[tuple[str, ...], str] = ((), "")
+        self._missing: tuple[str, ...] = ()
 
     async def run(self) -> None:
         """Build whatever can be, on every change, until cancelled."""
@@ -109,7 +111,7 @@ class Builder:
         task = self._soon()
         # A caller grants tens of seconds beyond its wait: most builds are done by then.
         await asyncio.wait({task}, timeout=max(wait_s, _LEAST_WAIT_S))
-        return task.result() if task.done() else "the next batch to be built"
+        return task.result() if task.done() else BEING_BUILT
 
     def _soon(self) -> asyncio.Task[str]:
         if self._task is None or self._task.done():
@@ -129,7 +131,11 @@ class Builder:
         try:
             whole = await self._core.ledger.read(lambda database: batches.with_payloads(database, choice))
             if whole is None:
-                return ""
+                # Withdrawn since it was chosen; chosen again, it is not that.
+                if chosen != self._missing:
+                    self._missing = chosen
+                    return ""
+                raise errors.LedgerError("a submitted group has no payload")
             built = await asyncio.to_thread(build, whole, self._core.config)
         except errors.UnavailableError:
             raise

@@ -190,7 +190,7 @@ class Housekeeper:
         return ledger.running_evaluation()
 
     async def _finish_evaluation(self, running: evaluations.Running, now: float) -> None:
-        items = await self._core.ledger.run(lambda ledger: ledger.evaluation_items(running.step))
+        items = await self._core.ledger.read(lambda database: evaluations.items_of(database, running.step))
         results = await asyncio.to_thread(self._score, running, items, now)
         await self._core.ledger.run(
             lambda ledger: ledger.finish_evaluation(

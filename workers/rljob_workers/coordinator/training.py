@@ -40,7 +40,8 @@ class Training:
                 left_s = end - self._core.clock.monotonic()
             if header.kind is not names.BatchKind.NOT_READY or left_s <= 0:
                 break
-            self._core.pods.waits(token, what=header.wait_reason, on=names.Role.ROLLOUT, since=since)
+            on = names.Role.COORDINATOR if header.wait_reason == building.BEING_BUILT else names.Role.ROLLOUT
+            self._core.pods.waits(token, what=header.wait_reason, on=on, since=since)
             await self._core.changes.batches.wait(mark, left_s)
         if header.kind is not names.BatchKind.NOT_READY:
             self._core.pods.waits(token, what="", on="", since=0.0)

@@ -30,6 +30,25 @@ class Item:
     payload: bytes | None
 
 
+def items_of(database: base.Database, step: int) -> list[Item]:
+    """Return all items of an evaluation in file order, but for those whose record is left out."""
+    rows = database.all(
+        "SELECT g.source, g.prompt_index, g.prompt_id, p.data FROM groups g"
+        " LEFT JOIN payloads p ON p.group_id = g.group_id AND g.state = ? WHERE g.eval_step = ?"
+        " AND COALESCE(g.drop_reason, '') NOT IN (?, ?) ORDER BY ABS(g.queue_key)",
+        queue.SUBMITTED, step, *names.LEFT_OUT,
+    )  # fmt: skip
+    return [
+        Item(
+            suite=row["source"],
+            index=row["prompt_index"],
+            prompt_id=row["prompt_id"],
+            payload=None if row["data"] is None else bytes(row["data"]),
+        )
+        for row in rows
+    ]
+
+
 class Evaluations(registry.Registry):
     """Evaluation leases never enter the staleness counters."""
 
@@ -83,21 +102,7 @@ class Evaluations(registry.Registry):
 
     def evaluation_items(self, step: int) -> list[Item]:
         """Return all items of an evaluation in file order, but for those whose record is left out."""
-        rows = self._db.all(
-            "SELECT g.source, g.prompt_index, g.prompt_id, p.data FROM groups g"
-            " LEFT JOIN payloads p ON p.group_id = g.group_id AND g.state = ? WHERE g.eval_step = ?"
-            " AND COALESCE(g.drop_reason, '') NOT IN (?, ?) ORDER BY ABS(g.queue_key)",
-            queue.SUBMITTED, step, *names.LEFT_OUT,
-        )  # fmt: skip
-        return [
-            Item(
-                suite=row["source"],
-                index=row["prompt_index"],
-                prompt_id=row["prompt_id"],
-                payload=None if row["data"] is None else bytes(row["data"]),
-            )
-            for row in rows
-        ]
+        return items_of(self._db, step)
 
     def finish_evaluation(
         self,
