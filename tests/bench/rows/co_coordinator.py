@@ -19,7 +19,7 @@ from tests.bench import runner
 from rljob_api import codec, names, roles, types
 from rljob_testing import makers
 from rljob_workers.coordinator import ledger as ledgers
-from rljob_workers.coordinator import limits, packing, samples, tasks
+from rljob_workers.coordinator import limits, packing, pulse, samples, tasks
 from rljob_workers.coordinator.transitions import batches
 from rljob_workers.coordinator.transitions import leases as leases_module
 
@@ -88,6 +88,7 @@ class Played:
                         token=self.rollout, group=group, filter_config=FILTER, now=1.0, payload=payload
                     )
                     assert answer.outcome is names.TrajectoryOutcome.ACCEPTED, answer
+            pulse.of(self.ledger)
         spent = made[1] + time.process_time() - began
         self._train()
         return len(groups), spent

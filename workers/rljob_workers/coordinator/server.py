@@ -4,6 +4,7 @@ transport.
 
 # ruff: noqa: ARG002  # the signatures are gRPC's
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
@@ -18,6 +19,8 @@ Message: TypeAlias = Any
 Context: TypeAlias = Any
 _MOST_WAIT_S = 60.0
 _LEAST_WATCH_S = 0.2
+# Reading a larger group takes milliseconds, in which no other call would be answered.
+_LARGE_BYTES = 1 << 20
 
 
 class WorkService(work_pb2_grpc.WorkServicer):
@@ -65,7 +68,11 @@ class WorkService(work_pb2_grpc.WorkServicer):
 
     async def SubmitGroup(self, request: Message, context: Context) -> Message:
         """Accept a group."""
-        token, group = request.session, codec.group_from(request)
+        token = request.session
+        if request.ByteSize() > _LARGE_BYTES:
+            group = await asyncio.to_thread(codec.group_from, request)
+        else:
+            group = codec.group_from(request)
         # What is kept is the message itself, without the secret.
         request.ClearField("session")
         answer = await self._answers.submit(token, group, request.SerializeToString())
