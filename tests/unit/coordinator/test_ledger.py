@@ -601,6 +601,19 @@ def test_a_version_is_live_once_and_counts_once(make_bench: Make) -> None:
     assert bench.ledger.version(version).state is names.VersionState.LIVE
 
 
+def test_the_summary_of_a_step_is_read_once_and_again_after_it_was_trained_anew(make_bench: Make) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    bench.step(rollout, trainer)
+    (record,) = bench.ledger.snapshot().steps
+    assert bench.ledger.snapshot().steps[0] is record
+    bench.now += 5
+    again = bench.trainer(attempt=2, resume_step=0)
+    assert bench.ledger.snapshot().steps == ()
+    bench.commit(again, 1)
+    assert [step.trained_at for step in bench.ledger.snapshot().steps] == [record.trained_at + 5]
+
+
 def test_a_sync_that_is_reported_twice_is_one_line_of_history(make_bench: Make) -> None:
     bench = make_bench()
     sync = types.WeightSync(

@@ -194,7 +194,7 @@ def first_uses(database: base.Database) -> list[Use]:
 
 
 def _versions(database: base.Database) -> Iterator[str]:
-    rows = database.all("SELECT * FROM versions ORDER BY version")
+    rows = database.all("SELECT version, step, superseded FROM versions ORDER BY version")
     if [row["version"] for row in rows] != list(range(len(rows))):
         yield f"version ids have gaps: {[row['version'] for row in rows]}"
     current = [row for row in rows if not row["superseded"]]

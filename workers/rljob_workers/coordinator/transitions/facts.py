@@ -5,6 +5,7 @@ import json
 from collections.abc import Collection
 
 from rljob_api import names, types
+from rljob_workers.coordinator import limits
 from rljob_workers.coordinator.transitions import base, evaluations, queue
 
 
@@ -58,6 +59,11 @@ class Facts:
 
 class Views(evaluations.Evaluations):
     """Nothing here changes state."""
+
+    def __init__(self, database: base.Database, bounds: limits.Limits) -> None:
+        """Know no step yet."""
+        super().__init__(database, bounds)
+        self._records: dict[tuple[int, float], StepRecord] = {}
 
     def snapshot(self, serving: Collection[int] = ()) -> Facts:
         """Return what status and metrics need, as of one instant; `serving` are the versions whose steps are asked."""
@@ -120,17 +126,26 @@ class Views(evaluations.Evaluations):
         return float(self.meta("first_step_at") or 0.0)
 
     def _recent_steps(self, limit: int) -> list[StepRecord]:
-        rows = self._db.all("SELECT * FROM steps WHERE state = 'trained' ORDER BY step DESC LIMIT ?", limit)
-        return [
-            StepRecord(
-                step=row["step"],
-                packed_at=row["packed_at"],
-                trained_at=row["trained_at"],
-                summary=json.loads(row["summary"]),
-                stats=json.loads(row["stats"]),
-            )
-            for row in reversed(rows)
-        ]
+        """Return the newest trained steps, read once each: a summary tells of every group of its step."""
+        newest = self._db.all(
+            "SELECT step, trained_at FROM steps WHERE state = 'trained' ORDER BY step DESC LIMIT ?", limit
+        )
+        kept = {}
+        for row in reversed(newest):
+            key = (row["step"], row["trained_at"])
+            kept[key] = self._records.get(key) or self._step_record(row["step"])
+        self._records = kept
+        return list(kept.values())
+
+    def _step_record(self, step: int) -> StepRecord:
+        row = self.require("SELECT * FROM steps WHERE step = ?", step, problem=f"step {step} is not recorded")
+        return StepRecord(
+            step=row["step"],
+            packed_at=row["packed_at"],
+            trained_at=row["trained_at"],
+            summary=json.loads(row["summary"]),
+            stats=json.loads(row["stats"]),
+        )
 
     def history_after(self, seq: int, *, limit: int = 1000) -> list[tuple[int, str]]:
         """Return the history lines after a sequence number."""
