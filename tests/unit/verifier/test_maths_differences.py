@@ -10,6 +10,7 @@ import math_verify
 import pytest
 
 from rljob_api import roles
+from rljob_testing import answer_pairs
 from rljob_workers.verifier.graders import maths, protocol
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs/coverage/graders.md"
@@ -75,3 +76,12 @@ def test_published_behaviour_is_shared(grader: maths.MathGrader, completion: str
 def test_listed_difference_is_one(grader: maths.MathGrader, completion: str, gold: str, we: bool, they: bool) -> None:
     assert (ours(grader, completion, gold), theirs(completion, gold)) == (we, they)
     assert f"`{completion}` against `{gold}`" in PAGE.read_text(), "list it with its reason"
+
+
+def test_no_made_pair_is_judged_wrongly_and_math_verify_errs_in_each_direction(grader: maths.MathGrader) -> None:
+    # A slice of `python -m tests.bench.reading`; the table of docs/reading_an_answer.md is of 20,000.
+    pairs = answer_pairs.pairs(600, seed=7)
+    assert len({pair.kind for pair in pairs}) == len(answer_pairs.MAKERS) + 1
+    assert [pair for pair in pairs if ours(grader, pair.completion, pair.gold) != pair.right] == []
+    others = {pair.right for pair in pairs[:200] if theirs(pair.completion, pair.gold) != pair.right}
+    assert others == {True, False}

@@ -4,6 +4,7 @@ Correct = stage A (text) or B (plain text, then a simplified difference); with `
 (math-verify). A and the textual part of B run anywhere, the rest in a worker.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -99,17 +100,12 @@ class OatGrader(protocol.OneClock):
         return protocol.failed(names.VerdictReason.NO_ANSWER, detail="the extracted text is empty")
 
     def _by_text(self, text: str, member: str, decide: oat_symbolic.Symbolic) -> bool | None:
-        if not self._compat and self._is_refuted(text, member):
+        if not self._compat and _is_refuted(text, member, deep=decide is not _undecided):
             return False
         if oat_text.equal(text, member, compat=self._compat):
             return True
         ours, theirs = (oat_plain.normalise(side, compat=self._compat) for side in (text, member))
         return oat_symbolic.equal(ours, theirs, decide)
-
-    @staticmethod
-    def _is_refuted(text: str, member: str) -> bool:
-        """O4: an answer that says something else than the gold by docs/reading_an_answer.md is wrong."""
-        return comparison.verdict(text, member, _RULES) is comparison.Verdict.DIFFERENT
 
     def _open(self, found: spans.Found, *, undecided: bool) -> protocol.Grade | None:
         full = self._version == "math_verify"
@@ -127,11 +123,25 @@ class OatGrader(protocol.OneClock):
         assert self._symbolic is not None, "warm was called"
         if self._by_text(text, member, _screened(self._symbolic)):
             return True
-        if not self._compat and self._is_refuted(text, member):
+        if not self._compat and _is_refuted(text, member, deep=True):
             return False
         if self._library is None or repetition.is_repetitive(text) or repetition.is_repetitive(member):
             return False
         return bool(self._library.compare([member], text))
+
+
+def _is_refuted(text: str, member: str, *, deep: bool) -> bool:
+    """O4: an answer that says something else than the gold by docs/reading_an_answer.md is wrong.
+
+    A sentence inside tags says what it says as prose; other text that no rule reads is no value.
+    """
+    rules = dataclasses.replace(_RULES, deep=deep)
+    verdict = comparison.verdict(text, member, rules)
+    if verdict is comparison.Verdict.UNREAD and comparison.is_read(member) and not comparison.is_read(text):
+        said = spans.find_answer(text, boxed_only=False)
+        verdict = comparison.Verdict.DIFFERENT if said is None else comparison.verdict(said.text, member, rules)
+        return verdict in (comparison.Verdict.DIFFERENT, comparison.Verdict.UNREAD)
+    return verdict is comparison.Verdict.DIFFERENT
 
 
 def _golds(answer: protocol.Answer) -> tuple[str, ...]:

@@ -166,7 +166,7 @@ def _of_kind(ours: Form, gold: Form, rules: Rules) -> bool | None:
     if kinds == ("matrix", "matrix"):
         return ours.op == gold.op and _ordered(ours.members, gold.members, rules)
     if "clock" in kinds:
-        return _clocks(ours, gold)
+        return _clocks(ours, gold, rules)
     if "ratio" in kinds:
         return _ratios(ours, gold, rules)
     return False
@@ -218,8 +218,13 @@ def _readings(ours: Form, gold: Form, rules: Rules) -> list[tuple[Node, Node]]:
     if ours.unit is None and gold.unit is None:
         return [(one, other)]
     if gold.unit is None:
+        assert ours.unit is not None
         pairs = [(one, other)]
-        return [*pairs, (_radians(one), other)] if ours.unit == units.DEGREE else pairs
+        if ours.unit == units.DEGREE:
+            pairs.append((_radians(one), other))
+        for name, factor in _unit_letters(other, ours.unit):
+            pairs.append((("mul", [one, ("sym", name), ("num", ours.unit.factor / factor, -1, 0)]), other))
+        return pairs
     if ours.unit is None:
         pairs = [(one, other)]
         if gold.unit == units.DEGREE:
@@ -473,26 +478,23 @@ def _as_relation(form: Form) -> Form | None:
     return Form(kind="relation", spelled="", op="=", node=node)
 
 
-def _clocks(ours: Form, gold: Form) -> bool:
-    if ours.kind != "clock" or gold.kind != "clock":
-        # "3:40" is a ratio, too; "10" may be the hour.
-        bare, clock = (ours, gold) if gold.kind == "clock" else (gold, ours)
-        if bare.kind == "ratio" and not clock.half:
+def _clocks(ours: Form, gold: Form, rules: Rules) -> bool | None:
+    if ours.kind == gold.kind:
+        if ours.half and gold.half:
+            return ours.half == gold.half and _hour(ours) == _hour(gold) and ours.minutes[1:] == gold.minutes[1:]
+        same_of_day = _of_day(ours) is not None and _of_day(ours) == _of_day(gold)
+        return ours.minutes == gold.minutes or (ours.minutes[1:] == gold.minutes[1:] and same_of_day)
+    if ours.kind == "clock":
+        # "8:28" is a ratio, too, where the gold is one.
+        if ours.half or ours.minutes[2] or gold.kind not in ("ratio", "value"):
             return False
-        hour = bare.node is not None and bare.kind == "value" and bare.unit is None and bare.node[0] == "num"
-        return bool(
-            hour
-            and clock is gold
-            and clock.half
-            and clock.minutes[1:] == (0, 0)
-            and bare.node
-            and bare.node[1] == clock.minutes[0]
-        )
-    if ours.half and gold.half:
-        return ours.half == gold.half and _hour(ours) == _hour(gold) and ours.minutes[1:] == gold.minutes[1:]
-    if ours.minutes == gold.minutes:
-        return True
-    return ours.minutes[1:] == gold.minutes[1:] and _of_day(ours) is not None and _of_day(ours) == _of_day(gold)
+        numbers = (Form(kind="value", spelled="", node=("num", Fraction(one), -1, 0)) for one in ours.minutes[:2])
+        return _ratios(Form(kind="ratio", spelled="", members=tuple(numbers)), gold, rules)
+    # "10" may be the hour.
+    is_hour = (
+        ours.kind == "value" and ours.unit is None and not ours.percent and gold.half and not any(gold.minutes[1:])
+    )
+    return bool(is_hour and ours.node is not None and ours.node[:2] == ("num", gold.minutes[0]))
 
 
 def _hour(form: Form) -> int:

@@ -403,7 +403,8 @@ class _Reader:
             return ("const", CONSTANTS[lower])
         if word in ("e", "i"):
             return ("const", word)
-        if lower in SHORT_WORDS or len(word) > _WORD_IN_PRODUCT:
+        tight = self._next > 1 and not self._tokens[self._next - 1].spaced
+        if (lower in SHORT_WORDS and not tight) or len(word) > _WORD_IN_PRODUCT:
             raise UnreadableError("a word in a formula")
         if len(word) > 2 and (len(self._tokens) == 1 or not word.islower() or len(set(word)) < len(word)):
             raise UnreadableError("a word in a formula")

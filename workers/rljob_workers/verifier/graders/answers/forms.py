@@ -77,6 +77,7 @@ _AND_A_PART = re.compile(
     r"(?<![\w.])([0-9]{1,9})\s{1,4}(?:\\text\{\s{0,4})?and(?:\s{0,4}\})?\s{1,4}(?:(?:an?|one)[\s-](half|third|quarter)\b|([0-9]{1,3}/[0-9]{1,3}|\\frac\{[0-9]{1,3}\}\{[0-9]{1,3}\})(?![0-9/]))"
 )
 _HAN_PERCENT = re.compile(r"百分之\s{0,4}([0-9.]{1,20})")
+_O_CLOCK = re.compile(r"(?<=[0-9])\s{0,4}o'clock$")
 _HYPHEN = re.compile(r"(?<=[A-Za-z]{3})-(?=[A-Za-z]{3})")
 _PARTS = {"half": "1/2", "third": "1/3", "quarter": "1/4"}
 _ORDINAL = re.compile(
@@ -139,6 +140,8 @@ def _simple(text: str) -> Form | None:
         return None
     node = expressions.number(whole.replace(",", "") + (decimals or ""))
     known = units.read(unit) if unit else None
+    if unit and known is None:
+        return None
     return Form(kind="value", spelled=text.replace(" ", ""), node=("neg", node) if minus else node, unit=known)
 
 
@@ -256,6 +259,7 @@ def _prepared(text: str) -> str:
     """Return a text whose own notations are spelled as the lexer reads them."""
     text = _TEMPERATURE.sub(lambda match: rf"\text{{ deg{match[1] or match[2]}}}", text)
     text = _AND_A_PART.sub(lambda match: f"{match[1]} {_PARTS.get(match[2]) or match[3]}", text)
+    text = _O_CLOCK.sub("", text)
     text = _HAN_PERCENT.sub(r"\1\\%", text)
     text = _HYPHEN.sub(" ", _ORDINAL.sub("", text))
     money = _CURRENCY.match(text)
@@ -314,7 +318,7 @@ def _merged(found: list[Token]) -> list[Token]:
 def _is_bare_word(token: Token, found: Sequence[Token], place: int) -> bool:
     word, lower = token.text, token.text.lower()
     if lower in _JOINERS or lower in ("to", "by", "of", "per"):
-        return place > 0
+        return place > 0 and (token.spaced or lower in _JOINERS)
     if lower in ("a", "an"):
         behind = found[place + 1] if place + 1 < len(found) else None
         return (
@@ -389,6 +393,8 @@ def _of_tokens(found: list[Token], spelled: str, depth: int) -> Form | None:
             return Form(kind=kind, spelled=spelled, members=members)
     if found[0].kind == "env":
         return _matrix(found, spelled, depth)
+    if len(found) == 1 and found[0].text == "emptyset" and found[0].kind == "cmd":
+        return Form(kind="list", spelled=spelled, brackets="{}")
     enclosed = _enclosed(found, spelled, depth)
     if enclosed is not None:
         return enclosed
@@ -521,6 +527,10 @@ def _is_one_pair(found: Sequence[Token]) -> bool:
 def _set(inside: list[Token], spelled: str, depth: int) -> Form:
     if not inside:
         return Form(kind="list", spelled=spelled, brackets="{}")
+    if len(inside) > 2 and inside[1].kind == "op" and inside[1].text in ("|", ":") and _is_letter(inside[:1]):
+        condition = _member(inside[2:], depth)
+        if condition.kind in ("list", "union") and condition.name == inside[0].text:
+            return dataclasses.replace(condition, name="", spelled=spelled)
     if any(token.text in ("|", ":") for token in inside):
         raise UnreadableError("a set by its condition")
     parts = _split(inside, _is_separator)
@@ -578,7 +588,12 @@ def _equated(sides: list[list[Token]], ops: list[str], spelled: str, depth: int)
     if not name and len(sides) == 2 and _is_letter(sides[1]):
         name, bound = _name(sides[1])
         sides = [sides[1], sides[0]]
-    if not name and len(sides) == 2 and ops == ["="]:
+    if (
+        not name
+        and len(sides) == 2
+        and ops == ["="]
+        and not any(token.kind == "text" for side in sides for token in side)
+    ):
         left, right = _side(sides[0]), _side(sides[1])
         if _has_letters(left) or _has_letters(right):
             return Form(kind="relation", spelled=spelled, op="=", node=("add", [left, ("neg", right)]))
@@ -670,6 +685,8 @@ _NAMING = frozenset(
 
 def _name(found: list[Token]) -> tuple[str, tuple[str, ...]]:
     """Return the name that a left side gives to the right one, and its arguments' letters; "" if it is a formula."""
+    if len(found) == 3 and (found[0].text, found[2].text) == ("{", "}") and found[0].kind == "op":
+        found = found[1:2]
     if any(token.kind in ("num", "repeating") for token in found) and not any(
         token.kind == "text" or token.text in ("(", "_") for token in found
     ):
@@ -749,20 +766,29 @@ def _value(found: list[Token], spelled: str) -> Form | None:
     stripped = _without_degrees(node) if unit is None else None
     if stripped is not None:
         node, unit = stripped, units.DEGREE
-    if node[0] == "pm":
-        return _plus_minus(node, spelled, unit, percent=percent)
-    if _has(node, "pm"):
-        raise UnreadableError("a sign that stands for two inside a formula")
+    num_signs = _count(node, "pm")
+    if num_signs > 1:
+        raise UnreadableError("two signs that stand for two")
+    if num_signs:
+        both = [Form(kind="value", spelled="", node=_signed(node, sign), unit=unit, percent=percent) for sign in "+-"]
+        return Form(kind="list", spelled=spelled, members=tuple(both))
     return Form(kind="value", spelled=spelled, node=node, unit=unit, percent=percent)
 
 
-def _has(node: Node, kind: str) -> bool:
-    if node[0] == kind:
-        return True
+def _count(node: Node, kind: str) -> int:
+    below = node[1] if node[0] in ("add", "mul") else () if node[0] in ("num", "sym", "const") else node[1:]
+    return int(node[0] == kind) + sum(_count(child, kind) for child in below if isinstance(child, tuple))
+
+
+def _signed(node: Node, sign: str) -> Node:
+    """Return a tree with its plus-minus sign read as one of the two."""
+    if node[0] == "pm":
+        return ("add", [node[1], node[2] if sign == "+" else ("neg", node[2])])
     if node[0] in ("num", "sym", "const"):
-        return False
-    rest = node[1] if node[0] in ("add", "mul") else node[1:]
-    return any(_has(child, kind) for child in rest if isinstance(child, tuple))
+        return node
+    if node[0] in ("add", "mul"):
+        return (node[0], [_signed(child, sign) for child in node[1]])
+    return tuple(_signed(child, sign) if isinstance(child, tuple) else child for child in node)
 
 
 def _without_degrees(node: Node) -> Node | None:
@@ -774,15 +800,6 @@ def _without_degrees(node: Node) -> Node | None:
     if node[0] == "mul" and node[1][-1][0] == "deg":
         return ("mul", [*node[1][:-1], node[1][-1][1]])
     return None
-
-
-def _plus_minus(node: Node, spelled: str, unit: units.Unit | None, *, percent: bool) -> Form:
-    left, right = node[1], node[2]
-    if _has(left, "pm") or _has(right, "pm"):
-        raise UnreadableError("two signs that stand for two")
-    both = [("add", [left, right]), ("add", [left, ("neg", right)])]
-    members = tuple(Form(kind="value", spelled="", node=one, unit=unit, percent=percent) for one in both)
-    return Form(kind="list", spelled=spelled, members=members)
 
 
 def _unit_text(token: Token) -> str:

@@ -51,7 +51,7 @@ _NEGATED = re.compile(
 )
 _BETWEEN_BOXES = re.compile(
     r"[\s$.,;*]{0,16}(?:(?:,|;|\\text\{\s{0,4}(?:and|or)\s{0,4}\}|and|or|either|maybe|perhaps|possibly|\u6216\u8005?|\u548c)[\s$,*]{1,16}){1,3}(?:[A-Za-z]\s{0,4}=\s{0,4})?[\s$*]{0,8}"
-    r"|[\s$,;*]{1,16}(?:\\q?quad[\s$]{0,8})?(?:[A-Za-z]\s{0,4}=\s{0,4})?[\s$]{0,8}",
+    r"|[\s$,;*]{0,16}(?:\\q?quad[\s$]{0,8})?(?:[A-Za-z]\s{0,4}=\s{0,4})?[\s$]{0,8}",
     re.IGNORECASE,
 )
 _HEDGE_BEHIND = re.compile(
@@ -142,7 +142,7 @@ def _with_neighbours(text: str, starts: list[int], content: str) -> str:
     members, last = [content], starts[-1]
     for start in reversed(starts[:-1]):
         inner = balanced(text, start)
-        if inner is None:
+        if inner is None or start + len(inner) >= last:
             break
         between = text[start + len(inner) + 1 : text.rfind("\\", 0, last)]
         if len(between) > 60 or not _BETWEEN_BOXES.fullmatch(between):
@@ -385,7 +385,7 @@ def _add_chunks(found: list[_Piece], text: str) -> None:
     chunks = _CHUNK.findall(text)
     depth = 0
     for place, chunk in enumerate(chunks):
-        if depth <= 0 and _is_word(chunk, chunks[place + 1] if place + 1 < len(chunks) else "", found):
+        if chunk != ":" and depth <= 0 and _is_word(chunk, chunks[place + 1] if place + 1 < len(chunks) else "", found):
             body = chunk.strip("\"'(),;:!?*[]")
             if chunk[:1] == "(":
                 found.append(_Piece("stop", "("))
@@ -395,6 +395,15 @@ def _add_chunks(found: list[_Piece], text: str) -> None:
                 found.append(_Piece("comma", chunk[-1]))
             elif chunk[-1:] in ":?!)":
                 found.append(_Piece("stop", chunk[-1]))
+            continue
+        if (
+            chunk == ":"
+            and found
+            and found[-1].kind == "math"
+            and chunks[place + 1 : place + 2]
+            and chunks[place + 1][0].isdigit()
+        ):
+            _add_math(found, chunk)
             continue
         if chunk in ("-", "\u2014", "--", "\u2013") and not (
             found and found[-1].kind == "math" and place + 1 < len(chunks)
@@ -406,8 +415,8 @@ def _add_chunks(found: list[_Piece], text: str) -> None:
         if depth < 0:
             # The bracket was opened before a word.
             body, depth, ends = body.rstrip(")]}"), 0, ")"
-        if not body:
-            found.append(_Piece("stop", ends))
+        if not body or body == ":":
+            found.append(_Piece("stop", ends or body))
             continue
         if depth == 0 and body[-1:] in ",;:":
             body, ends = body[:-1], body[-1]
@@ -435,7 +444,7 @@ def _is_word(chunk: str, behind: str, found: Sequence[_Piece]) -> bool:
         )
     if len(body) == 1 and body in "aAI":
         follows = behind.strip("\"'(),;:!?*[]")
-        return bool(_WORDLIKE.fullmatch(follows)) and chunk[:1] != "("
+        return bool(_WORDLIKE.fullmatch(follows)) and chunk == body
     return False
 
 
@@ -457,7 +466,8 @@ _HEDGES = words.word_set(
     "maybe perhaps possibly probably might could either \u53ef\u80fd \u4e5f\u8bb8 \u6216\u8bb8 \u5927\u6982"
 )
 _NOT = words.word_set(
-    "not isn't neither nor never cannot wasn't wrong incorrect false \u4e0d\u662f \u4e0d\u7b49\u4e8e \u9519\u8bef"
+    "not none isn't neither nor never cannot wasn't except excluding besides anything unlike longer wrong incorrect"
+    " false \u4e0d\u662f \u4e0d\u7b49\u4e8e \u9519\u8bef"
 )
 _BOUNDS = words.word_set(
     "least most under over below above between beyond exceeds exceeding nearly almost fewer less more greater than"
@@ -539,7 +549,9 @@ def _member(pieces: Sequence[_Piece], start: int) -> tuple[str, int]:
             continue
         if lower in _JOINERS:
             break
-        if lower in ("than", "\u5230", "\u4e4b\u95f4") or (lower in _OPERATIONS and _formula_follows(pieces, place)):
+        if lower in ("than", "plus", "minus", "\u5230", "\u4e4b\u95f4") or (
+            lower in _OPERATIONS and _formula_follows(pieces, place)
+        ):
             return _whole(pieces[start:]), len(pieces)
         if lower in ("squared", "cubed", "factorial") and not (said and units.is_known(said[-1])):
             return _whole(pieces[start:]), len(pieces)
@@ -587,7 +599,9 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
     """Return an answer with the alternatives that a comma, "and" or "or" joins to it."""
     piece = pieces[place]
     if piece.kind == "math":
-        return _whole(pieces), len(pieces)
+        # "seven (7)" says one number twice.
+        inside = piece.text[1:-1] if piece.text[:1] + piece.text[-1:] == "()" and "," not in piece.text else ""
+        return (f"{answer} or {inside}" if inside else _whole(pieces)), len(pieces)
     skipped, hedged, contrast = place, False, False
     joined = False
     while skipped < len(pieces) and pieces[skipped].kind != "math":
@@ -600,19 +614,29 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
             hedged = hedged or lower in _HEDGES or lower == "alternatively"
         elif lower in _NOT:
             contrast = True
-        elif lower in _BOUNDS and hedged:
+        elif lower in ("mod", "modulo") or (lower in _BOUNDS and hedged):
             # "5 or more"
             return _whole(pieces), len(pieces)
         elif pieces[skipped].text == "(":
             joined = True
         else:
-            return answer, place
+            return (_whole(pieces) if hedged and _is_compared(pieces, skipped) else answer), place
         skipped += 1
     if skipped >= len(pieces) or contrast or not joined:
         return answer, place
     rest, end = _member(pieces, skipped)
-    said_or = any(one.text.lower() in ("or", "\u6216", "\u6216\u8005") for one in pieces[place:skipped])
+    said_or = any(one.text.lower() in ("(", "or", "\u6216", "\u6216\u8005") for one in pieces[place:skipped])
     return f"{answer} or {rest}" if said_or else f"{answer}, {rest}", end
+
+
+def _is_compared(pieces: Sequence[_Piece], place: int) -> bool:
+    """Return whether a clause goes on to compare: "5 or so more than 6"."""
+    for piece in pieces[place : place + 8]:
+        if piece.kind == "stop":
+            return False
+        if piece.text.lower() in ("than", "more", "less", "fewer"):
+            return True
+    return False
 
 
 def _with_unit(run: str, said: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rljob_workers.verifier.graders.answers.words import word_set
+from rljob_workers.verifier.graders.answers.words import NUMBER_WORDS, word_set
 
 _PREFIXES: Mapping[str, int | Fraction] = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "h": 10**2, "d": Fraction(1, 10), "c": Fraction(1, 100),
@@ -68,6 +68,12 @@ _IRREGULAR = {
     "vertices": "vertex", "matrices": "matrix",
 }  # fmt: skip
 _FILLERS = word_set("of the a an in total each full long old tall wide more left ways approximately about only")
+# A quarter is a coin, a part of a year, or a part of a number that `forms` reads.
+_NUMBERS = (NUMBER_WORDS - {"quarter", "quarters", "point"}) | word_set(
+    "times plus minus over and or not than root roots power powers factorial mod modulo choose inverse reciprocal"
+    " mil mille permille ppm to through versus vs"
+)
+_HAN_OPERATION = re.compile("的|次方|倍|分之|或|不|以上|以下|平方$|立方$|[减加乘除万亿千百]")
 _POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cubed": 3, "cu": 3}
 _PART = re.compile(
     r"([A-Za-z$€£¥₹¢\u4e00-\u9fff\\µΩ]{1,40})\.?\s{0,8}(?:\^\s{0,8}\{?\s{0,8}(-?[0-9])\s{0,8}\}?|([23])(?![0-9]))?"
@@ -176,6 +182,8 @@ def _product(text: str) -> Unit | None:
         if word.lower() in _FILLERS:
             continue
         exponent = int(match[2] or match[3] or 1) * sign * pending
+        if _counts(word):
+            return None
         unit = _of_word(word)
         _add(powers, unit, exponent)
         factor *= unit.factor**exponent
@@ -183,6 +191,13 @@ def _product(text: str) -> Unit | None:
     if pending != 1:
         return None
     return Unit(factor, tuple(sorted((name, power) for name, power in powers.items() if power))) if found else None
+
+
+def _counts(word: str) -> bool:
+    """Return whether a word is a number, a letter or an operation, which would change the value: no unit."""
+    if len(word) == 1 and word.isascii() and word.isalpha():
+        return word not in _SYMBOLS and _word(word) is None
+    return word.lower() in _NUMBERS or _HAN_OPERATION.search(word) is not None
 
 
 def _add(powers: dict[str, int], unit: Unit, exponent: int) -> None:

@@ -23,7 +23,7 @@ _SMALL = {word: value for value, word in enumerate(_ONES)} | {
 SCALES = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
     "hundreds": 10**2, "thousands": 10**3, "millions": 10**6, "billions": 10**9, "trillions": 10**12, "dozens": 12,
-    "score": 20, "lakh": 10**5, "lakhs": 10**5, "crore": 10**7, "crores": 10**7,
+    "score": 20, "bn": 10**9, "mn": 10**6, "tn": 10**12, "lakh": 10**5, "lakhs": 10**5, "crore": 10**7, "crores": 10**7,
     "百": 10**2, "千": 10**3, "万": 10**4, "亿": 10**8, "百万": 10**6, "千万": 10**7, "十": 10, "百亿": 10**10,
 }  # fmt: skip
 _PARTS = {
