@@ -939,7 +939,7 @@ def pairs(count: int, seed: int) -> list[Pair]:
     """Return so many pairs: of each class in turn, right and wrong, boxed and in prose."""
     rng = random.Random(seed)
     kinds = [*MAKERS, *["prose"] * (len(MAKERS) // 4)]
-    found = []
+    found: list[Pair] = []
     while len(found) < count:
         kind = kinds[len(found) % len(kinds)]
         if kind == "prose":
