@@ -1,10 +1,15 @@
 """Certificate files of a job's roles, as pods see them."""
 
+import base64
+import json
 import pathlib
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from rljob_api import names, roles
-from rljob_operator.pki import certificates
+from rljob_api.job import RLJob
+from rljob_operator.pki import certificates, rotation, secrets
 
 JOB = roles.JobIdentity(name="sums", namespace="team", uid="u-1")
 TRUST_DOMAIN = "cluster.local"
@@ -46,3 +51,24 @@ class Authority:
 def config(tls: roles.TlsConfig | None, role: names.Role = names.Role.COORDINATOR) -> roles.CommonConfig:
     """Return the config of a server."""
     return roles.CommonConfig(job=JOB, role=role, pod="pod-0", health_port=1, scratch_dir="/tmp", tls=tls)
+
+
+def leaf_that_is_due(
+    job: Mapping[str, Any], authority: Mapping[str, str], role: names.Role, *, now: float, within_s: float
+) -> dict[str, str]:
+    """Return the data of a role's Secret with a leaf that is to be renewed in `within_s` seconds.
+
+    authority: the data of the Secret with the job's CA. The leaf is good until then, and for half as long again.
+    """
+    pair = certificates.Pair(*(base64.b64decode(authority[key]) for key in (secrets.CERTIFICATE, secrets.KEY)))
+    parsed = RLJob.model_validate_json(json.dumps(job))
+    metadata = parsed.metadata
+    leaf = certificates.make_leaf(
+        pair,
+        identity=names.identity(TRUST_DOMAIN, metadata.namespace, metadata.name, role),
+        hosts=secrets.hosts(parsed, role),
+        now=now,
+        lifetime_s=(within_s + certificates.SKEW_S) / rotation.RENEW_AT - certificates.SKEW_S,
+    )
+    made = {secrets.CERTIFICATE: leaf.certificate, secrets.KEY: leaf.key}
+    return {key: base64.b64encode(value).decode() for key, value in made.items()}

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rljob_testing.charts import Helm
@@ -12,7 +13,7 @@ from rljob_testing.operator_metrics_api import MetricsApi
 
 NAMESPACE, NAME = "rljob-system", "rljob-operator"
 USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
-_RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding"})
+_RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 _TOKEN_LASTS = "12h"
 _ESTABLISHED_S = 120.0
 
@@ -26,17 +27,20 @@ class Installed(NamedTuple):
     metrics: MetricsApi
 
 
-def install(cluster: LightCluster, helm: Helm) -> pathlib.Path:
-    """Install definition, account and rights; return a kubeconfig with a token of the account."""
-    made = helm.template()
+def install(cluster: LightCluster, helm: Helm, *, system: str = NAMESPACE, watched: Sequence[str] = ()) -> pathlib.Path:
+    """Install definition, account and rights; return a kubeconfig with a token of the account.
+
+    system: the account's namespace, which is made. watched: namespaces that are there, where alone it has rights.
+    """
+    made = helm.template({"watch": {"namespaces": list(watched)}}, namespace=system)
     wanted = [each for each in made if each["kind"] in {*_RIGHTS, "CustomResourceDefinition"}]
     own = [each for each in wanted if "helm.sh/hook" not in (each["metadata"].get("annotations") or {})]
-    _done(cluster, "create", "namespace", NAMESPACE)
+    _done(cluster, "create", "namespace", system)
     # As JSON: what PyYAML takes for a string that needs no quotes, 1e-6, is a number to others.
     objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": own})
     _done(cluster, "apply", "--server-side", "-f", "-", stdin=objects)
     _established(cluster)
-    token = _done(cluster, "create", "token", NAME, "-n", NAMESPACE, f"--duration={_TOKEN_LASTS}").strip()
+    token = _done(cluster, "create", "token", NAME, "-n", system, f"--duration={_TOKEN_LASTS}").strip()
     authority = str(cluster.run_dir / "pki" / "ca.crt")
     server = {"server": f"https://{LOOPBACK}:{cluster.port}", "certificate-authority": authority}
     content = {
@@ -47,7 +51,7 @@ def install(cluster: LightCluster, helm: Helm) -> pathlib.Path:
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "operator"}}],
         "current-context": "test",
     }
-    path = cluster.run_dir / "operator.kubeconfig"
+    path = cluster.run_dir / f"{system}.kubeconfig"
     path.touch(mode=0o600)
     path.write_text(json.dumps(content))
     return path

@@ -85,6 +85,11 @@ async def child_that_another_hand_deletes_or_edits_is_mended(stage: Stage) -> No
         return await stage.get("Deployment", "run-verifier") is not None
 
     await stage.sees(is_back)
+    await edited_child_is_mended(stage)
+
+
+async def edited_child_is_mended(stage: Stage) -> None:
+    """Let another hand edit a child of a job that runs, and see the edit undone."""
     kind = kinds.BY_NAME["Deployment"]
     await stage.client.merge(kind, stage.namespace, "run-rollout", {"spec": {"progressDeadlineSeconds": 7}})
 

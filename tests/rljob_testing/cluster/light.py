@@ -19,6 +19,7 @@ READY_S = 120.0
 KUBECTL_S = 60.0
 SERVICE_CIDR = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
+_SERVER = "kube-apiserver"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +67,18 @@ class LightCluster:
     def launch(self) -> None:
         """Start the processes. Raises MissingProgramError, NotReadyError."""
         self._start_etcd(self._etcd, self._peer)
-        self._start_server(self._etcd, self.port)
         # The controller manager ends when it finds no server within a few seconds.
-        processes.wait_until(self.run_dir, "kube-apiserver", self._ready, READY_S)
+        self.start_server()
         self._start_manager(self._manager)
+
+    def start_server(self) -> None:
+        """Start the API server, the first time or again after a stop, and wait for it. Raises NotReadyError."""
+        self._start_server(self._etcd, self.port)
+        processes.wait_until(self.run_dir, _SERVER, self._ready, READY_S)
+
+    def stop_server(self) -> None:
+        """Stop the API server; all else runs on and cannot ask it."""
+        processes.stop(self.run_dir, _SERVER)
 
     def down(self) -> None:
         """Stop what was started here and remove its state; logs stay."""
@@ -122,7 +131,7 @@ class LightCluster:
             # As every common cluster has it: policies of admission decide about privileged pods, not the server.
             "allow-privileged": "true",
         }
-        self._start("kube-apiserver", flags)
+        self._start(_SERVER, flags)
 
     def _start_manager(self, port: int) -> None:
         pki = self.run_dir / "pki"

@@ -12,11 +12,11 @@ MORE_STEPS = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recovery:
-    """One break, with seconds since it. `steps_s` counts to the second step that was reported after it."""
+    """One break, with seconds since it. `steps_s` counts to the second step that was reported after it, if any is."""
 
     broke: str
     whole_s: float
-    steps_s: float
+    steps_s: float | None = None
 
 
 def measure(job: Watched, broke: str, do: Callable[[], object], whole: Callable[[], bool]) -> Recovery:
@@ -36,4 +36,8 @@ def measure(job: Watched, broke: str, do: Callable[[], object], whole: Callable[
 def table(rows: Sequence[Recovery]) -> str:
     """Return the rows as a table of whole seconds, in Markdown."""
     head = ("| break | whole again after | two more steps after |", "|---|---|---|")
-    return "\n".join([*head, *(f"| {row.broke} | {row.whole_s:.0f} s | {row.steps_s:.0f} s |" for row in rows)])
+    return "\n".join([*head, *(f"| {row.broke} | {_seconds(row.whole_s)} | {_seconds(row.steps_s)} |" for row in rows)])
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} s"

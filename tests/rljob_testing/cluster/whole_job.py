@@ -64,9 +64,16 @@ class PodFacts:
 class Watched:
     """A job in a cluster, asked for its state again and again; `seen` holds each new summary with the time it took."""
 
-    def __init__(self, cluster: FullCluster, name: str, *, also: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        cluster: FullCluster,
+        name: str,
+        *,
+        namespace: str = "default",
+        also: Callable[[], object] = lambda: None,
+    ) -> None:
         """`also` is called with each question."""
-        self._also = also
+        self._also, self.namespace = also, namespace
         self.cluster = cluster
         self.name = name
         self.seen: list[tuple[float, str]] = []
@@ -74,10 +81,14 @@ class Watched:
 
     def get(self) -> Object:
         """Return the job as it is now."""
-        done = self.cluster.kubectl("get", "rljob", self.name, "-o", "json")
-        assert done.returncode == 0, done.stderr
-        body: Object = json.loads(done.stdout)
+        body: Object = json.loads(self.kubectl("get", "rljob", self.name, "-o", "json"))
         return body
+
+    def kubectl(self, *arguments: str) -> str:
+        """Return what kubectl says in the job's namespace. Fails with its words."""
+        done = self.cluster.kubectl("-n", self.namespace, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def status(self) -> Object:
         """Return its status, and note a summary that is new."""
@@ -100,9 +111,7 @@ class Watched:
     def pods(self, role: str | None = None) -> list[Object]:
         """Return its pods, of one role or all."""
         selector = f"rljob.dev/job={self.name}" + (f",rljob.dev/role={role}" if role else "")
-        done = self.cluster.kubectl("get", "pods", "-l", selector, "-o", "json")
-        assert done.returncode == 0, done.stderr
-        items: list[Object] = json.loads(done.stdout)["items"]
+        items: list[Object] = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
         return items
 
     def step(self) -> int:
@@ -131,25 +140,21 @@ class Watched:
 
     def patch(self, spec: Object) -> None:
         """Merge into the spec. Fails with the server's words."""
-        text = json.dumps({"spec": spec})
-        done = self.cluster.kubectl("patch", "rljob", self.name, "--type=merge", "-p", text)
-        assert done.returncode == 0, done.stderr
+        self.kubectl("patch", "rljob", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def delete_pod(self, name: str, *options: str) -> None:
         """Delete a pod without waiting for its end."""
-        done = self.cluster.kubectl("delete", "pod", name, "--wait=false", *options)
-        assert done.returncode == 0, done.stderr
+        self.kubectl("delete", "pod", name, "--wait=false", *options)
 
     def describe(self) -> str:
         """Return what a person would look at next: the job, its pods, the end of their logs."""
-        parts = [self.cluster.kubectl("describe", "rljob", self.name).stdout]
-        selector = f"rljob.dev/job={self.name}"
-        parts.append(self.cluster.kubectl("get", "pods", "-o", "wide", "-l", selector).stdout)
+        parts = [self.kubectl("describe", "rljob", self.name)]
+        parts.append(self.kubectl("get", "pods", "-o", "wide", "-l", f"rljob.dev/job={self.name}"))
         for pod in self.pods():
             metadata = pod["metadata"]
             assert isinstance(metadata, dict)
             name = str(metadata["name"])
-            parts.append(f"--- {name}\n{self.cluster.kubectl('logs', name, '--tail=15').stdout}")
+            parts.append(f"--- {name}\n{self.cluster.kubectl('-n', self.namespace, 'logs', name, '--tail=15').stdout}")
         return "\n".join(parts)
 
 
@@ -230,8 +235,8 @@ def surroundings(name: str, folder: pathlib.Path) -> list[Object]:
     ]
 
 
-def apply(cluster: FullCluster, objects: Sequence[Object]) -> None:
+def apply(cluster: FullCluster, objects: Sequence[Object], *, namespace: str = "default") -> None:
     """Apply objects. Fails with the server's words."""
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-    done = cluster.kubectl("apply", "-f", "-", stdin=text)
+    done = cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
     assert done.returncode == 0, done.stderr
