@@ -19,6 +19,7 @@ ROWS = {
     "C13": "c13_generation",
     "C14": "c14_addition",
     "CO": "co_coordinator",
+    "KL": "kl_kills",
     "ST3": "st3_bubblewrap",
     "ST4": "st4_warm",
     "ST5": "st5_fresh",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rljob_testing import gate
 from rljob_testing.jobs import TinyTask
 from rljob_testing.runs import Runs
 
@@ -35,7 +36,9 @@ def test_synchronous_run_consumes_only_tokens_of_the_current_version(undisturbed
 
 
 def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(undisturbed: Runs, rljob: Runs) -> None:
-    manifest = rljob.manifest(**SYNCHRONOUS)
+    # The run waits for the interrupt: without rewards there is no third step, however fast the machine is.
+    held = gate.Gate(rljob.folder, steps=2)
+    manifest = rljob.manifest(**SYNCHRONOUS, **held.changes())
     interrupted = rljob.start(manifest)
     rljob.wait_for_step(2)
     os.kill(interrupted.pid, signal.SIGINT)
@@ -43,6 +46,8 @@ def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(undis
     assert interrupted.returncode == 130, output
     assert "rljob run" in output
     assert rljob.leftovers() == []
+    assert len(rljob.steps()) == 2
+    held.open()
     code, output = rljob.run(manifest)
     assert code == 0, output
     assert rljob.trained_prompts() == undisturbed.trained_prompts()

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rljob_testing import browser, jobs
+from rljob_testing import browser, gate, jobs
 from rljob_testing.runs import Runs
 
 TOKEN = "hf_a-token-that-no-line-may-hold"
@@ -51,12 +51,14 @@ def test_run_survives_the_death_of_every_role_at_random_moments(rljob: Runs, see
     moments = random.Random(seed)
     roles = ["coordinator", "rollout", "verifier", "trainer"]
     moments.shuffle(roles)
-    # The moments lie within 8 s; no machine makes 14 steps in that time.
-    process = rljob.start(rljob.manifest(maxSteps=14))
+    # The last steps are held back until every role was killed, however fast the machine is.
+    held = gate.Gate(rljob.folder, steps=10)
+    process = rljob.start(rljob.manifest(maxSteps=14, **held.changes()))
     rljob.wait_for_step(1)
     for role in roles:
         time.sleep(moments.uniform(0.0, 2.0))
         kill(rljob, role)
+    held.open()
     output, _ = process.communicate(timeout=800)
     assert process.returncode == 0, output
     assert rljob.summary()["steps"] == 14

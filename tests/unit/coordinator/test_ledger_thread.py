@@ -52,7 +52,7 @@ class Hold:
 
     async def __aenter__(self) -> None:
         self._call = asyncio.ensure_future(self._watched.thread.run(lambda ledger: self._wait()))
-        await asyncio.to_thread(self._busy.wait, 5)
+        await asyncio.to_thread(self._busy.wait, 60)
 
     async def __aexit__(self, *error: object) -> None:
         await asyncio.sleep(0)  # the calls made meanwhile are queued
@@ -61,7 +61,7 @@ class Hold:
 
     def _wait(self) -> None:
         self._busy.set()
-        self._gate.wait(5)
+        self._gate.wait(60)
 
 
 async def test_a_call_returns_what_it_computed(watched: Watched) -> None:

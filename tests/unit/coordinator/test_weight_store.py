@@ -124,8 +124,8 @@ async def test_an_upload_is_answered_before_the_disk_has_it(
     publisher: weights.WeightPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = threading.Event()
-    monkeypatch.setattr(os, "fsync", lambda _: disk.wait(10.0))
-    await asyncio.wait_for(asyncio.to_thread(publisher.upload, memoryview(DATA)), 5.0)
+    monkeypatch.setattr(os, "fsync", lambda _: disk.wait(60.0))
+    await asyncio.wait_for(asyncio.to_thread(publisher.upload, memoryview(DATA)), 30.0)
     disk.set()
 
 

@@ -108,6 +108,32 @@ def test_infrastructure_failures_have_a_budget_of_their_own() -> None:
     assert second.reason == "InfraLimitExceeded"
 
 
+@pytest.mark.parametrize("role", [TRAINER, ROLLOUT, COORDINATOR])
+@pytest.mark.parametrize("code", [-9, 1])
+def test_run_that_passes_checkpoints_outlives_any_number_of_failures(role: names.Role, code: int) -> None:
+    history, policy = History(), Policy(max_app_restarts=2, max_infra_restarts=2)
+    for _ in range(100):
+        for checkpoints_gained in (0, 1):
+            decision = decide(
+                ending(role, code=code, checkpoints_gained=checkpoints_gained), history=history, policy=policy
+            )
+            assert isinstance(decision, Restart)
+            history = decision.history
+    assert max(history.application, history.infrastructure) == 1
+
+
+@pytest.mark.parametrize("role", [TRAINER, ROLLOUT, COORDINATOR])
+def test_run_that_passes_no_checkpoint_ends_when_its_restarts_are_used(role: names.Role) -> None:
+    history, policy = History(), Policy(max_infra_restarts=2)
+    for _ in range(2):
+        decision = decide(ending(role, code=-9, steps_gained=1), history=history, policy=policy)
+        assert isinstance(decision, Restart)
+        history = decision.history
+    decision = decide(ending(role, code=-9, steps_gained=1), history=history, policy=policy)
+    assert isinstance(decision, Fail)
+    assert "spec.failurePolicy.maxInfraRestarts = 2 restarts since the last checkpoint are used" in decision.because
+
+
 def test_third_trainer_attempt_without_a_step_counts_as_application_whatever_its_class() -> None:
     history, failures = History(), []
     for _ in range(3):

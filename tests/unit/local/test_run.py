@@ -186,11 +186,14 @@ def test_finished_run_goes_on_from_its_last_checkpoint_when_the_same_job_has_mor
 
 
 def test_ctrl_c_saves_a_checkpoint_and_the_same_command_goes_on_from_it(stage: Stage) -> None:
+    hold = stage.folder / "hold"
+    hold.touch()
     process = stage.begin(steps=30)
     wait_for(lambda: stage.step >= 7 and stage.told_steps >= 2)
     process.send_signal(signal.SIGINT)
     code, out, _ = finish(process)
     assert code == 130
+    hold.unlink()
     stopped_at = stage.step
     assert f"at step {stopped_at} of 30; the last checkpoint is of step {stopped_at}" in out
     assert "To go on: rljob run" in out
@@ -239,10 +242,13 @@ def test_run_survives_kill_9_of_each_role(stage: Stage, role: str) -> None:
 
 
 def test_kill_9_of_the_runner_leaves_nothing_and_the_same_command_goes_on(stage: Stage) -> None:
+    hold = stage.folder / "hold"
+    hold.touch()
     process = stage.begin(steps=12)
     wait_for(lambda: stage.step >= 6)
     process.kill()
     process.communicate()
+    hold.unlink()
     again = stage.begin(steps=12)
     assert finish(again)[0] == 0
     assert "attempt 2" in stage.events

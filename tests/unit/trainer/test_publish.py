@@ -27,7 +27,7 @@ class FakeStore:
         self._failures = failures
 
     def upload(self, data: memoryview) -> types.Artifact:
-        self.may_upload.wait(10.0)
+        self.may_upload.wait(60.0)
         self.events.append("upload")
         self.images.append(bytes(data))
         return types.Artifact(artifact_id=f"a{len(self.images)}", encoding="raw", num_bytes=len(data))

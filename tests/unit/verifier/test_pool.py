@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -170,9 +171,10 @@ async def test_answer_that_the_kernels_cpu_limit_ends_is_a_timeout_and_not_grade
 
 async def test_wall_cap_without_cpu_use_is_nobodys_fault_and_has_no_score(start: Started) -> None:
     workers = await start()
+    began_s = time.monotonic()
     grade = await workers.submit(order("hang"))
     assert (grade.score, grade.reason, grade.outcome) == (None, R.INFRA_FAILURE, names.VerifyOutcome.INFRA_ERROR)
-    assert 0.3 <= grade.wall_s < 1.0
+    assert 0.3 <= grade.wall_s <= time.monotonic() - began_s
     assert (await workers.submit(order("right"))).reason is R.OK
 
 
@@ -268,9 +270,9 @@ async def test_worker_that_its_canaries_end_is_replaced(
 
 async def test_slow_answer_delays_nobody_while_a_slot_is_free(start: Started) -> None:
     workers = await start(num_slots=2)
-    slow = workers.submit(order("hang", cpu_s=5.0))
+    slow = workers.submit(order("hang", cpu_s=600.0))
     quick = [workers.submit(order("right")) for _ in range(20)]
-    assert {grade.reason for grade in await asyncio.wait_for(asyncio.gather(*quick), 2)} == {R.OK}
+    assert {grade.reason for grade in await asyncio.wait_for(asyncio.gather(*quick), 60)} == {R.OK}
     assert not slow.done()
 
 
@@ -279,9 +281,10 @@ async def test_clock_of_an_answer_does_not_run_while_it_waits(start: Started) ->
     ahead = [workers.submit(order("spin")) for _ in range(3)]
     last = workers.submit(order("right"))
     grade = await last
-    assert [(await first).reason for first in ahead] == [R.TIMEOUT] * 3
+    before = [await first for first in ahead]
+    assert [first.reason for first in before] == [R.TIMEOUT] * 3
     assert grade.reason is R.OK
-    assert grade.wall_s < 0.1
+    assert grade.wall_s < sum(first.wall_s for first in before), "it waited for as long"
 
 
 async def test_pool_admits_up_to_the_bound(start: Started) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import math
 import string
 import time
+from collections.abc import Callable
 
 import hypothesis
 import pytest
@@ -70,6 +71,18 @@ HOSTILE = {
 }
 
 
+def least_cpu_s(call: Callable[[], None], *, most_tries: int = 5) -> float:
+    """Return the least CPU seconds of several calls: what else the process does in one of them is not the call's."""
+    least_s = math.inf
+    for _ in range(most_tries):
+        started_s = time.process_time()
+        call()
+        least_s = min(least_s, time.process_time() - started_s)
+        if least_s < 0.01:
+            break
+    return least_s
+
+
 @pytest.mark.parametrize("text", HARMLESS)
 def test_ordinary_mathematics_passes(text: str) -> None:
     screen.check(text)
@@ -77,18 +90,20 @@ def test_ordinary_mathematics_passes(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_is_refused_at_once(text: str) -> None:
-    started_s = time.process_time()
-    with pytest.raises(screen.RefusedError):
-        screen.check(text)
-    assert time.process_time() - started_s < 0.05
+    def refused() -> None:
+        with pytest.raises(screen.RefusedError):
+            screen.check(text)
+
+    assert least_cpu_s(refused) < 0.05
 
 
 @hypothesis.given(text=st.text(alphabet="0123456789^!(){}+-*/.,ex\\ $", max_size=60))
 def test_any_formula_is_judged_without_evaluating_it(text: str) -> None:
-    started_s = time.process_time()
-    with contextlib.suppress(screen.RefusedError):
-        screen.check(text)
-    assert time.process_time() - started_s < 0.05
+    def judged() -> None:
+        with contextlib.suppress(screen.RefusedError):
+            screen.check(text)
+
+    assert least_cpu_s(judged) < 0.05
 
 
 @hypothesis.given(base=st.integers(2, 10**9), exponent=st.integers(1, 10**6))

@@ -179,14 +179,14 @@ async def test_program_serves_until_it_is_told_to_stop(
         headers = {health.STOP_HEADER: health.stop_token(health.stop_token_file(config))}
         asked = urllib.request.Request(f"{url}/stop", method="POST", headers=headers)
         assert urllib.request.urlopen(asked).status == 202
-        assert process.wait(20) == names.ExitCode.OK
+        assert process.wait(60) == names.ExitCode.OK
 
 
 def test_program_ends_in_order_on_sigterm(make_config: MakeConfig, tmp_path: pathlib.Path) -> None:
     with program(make_config(EXACT), tmp_path) as process:
         served_ports(process)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == names.ExitCode.OK
+        assert process.wait(60) == names.ExitCode.OK
 
 
 @pytest.mark.parametrize(
@@ -202,5 +202,5 @@ def test_program_refuses_what_it_cannot_serve(
     with program(make_config(EXACT, **changes), tmp_path) as process:
         assert process.stdout is not None
         output = process.stdout.read()
-        assert process.wait(20) == code
+        assert process.wait(60) == code
         assert message in output

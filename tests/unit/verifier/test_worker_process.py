@@ -44,6 +44,8 @@ async def grade(
     await workers.close()
 
 
+# Far more than a limit, a kill and the start of a worker take on a busy machine, and far less than what misbehaves.
+MOST_S = 90.0
 Grade = Callable[[str], "asyncio.Future[protocol.Grade]"]
 
 
@@ -67,10 +69,10 @@ async def test_misbehaviour_is_a_verdict_and_the_next_answer_is_graded(
     started_s = time.monotonic()
     result = await grade(order)
     assert (result.reason, result.outcome) == (reason, outcome)
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < MOST_S
     after_s = time.monotonic()
     assert (await grade("right 5")).reason is R.OK
-    assert time.monotonic() - after_s < 10, "it waits for no more than the start of a worker"
+    assert time.monotonic() - after_s < MOST_S, "it waits for no more than the start of a worker"
 
 
 async def test_worker_killed_in_mid_answer_is_replaced_and_the_answer_graded_again(

@@ -36,6 +36,7 @@ def rule_lines(spec: JobSpec) -> list[str]:
         "exit codes 2, 78 (configuration) and 79 (isolation): the run fails",
         f"exit code 75, or signal KILL, TERM, INT, HUP: infrastructure, {policy.max_infra_restarts} restarts at most",
         f"anything else, or 3 trainer attempts without a step: application, {policy.max_app_restarts} restarts at most",
+        "on one machine restarts are those of a process, and count from the run's last checkpoint",
     ]
 
 

@@ -34,7 +34,9 @@ class FailureClass(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """One process that ended. Steps count completed optimizer publishes of the run, checkpoints committed ones."""
+    """One process that ended. Steps count completed optimizer publishes of the run since it was started; checkpoints
+    are those that were committed since the role ended the time before, whoever ran.
+    """
 
     role: names.Role
     code: int
@@ -61,7 +63,10 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Budgets per role and run segment; `first_delay_s` doubles with each ending in a row up to `most_delay_s`."""
+    """Budgets per process, which begin anew with each checkpoint: a run that gets on outlives any number of failures.
+
+    `first_delay_s` doubles with each ending in a row up to `most_delay_s`.
+    """
 
     max_app_restarts: int = 10
     max_infra_restarts: int = 100
@@ -72,7 +77,7 @@ class Policy:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What already happened to one role."""
+    """What already happened to one process since the run's last checkpoint."""
 
     application: int = 0
     infrastructure: int = 0
@@ -128,6 +133,8 @@ def _since(ending: Ending, history: History) -> History:
     worked = ending.checkpoints_gained > 0 or (
         ending.role is not names.Role.TRAINER and ending.ran_s >= _HEALTHY_AFTER_S
     )
+    if ending.checkpoints_gained > 0:
+        history = dataclasses.replace(history, application=0, infrastructure=0)
     return dataclasses.replace(
         history,
         in_a_row=1 if worked else history.in_a_row + 1,
@@ -157,7 +164,7 @@ def _exhausted(ending: Ending, failure: FailureClass, allowed: int) -> Fail:
     return Fail(
         reason,
         f"{ending.role} ended with {describe(ending.code)} ({failure} failure) and all of "
-        f"spec.failurePolicy.{field} = {allowed} restarts are used",
+        f"spec.failurePolicy.{field} = {allowed} restarts since the last checkpoint are used",
     )
 
 

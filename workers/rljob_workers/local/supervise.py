@@ -82,7 +82,9 @@ class _Slot:
     process: Process | None = None
     started_at: float = 0.0
     begin: float = 0.0
+    # What the run had reached when the process was started, and when its predecessor ended.
     start: Progress = dataclasses.field(default_factory=Progress)
+    last_end: Progress | None = None
     history: restart_policy.History = dataclasses.field(default_factory=restart_policy.History)
     due_at: float | None = None
 
@@ -161,16 +163,17 @@ class Supervisor:
         if slot.process is None or (code := slot.process.poll()) is None:
             return None
         ran_s = self._clock.monotonic() - slot.begin
+        before = slot.last_end or slot.start
         ending = restart_policy.Ending(
             role=slot.role,
             code=code,
             ran_s=ran_s,
             steps_gained=progress.steps - slot.start.steps,
-            checkpoints_gained=progress.checkpoints - slot.start.checkpoints,
+            checkpoints_gained=progress.checkpoints - before.checkpoints,
         )
         decision = restart_policy.decide(ending, slot.history, self._policy, run_finished=progress.finished)
         last_lines = slot.process.last_lines(_LOG_LINES)
-        slot.process = None
+        slot.process, slot.last_end = None, progress
         self._sweep({process.guard_pid for process in self.running().values()})
         if isinstance(decision, restart_policy.Restart) and slot.role in restart:
             slot.history, slot.due_at = decision.history, self._clock.monotonic() + decision.delay_s

@@ -1,0 +1,111 @@
+"""The real rollout program, which also writes down what it was promised and what its engine served.
+
+`python -m rljob_testing.witnessed_rollout --config FILE`, one JSON object a line into $RLJOB_WITNESS:
+    {"acknowledged": group id, "attempt": n, "outcome": text}    an answer that the coordinator gave
+    {"served": version, "state_hash": text}                     a version that became live, and what the image holds
+With RLJOB_WITNESS_ENGINE=fake the engine without a model (`fake_engine.py`) stands in place of vLLM, everything else is
+the product's.
+"""
+
+import json
+import mmap
+import os
+import sys
+
+from rljob_api import types
+from rljob_workers.rollout import __main__ as program
+from rljob_workers.rollout import engine, fake_engine
+from rljob_workers.runtime import clock
+from rljob_workers.transport import image, work
+
+WITNESS, ENGINE = "RLJOB_WITNESS", "RLJOB_WITNESS_ENGINE"
+FAKE_TOKEN_S = 0.01
+
+
+def tell(**what: object) -> None:
+    """Append one line; it is in the kernel's hands before anything that follows from it."""
+    descriptor = os.open(os.environ[WITNESS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, json.dumps(what).encode() + b"\n")
+    os.close(descriptor)
+
+
+class WitnessedClient(work.WorkClient):
+    """Tells of each answer to a submission."""
+
+    async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
+        """Hand in a group."""
+        answer = await super().submit(group)
+        tell(acknowledged=group.group_id, attempt=group.attempt, outcome=str(answer.outcome))
+        return answer
+
+
+class Witness:
+    """What a version's commit found in the image."""
+
+    def __init__(self, settings: engine.Settings) -> None:
+        """Map the image."""
+        with open(settings.image_path, "rb") as file:
+            self._image = memoryview(mmap.mmap(file.fileno(), settings.image_bytes, prot=mmap.PROT_READ))
+        self._layout: types.Layout | None = None
+
+    def loads(self, layout: types.Layout) -> None:
+        """Note the layout of what is loaded."""
+        self._layout = layout
+
+    def served(self, version: types.VersionId) -> None:
+        """Tell what is served from now on, once something was loaded."""
+        if self._layout is not None:
+            digests = image.digests(self._image, self._layout)
+            tell(served=int(version), state_hash=image.state_hash(self._layout, digests))
+
+
+class WitnessedFake(fake_engine.FakeEngine):
+    """The engine without a model, built as vLLM is."""
+
+    def __init__(self, settings: engine.Settings) -> None:
+        """Build it."""
+        super().__init__(clock=clock.SystemClock(), behaviour=fake_engine.Behaviour(token_s=FAKE_TOKEN_S))
+        self._witness = Witness(settings)
+
+    async def load(self, layout: types.Layout) -> None:
+        """Load."""
+        self._witness.loads(layout)
+        await super().load(layout)
+
+    async def commit(self, version: types.VersionId) -> None:
+        """Take the label."""
+        await super().commit(version)
+        self._witness.served(version)
+
+
+class WitnessedVllm(engine.VllmEngine):
+    """vLLM."""
+
+    def __init__(self, settings: engine.Settings) -> None:
+        """Build it."""
+        super().__init__(settings)
+        self._witness = Witness(settings)
+
+    async def load(self, layout: types.Layout) -> None:
+        """Load."""
+        self._witness.loads(layout)
+        await super().load(layout)
+
+    async def commit(self, version: types.VersionId) -> None:
+        """Take the label."""
+        await super().commit(version)
+        self._witness.served(version)
+
+
+def main() -> int:
+    """Run the program with witnesses in place."""
+    own = WitnessedFake if os.environ.get(ENGINE) == "fake" else WitnessedVllm
+    # Where the process that puts all together looks for them.
+    places: tuple[tuple[object, str, type], ...] = ((engine, "VllmEngine", own), (work, "WorkClient", WitnessedClient))
+    for module, name, witnessed in places:
+        setattr(module, name, witnessed)
+    return program.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
