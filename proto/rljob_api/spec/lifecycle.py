@@ -87,10 +87,18 @@ class FailurePolicySpec(Section):
     """How much failure a run survives."""
 
     max_trainer_restarts: int = Field(
-        default=10, ge=0, le=10_000, description="Trainer attempts lost to our own failures."
+        default=10,
+        ge=0,
+        le=10_000,
+        description="Trainer attempts lost to our own failures. On one machine: restarts of a process after failures of"
+        " its own, since the run's last checkpoint.",
     )
     max_infra_restarts: int = Field(
-        default=100, ge=0, le=10_000, description="Trainer attempts lost to the infrastructure."
+        default=100,
+        ge=0,
+        le=10_000,
+        description="Trainer attempts lost to the infrastructure. On one machine: restarts of a process that was killed,"
+        " since the run's last checkpoint.",
     )
     max_infra_attempts_per_prompt: int = Field(
         default=5, ge=1, le=1000, description="Attempts of a sample that failed for infrastructure reasons."

@@ -122,3 +122,20 @@ def test_data_that_is_not_here_is_a_warning_of_the_plan_with_its_field(rljob: Rl
     assert sentence in rljob("plan", str(manifest)).stdout
     place.touch()
     assert sentence not in rljob("plan", str(manifest)).stdout
+
+
+def test_package_that_is_not_here_is_a_warning_of_the_plan_with_its_field_and_what_there_is(
+    rljob: Rljob, manifest: pathlib.Path
+) -> None:
+    spec = yaml.safe_load(manifest.read_text())
+    spec["spec"]["workflow"] = {"type": "rlvr"}
+    reward = {"name": "passes", "type": "code", "packages": ["numpy", "no_such_package.part"]}
+    spec["spec"]["verifier"]["rewards"] = [reward]
+    manifest.write_text(yaml.safe_dump(spec))
+    planned = rljob("plan", str(manifest))
+    assert planned.exit_code == 0
+    (told,) = [line for line in planned.stdout.splitlines() if "packages[" in line]
+    assert told.startswith(
+        "warning: spec.verifier.rewards[0].packages[1]: no_such_package.part is not installed here; rljob run needs it"
+    )
+    assert told.endswith("Of the usual ones there are: networkx, numpy, sortedcontainers, sympy")
