@@ -272,9 +272,13 @@ class Operator:
         await self._client.close()
 
     async def _poll(self) -> None:
-        while True:
-            await self._poller.poll(self._targets())
-            await asyncio.sleep(_POLL_TICK_S)
+        async with asyncio.TaskGroup() as rounds:
+            while True:
+                targets = self._targets()
+                await self._channels.keep_only({target.address for target in targets})
+                # A round waits for whoever does not answer; the next one does not wait for it.
+                rounds.create_task(self._poller.poll(targets))
+                await asyncio.sleep(_POLL_TICK_S)
 
     async def _learn(self) -> None:
         """See to the certificates of jobs that ran before this process did; they are not applied to while they run.

@@ -7,7 +7,7 @@ looked at (finished, failed, stalled), or if the coordinator stopped answering.
 import asyncio
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Set
 
 import grpc
 import grpc.aio
@@ -20,6 +20,8 @@ from rljob_operator.model import Report
 
 TIMEOUT_S = 2.0
 MOST_AT_ONCE = 32
+# Of those that did not answer last time: they take the whole timeout, and others wait behind them.
+MOST_SILENT_AT_ONCE = 8
 MOST_CHANNELS = 256
 MOST_BYTES = 64 << 10
 _SHORTEST_S, _POLLS_PER_S = 5.0, 40.0
@@ -76,7 +78,11 @@ def shown(run: types.RunStatus) -> tuple[object, ...]:
 
 
 class Channels:
-    """One channel per coordinator, the least used closed first. `credentials_of` is asked with the uid of a job."""
+    """One channel per coordinator, for as many as may be open; the others get one for each question.
+
+    They are asked in turns, so closing the one that was used longest ago would close each just before its turn.
+    `credentials_of` is asked with the uid of a job.
+    """
 
     def __init__(
         self,
@@ -91,24 +97,32 @@ class Channels:
 
     async def ask(self, target: Target) -> types.RunStatus | None:
         """Return a coordinator's status; None if it does not answer in time, or not what we understand."""
-        stub = status_pb2_grpc.RunStatusStub(await self._channel(target))
+        channel = await self._channel(target)
         try:
+            stub = status_pb2_grpc.RunStatusStub(channel)
             return codec.status_from(await stub.Status(codec.status_request_to(), timeout=TIMEOUT_S))
         except (grpc.RpcError, ValueError):
             return None
+        finally:
+            if self._open.get(target.address, (None, None))[0] is not channel:
+                await channel.close()
 
     async def _channel(self, target: Target) -> grpc.aio.Channel:
-        channel, shown = self._open.pop(target.address, (None, None))
-        if channel is not None and shown is not None and renewal_due(shown, self._now()):
+        channel, shown = self._open.get(target.address, (None, None))
+        if channel is not None and (shown is None or not renewal_due(shown, self._now())):
+            return channel
+        shown = self._credentials_of(target.uid)
+        fresh = _opened(target.address, shown)
+        if channel is not None or len(self._open) < self._most:
+            self._open[target.address] = (fresh, shown)
+        if channel is not None:
             await channel.close()
-            channel = None
-        if channel is None:
-            shown = self._credentials_of(target.uid)
-            channel = _opened(target.address, shown)
-        self._open[target.address] = (channel, shown)
-        while len(self._open) > self._most:
-            await self._open.pop(next(iter(self._open)))[0].close()
-        return channel
+        return fresh
+
+    async def keep_only(self, addresses: Set[str]) -> None:
+        """Close channels to coordinators that are not asked any more."""
+        for address in self._open.keys() - addresses:
+            await self._open.pop(address)[0].close()
 
     async def close(self) -> None:
         """Close all."""
@@ -154,7 +168,8 @@ class Poller:
         self._silences: dict[str, _Silence] = {}
         self._silent = set[str]()
         self._writes = TokenBucket(per_s=WRITES_PER_S, burst=WRITES_PER_S)
-        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self._slots, self._silent_slots = asyncio.Semaphore(MOST_AT_ONCE), asyncio.Semaphore(MOST_SILENT_AT_ONCE)
+        self._asking = set[str]()
 
     def report_of(self, uid: str) -> Report | None:
         """Return the last report of a job."""
@@ -165,22 +180,30 @@ class Poller:
         return self._silences[uid].since if uid in self._silent else None
 
     async def poll(self, targets: Iterable[Target]) -> int:
-        """Ask those that are due, forget those that are no target any more; return how many were asked."""
+        """Ask those that are due, forget those that are no target any more; return how many were asked.
+
+        The next round may begin before this one ends: whoever is being asked is not asked again.
+        """
         by_uid = {target.uid: target for target in targets}
         for kept in (self._reports, self._due, self._told, self._silences):
             for uid in [uid for uid in kept if uid not in by_uid]:
                 del kept[uid]
         self._silent &= set(by_uid)
         now, every = self._monotonic(), interval_s(len(by_uid))
-        due = [target for target in by_uid.values() if self._due.get(target.uid, 0.0) <= now]
+        free = (target for target in by_uid.values() if target.uid not in self._asking)
+        due = [target for target in free if self._due.get(target.uid, 0.0) <= now]
         for target in due:
             self._due[target.uid] = now + every * (0.9 + 0.2 * self._rng.random())
+        self._asking |= {target.uid for target in due}
         await asyncio.gather(*(self._one(target) for target in due))
         return len(due)
 
     async def _one(self, target: Target) -> None:
-        async with self._slots:
-            run = await self._ask(target) if target.address else None
+        try:
+            async with self._silent_slots if target.uid in self._silences else self._slots:
+                run = await self._ask(target) if target.address else None
+        finally:
+            self._asking.discard(target.uid)
         if target.address:
             self._on_poll(run is not None)
         if run is None:

@@ -6,7 +6,7 @@ import pytest
 
 from rljob_api import names, types
 from rljob_operator.buckets import TokenBucket
-from rljob_operator.progress import Poller, Target, interval_s
+from rljob_operator.progress import MOST_SILENT_AT_ONCE, Channels, Poller, Target, interval_s
 from rljob_testing.clock import FakeClock
 
 RUN = types.RunStatus(job="job", phase=names.Phase.RUNNING, step=1, last_progress_at=0.0)
@@ -58,6 +58,52 @@ async def test_at_most_thirty_two_are_asked_at_once() -> None:
         await scene.poll(*(Target(key=f"team/{number}", uid=str(number), address="a") for number in range(100))) == 100
     )
     assert scene.most_at_once == 32
+
+
+async def test_coordinators_that_do_not_answer_hold_up_no_others() -> None:
+    scene, waits = Scene(said=None), asyncio.Event()
+    silent = [Target(key=f"team/{number}", uid=str(number), address="gone") for number in range(100)]
+    await scene.poll(*silent)
+    usual = scene.poller._ask
+
+    async def ask(target: Target) -> types.RunStatus | None:
+        if target.address == "gone":
+            scene.asked.append(target.uid)
+            await waits.wait()
+            return None
+        return await usual(target)
+
+    scene.poller._ask, scene.said, scene.asked = ask, RUN, []
+    scene.clock.tick(10.0)
+    first = asyncio.create_task(scene.poller.poll([*silent, TARGET]))
+    while scene.poller.report_of("uid") is None:
+        await asyncio.sleep(0)
+    assert len(scene.asked) == MOST_SILENT_AT_ONCE + 1
+    scene.clock.tick(10.0)
+    assert await scene.poller.poll([*silent, TARGET]) == 1, "the next round does not wait, nor ask anybody twice"
+    waits.set()
+    await first
+
+
+async def test_of_more_coordinators_than_channels_as_many_keep_theirs_as_may_be_open() -> None:
+    asked: list[str] = []
+
+    def credentials(uid: str) -> None:
+        asked.append(uid)
+
+    channels = Channels(credentials, now=lambda: 0.0, most=2)
+    targets = [Target(key=f"team/{name}", uid=name, address=f"{name}.invalid:1") for name in "abc"]
+    for target in (*targets, *targets):
+        await channels._channel(target)
+    assert asked == ["a", "b", "c", "c"], "whoever asks in turns would never find the one that was used last"
+    await channels.keep_only({"b.invalid:1", "c.invalid:1"})
+    for target in targets[1:]:
+        await channels._channel(target)
+    assert asked == ["a", "b", "c", "c", "c"]
+    await channels._channel(targets[2])
+    assert asked[-1] == "c"
+    assert len(asked) == 5, "the place of one that is gone is free"
+    await channels.close()
 
 
 async def test_answer_that_shows_nothing_new_wakes_nobody() -> None:
