@@ -142,6 +142,27 @@ def test_packages_of_the_image_work(confined: confinement.Confinement, names: tu
         assert run(sources[names[0]], confined, interpreter.start, names).output == b"3\n"
 
 
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ("np.int64(3)", "3"), ("np.float64(0.5)", "0.5"), ("np.bool_(True)", "true"), ("np.arange(3)", "[0, 1, 2]"),
+        ("np.eye(2, dtype=int)", "[[1, 0], [0, 1]]"), ("[np.int64(3), 4]", "[3, 4]"),
+        ("{'a': np.int64(3)}", '{"a": 3}'), ("(np.float32(1), np.str_('b'))", '[1, "b"]'),
+        ("{np.int64(3): 1}", '{"3": 1}'),
+    ],
+)  # fmt: skip
+def test_numbers_and_arrays_of_numpy_are_returned_as_what_they_hold(
+    confined: confinement.Confinement, returned: str, expected: str
+) -> None:
+    with contextlib.closing(runner.Runner(confined, packages=[NUMPY])) as ran:
+        for value, score in ((expected, 1.0), ('"another"', 0.0)):
+            reward = roles.GraderConfig(name="r", type="code", packages=NUMPY, wall_limit_s=100.0)
+            program = f"```python\nimport numpy as np\ndef f(a):\n    return {returned}\n```"
+            columns = {"input_output": json.dumps({"fn_name": "f", "inputs": ["1"], "outputs": [value]})}
+            answer = protocol.Answer(prompt="", completion=program, columns=columns)
+            assert code.CodeGrader(reward, run=ran).grade(answer).score == score
+
+
 def distribution(folder: pathlib.Path, name: str, files: dict[str, str], requires: str = "") -> None:
     """Install a distribution into a folder."""
     record = [*files, f"{name}-1.0.dist-info/METADATA", f"{name}-1.0.dist-info/RECORD"]

@@ -267,7 +267,7 @@ def call(program: object, space: "dict[str, object]", request: "dict[str, object
             return
         value = function(*decoded(request["arguments"]))
         sys.stdout.flush()
-        reply.send("returned", encoded(value))
+        reply.send("returned", encoded(value, arrays=() if request["compat"] else array_types()))
     except Exception:  # noqa: BLE001  # the boundary of the program; what is no Exception ends the process
         reply.send("raised")
 
@@ -297,18 +297,30 @@ def binds(body: "list[ast.stmt]", name: str) -> bool:
     return False
 
 
-def encoded(value: object) -> object:
-    """Return a value as JSON that keeps tuples and keys apart. Raises TypeError for what JSON has no form for."""
+def array_types() -> "tuple[type, ...]":
+    """Return the types of numpy's arrays and numbers, if the program may have some."""
+    numpy = sys.modules.get("numpy")
+    return () if numpy is None else (numpy.ndarray, numpy.generic)
+
+
+def encoded(value: object, *, arrays: "tuple[type, ...]" = ()) -> object:
+    """Return a value as JSON that keeps tuples and keys apart. Raises TypeError for what JSON has no form for.
+
+    arrays: types of values that stand for the lists and numbers that they hold.
+    """
+    if isinstance(value, arrays):
+        value = value.tolist()  # type: ignore[attr-defined]  # numpy's have it
     # Exact types: a subclass may lie about its members and its equality.
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) in (list, tuple):
-        members = [encoded(member) for member in value]  # type: ignore[attr-defined]  # a list or a tuple
+        members = [encoded(member, arrays=arrays) for member in value]  # type: ignore[attr-defined]  # a list or a tuple
         return members if type(value) is list else {"tuple": members}
     if isinstance(value, dict):
-        return {"dict": [[encoded(key), encoded(member)] for key, member in value.items()]}
+        pairs = value.items()
+        return {"dict": [[encoded(key, arrays=arrays), encoded(member, arrays=arrays)] for key, member in pairs]}
     if isinstance(value, list | tuple):
-        return encoded(list(value) if isinstance(value, list) else tuple(value))
+        return encoded(list(value) if isinstance(value, list) else tuple(value), arrays=arrays)
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
