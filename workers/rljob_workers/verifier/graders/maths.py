@@ -19,7 +19,7 @@ _ANYWHERE = comparison.Rules(deep=False)
 _IN_WORKER = comparison.Rules(deep=True)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,300}")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,300}(?:\.[0-9]{1,300})?")
-_CHOICE = re.compile(r"(?:\\text(?:bf)?\{)?\(?([A-J])(?:\)|[.:](?=[\s}]))\}?[\s\\~]{0,8}\S.{0,400}", re.DOTALL)
+_CHOICE = re.compile(r"(?:\\text(?:bf)?\{)?\(?([A-J])(?:\)|[.:](?=[\s}]))\s?\}?[\s\\~]{0,8}\S.{0,400}", re.DOTALL)
 
 
 class MathGrader(protocol.OneClock):

@@ -140,7 +140,7 @@ def _simple(text: str) -> Form | None:
         return None
     node = expressions.number(whole.replace(",", "") + (decimals or ""))
     known = units.read(unit) if unit else None
-    if unit and known is None:
+    if unit and (known is None or not known.powers):
         return None
     return Form(kind="value", spelled=text.replace(" ", ""), node=("neg", node) if minus else node, unit=known)
 
@@ -241,7 +241,8 @@ def _in_words(text: str, spelled: str) -> Form | None:
     if rest and unit is None:
         return None
     percent = unit == units.PERCENT
-    return Form(kind="value", spelled=spelled, node=head, unit=None if percent else unit, percent=percent)
+    kept = unit if unit is not None and unit.powers and not percent else None
+    return Form(kind="value", spelled=spelled, node=head, unit=kept, percent=percent)
 
 
 def _clock(match: re.Match[str], spelled: str) -> Form:
@@ -808,11 +809,12 @@ def _unit_text(token: Token) -> str:
     return {"cdot": "*", "times": "*"}.get(token.text, token.text)
 
 
-def _unit_of(text: str) -> units.Unit:
+def _unit_of(text: str) -> units.Unit | None:
+    """Return the unit that a text names, None if its words name none ("in all"). Raises UnreadableError."""
     unit = units.read(text.strip())
     if unit is None:
         raise UnreadableError("what follows the value is no unit")
-    return unit
+    return unit if unit.powers else None
 
 
 def _leading_scale(text: str) -> tuple[Fraction, str]:
@@ -838,9 +840,5 @@ def _leading_number(text: str) -> tuple[Node | None, str]:
         found = words.value(" ".join(parts[:size]))
         if found is not None:
             return ("num", found[0], found[1], 9), " ".join(parts[size:])
-    han = re.match(r"负?[零〇一二两三四五六七八九十百千万亿]{1,20}(?:点[零〇一二三四五六七八九]{1,20})?", text)
-    if han:
-        found = words.value(han.group())
-        if found is not None:
-            return ("num", found[0], found[1], 9), text[han.end() :]
-    return None, text
+    han = words.leading_han(text)
+    return (("num", han[0], han[1], 9), text[han[2] :]) if han is not None else (None, text)

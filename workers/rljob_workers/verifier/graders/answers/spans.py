@@ -423,7 +423,7 @@ def _add_chunks(found: list[_Piece], text: str) -> None:
         if body in ("\u2014", "--"):
             found.append(_Piece("stop", body))
             continue
-        _add_math(found, body.strip('"*'))
+        _add_math(found, body.strip('"*') or body)
         if ends:
             found.append(_Piece("comma" if ends in ",;" else "stop", ends))
         elif "\u2014" in body:
@@ -485,6 +485,7 @@ _STOPS = words.word_set(
     " \u56e0\u4e3a \u6240\u4ee5 \u5176\u4e2d \u5373 \u662f"
 )
 _EQUALS = words.word_set("is equals are equal = i.e namely \u5373 \u7b49\u4e8e \u662f \u4e3a")
+_CLAUSES = words.word_set("where because since given when if for")
 _SUBJECTS = words.word_set(
     "sum product difference quotient square cube twice double triple reciprocal inverse root half"
 )
@@ -558,6 +559,8 @@ def _member(pieces: Sequence[_Piece], start: int) -> tuple[str, int]:
         if lower in _EQUALS and ahead is not None and ahead.kind == "math":
             rest, end = _member(pieces, place + 1)
             return f"{_with_unit(run, said)} = {rest}", end
+        if lower in ("to", "of", "by", "out"):
+            return _with_unit(run, said), len(pieces)
         if lower in _STOPS:
             return ("" if _is_denied(pieces, place) else _with_unit(run, said)), len(pieces)
         said.append(word)
@@ -693,14 +696,11 @@ def _numbers_in_words(pieces: list[_Piece]) -> list[_Piece]:
                     found = size
                     break
             if not found and not any(one.kind == "math" for one in pieces):
-                han = re.match(
-                    r"\u8d1f?[\u96f6\u3007\u4e00\u4e8c\u4e24\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341\u767e\u5343\u4e07\u4ebf]{1,20}",
-                    piece.text,
-                )
-                if han and words.value(han.group()):
-                    out.append(_Piece("math", han.group()))
-                    if piece.text[han.end() :]:
-                        out.append(_Piece("word", piece.text[han.end() :]))
+                han = words.leading_han(piece.text)
+                if han is not None:
+                    out.append(_Piece("math", piece.text[: han[2]]))
+                    if piece.text[han[2] :]:
+                        out.append(_Piece("word", piece.text[han[2] :]))
                     place += 1
                     continue
         if found:
@@ -741,7 +741,7 @@ def _is_proper(text: str) -> bool:
 
 def _last_run(pieces: list[_Piece]) -> str:
     """Return the answer that a sentence ends with, "" if it is none."""
-    pieces = _numbers_in_words(pieces)
+    pieces = _without_clause(_numbers_in_words(pieces))
     last = max(place for place, piece in enumerate(pieces) if piece.kind == "math")
     start = last
     # What is joined to it belongs to it: "5 or 6", "5, maybe 6".
@@ -767,6 +767,16 @@ def _last_run(pieces: list[_Piece]) -> str:
         return _whole(pieces)
     said, _ = _member(pieces, start)
     return said
+
+
+def _without_clause(pieces: list[_Piece]) -> list[_Piece]:
+    """Return a sentence up to the condition or reason that follows its formula: "12, where n = 5"."""
+    said = False
+    for place, piece in enumerate(pieces):
+        if said and piece.kind == "word" and piece.text.lower() in _CLAUSES:
+            return pieces[:place]
+        said |= piece.kind == "math"
+    return pieces
 
 
 def _run_before(pieces: Sequence[_Piece], start: int) -> int | None:

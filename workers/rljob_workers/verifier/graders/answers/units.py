@@ -180,6 +180,7 @@ def _product(text: str) -> Unit | None:
                 pending = _POWERS[word.lower()]
             continue
         if word.lower() in _FILLERS:
+            found = True
             continue
         exponent = int(match[2] or match[3] or 1) * sign * pending
         if _counts(word):

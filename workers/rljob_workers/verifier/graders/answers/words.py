@@ -30,8 +30,12 @@ _PARTS = {
     "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
     "ninth": 9, "tenth": 10, "twelfth": 12, "sixteenth": 16, "twentieth": 20, "hundredth": 100, "thousandth": 1000,
 }  # fmt: skip
-_HAN_DIGITS = {char: value for value, char in enumerate("零一二三四五六七八九")} | {"\u3007": 0, "两": 2, "半": 0}
-_HAN = re.compile(r"负?[零〇一二两三四五六七八九十百千万亿]{1,20}(?:点[零〇一二三四五六七八九]{1,20})?")
+_HAN_DIGITS = {char: value for value, char in enumerate("零一二三四五六七八九")} | {"\u3007": 0, "两": 2}
+_HAN_INTEGER = r"[零〇一二两三四五六七八九十百千万亿]{1,20}"
+_HAN = re.compile(
+    rf"(负?)(?:(?P<half>一?半)|(?P<below>{_HAN_INTEGER})分之(?P<top>{_HAN_INTEGER})"
+    rf"|(?P<whole>{_HAN_INTEGER})(?:点(?P<decimals>[零〇一二三四五六七八九]{{1,20}}))?)"
+)
 _MOST_WORDS = 24
 NUMBER_WORDS = frozenset((*_SMALL, *SCALES, *_PARTS, *(part + "s" for part in _PARTS), "point", "minus", "negative"))
 
@@ -40,8 +44,9 @@ def value(text: str) -> tuple[Fraction, int] | None:
     """Return the number that a whole phrase names, and its decimal places (-1: none); None if it names none."""
     if len(text) > 200:
         return None
-    if _HAN.fullmatch(text.strip()):
-        return _han(text.strip())
+    han = leading_han(text.strip())
+    if han is not None and han[2] == len(text.strip()):
+        return han[:2]
     words = text.lower().replace("-", " ").replace(",", " ").split()
     if not words or len(words) > _MOST_WORDS or not set(words) <= NUMBER_WORDS | {"and", "a", "an", "of"}:
         return None
@@ -123,18 +128,23 @@ def _integer(words: list[str]) -> int | None:
     return total + group if seen else None
 
 
-def _han(text: str) -> tuple[Fraction, int] | None:
-    sign = -1 if text.startswith("负") else 1
-    whole_text, point, decimals = text.removeprefix("负").partition("点")
-    whole = _han_integer(whole_text)
-    if whole is None:
+def leading_han(text: str) -> tuple[Fraction, int, int] | None:
+    """Return the number in Chinese characters that a text begins with, its decimal places (-1: none), its length."""
+    match = _HAN.match(text)
+    if match is None:
         return None
-    digits = "".join(str(_HAN_DIGITS[char]) for char in decimals)
-    found = Fraction(whole) + (Fraction(int(digits), 10 ** len(digits)) if digits else 0)
-    return (sign * found, len(digits) if point else -1)
+    sign = -1 if match[1] else 1
+    if match["half"]:
+        return (sign * Fraction(1, 2), -1, match.end())
+    if match["top"]:
+        below = _han_integer(match["below"])
+        return (sign * Fraction(_han_integer(match["top"]), below), -1, match.end()) if below else None
+    decimals = "".join(str(_HAN_DIGITS[char]) for char in match["decimals"] or "")
+    found = Fraction(_han_integer(match["whole"])) + Fraction(int(decimals or 0), 10 ** len(decimals))
+    return (sign * found, len(decimals) if decimals else -1, match.end())
 
 
-def _han_integer(text: str) -> int | None:
+def _han_integer(text: str) -> int:
     if all(char in _HAN_DIGITS for char in text):
         return int("".join(str(_HAN_DIGITS[char]) for char in text))
     total = section = digit = 0
