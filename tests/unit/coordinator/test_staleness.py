@@ -76,3 +76,10 @@ def test_a_group_of_one_needs_that_one() -> None:
 @pytest.mark.parametrize(("fraction", "expected"), [(1.0, 4), (0.5, 2), (0.6, 3), (0.0, 1)])
 def test_a_short_step_has_at_least_its_fraction_of_groups(fraction: float, expected: int) -> None:
     assert staleness.smallest_batch(dataclasses.replace(bounds(eta=1, b=4), min_step_fraction=fraction)) == expected
+
+
+def test_a_batch_is_decided_ahead_only_where_the_batch_after_it_could_still_take_everybody() -> None:
+    two = bounds(eta=2, b=4)
+    assert staleness.may_close_ahead(two, batch_index=4, left_out=[])
+    assert staleness.may_close_ahead(two, batch_index=4, left_out=[3, 5])
+    assert not staleness.may_close_ahead(two, batch_index=4, left_out=[2, 5])

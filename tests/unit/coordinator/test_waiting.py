@@ -1,20 +1,24 @@
-"""onStale wait over a whole run: nothing is dropped, nothing is too old, and no step waits for ever.
+"""onStale wait over a whole run: nothing is dropped, nothing is too old, and no step waits for ever. And packing ahead
+over a whole run: it drops no more than packing when the trainer asks.
 
 Rollouts finish groups in any order, and lose some leases. Algorithms reference 2.3: by admission and the lease rule a
 valid batch always exists, so once everything in flight has finished the next step must close.
 """
 
 import dataclasses
+import heapq
 import pathlib
 import random
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rljob_api import names
+from rljob_workers.coordinator import staleness
 
 STEPS = 6
 
@@ -87,3 +91,49 @@ def test_a_lower_bound_drops_once_what_no_longer_fits_and_the_run_goes_on(make_b
     assert [lease.ref for lease in again] == [lease.ref for lease in leases[2:]]
     bench.submit(rollout, again[0], versions=version)
     assert bench.pack() == 3
+
+
+def share_dropped(bench: Any, *, train_s: float, steps: int, seed: int) -> float:
+    """Play a run in events of its own time: answers of log-normal lengths, a trainer that takes `train_s` a step."""
+    rng, rollout, trainer = random.Random(seed), bench.rollout(), bench.trainer()
+    events: list[tuple[float, int, Any, int]] = []
+    now, version, number, training = 0.0, 0, 0, False
+    while bench.ledger.committed() < steps:
+        for lease in bench.lease(rollout, 99, version):
+            number += 1
+            heapq.heappush(events, (now + rng.lognormvariate(0, 1), number, lease, version))
+        now, _, lease, sampled_by = heapq.heappop(events)
+        if lease is None:
+            training = False
+            bench.commit(trainer, bench.ledger.committed() + 1)
+            version = bench.publish(trainer, bench.ledger.committed())
+        else:
+            bench.submit(rollout, lease, versions=sampled_by)
+        while bench.pack() is not None:
+            pass
+        if not training and bench.ledger.recorded() > bench.ledger.committed():
+            training = True
+            heapq.heappush(events, (now + train_s, 0, None, 0))
+    counters = bench.ledger.counters()
+    return float(counters.get("dropped:stale", 0) / counters["leases_granted"])
+
+
+@pytest.mark.parametrize(("eta", "train_s"), [(1, 1.0), (2, 1.0), (2, 3.0), (4, 1.0)])
+def test_packing_a_step_ahead_drops_no_more_groups(
+    make_bench: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, eta: int, train_s: float
+) -> None:
+    def share(name: str) -> float:
+        bench = make_bench(path=tmp_path / name, prompts_per_step=4, max_off_policy_steps=eta, lease_s=1e9)
+        bench.ledger.database.all("PRAGMA synchronous = OFF")
+        found = share_dropped(bench, train_s=train_s, steps=40, seed=1)
+        bench.ledger.close()
+        return found
+
+    ahead = share("ahead.sqlite")
+    monkeypatch.setattr(staleness, "may_close_ahead", lambda *_, **__: False)
+    assert ahead <= share("asked.sqlite") + 0.02
+    monkeypatch.setattr(staleness, "may_close_ahead", lambda *_, **__: True)
+    careless = share("careless.sqlite")
+    assert ahead <= careless
+    if (eta, train_s) == (2, 3.0):
+        assert ahead < careless / 2, "without the rule it would"
