@@ -221,6 +221,9 @@ class StepStat(enum.StrEnum):
     LOGPROB_ABS_DIFF = "mismatch/abs_diff"
     MULT_PROB_ERROR = "mismatch/mult_prob_error"
     MISMATCH_TOKENS = "mismatch/tokens"
+    STALE_CACHE_ABS_DIFF = "mismatch/stale_cache_abs_diff"
+    STALE_CACHE_TOKENS = "mismatch/stale_cache_tokens"
+    BEHAVE_ABS_DIFF = "behave/abs_diff"
     BEHAVE_KL = "behave/kl"
     BEHAVE_CHI2_TOKEN = "behave/chi2_token"
     BEHAVE_CHI2_SEQ = "behave/chi2_seq"
@@ -388,14 +391,18 @@ METRICS: tuple[Metric, ...] = (
         "Loss of the last step; policy is all of its loss, kl and entropy what these terms add to it.",
         "component",
     ),
-    _g(_T, "rljob_entropy", "Mean entropy of sampled positions, nats."),
+    _g(_T, "rljob_entropy", "Mean entropy of sampled positions, nats, over all rows of the batch."),
     _g(_T, "rljob_grad_norm", "Global gradient norm before clipping."),
     _g(_T, "rljob_learning_rate", "Learning rate of the last update."),
     _g(_T, "rljob_kl_reference", "KL to the reference model, nats."),
     _g(_T, "rljob_clip_fraction", "Share of tokens where a clip bound acted.", "bound"),
     _g(_T, "rljob_masked_token_ratio", "Share of sampled tokens left out of the loss.", "reason"),
-    _g(_T, "rljob_mismatch_kl", "KL between engine and trainer on tokens of the current version, nats."),
-    _g(_T, "rljob_logprob_abs_diff", "Mean absolute log-probability difference, engine against trainer."),
+    _g(_T, "rljob_mismatch_kl", "KL between engine and trainer on rows that the current version sampled whole, nats."),
+    _g(
+        _T,
+        "rljob_logprob_abs_diff",
+        "Mean absolute log-probability difference, engine against trainer, on the same rows.",
+    ),
     _c(_T, "rljob_nonfinite_total", "Non-finite values seen.", "what"),
     _g(_T, "rljob_mfu_ratio", "Model FLOPs utilisation of a step's work, without waits, against the dense bf16 peak."),
     _g(_T, "rljob_gpu_memory_bytes", "Peak of a step on the fullest accelerator.", "kind"),

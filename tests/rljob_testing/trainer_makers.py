@@ -200,7 +200,12 @@ def make_trainer_config(
             "num_threads": 1,
             "coordinator_address": coordinator_address,
             "store_address": store_address,
-            "model": {"name": "tiny", "path": str(model_dir or folder), "cache_dir": str(folder / "cache")},
+            "model": {
+                "name": "tiny",
+                "path": str(model_dir or folder),
+                "cache_dir": str(folder / "cache"),
+                "dtype": dtype,
+            },
             "nodes": 1,
             "processes_per_node": processes,
             "rendezvous_host": "127.0.0.1",

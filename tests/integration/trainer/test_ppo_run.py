@@ -33,7 +33,7 @@ def job_text(model: pathlib.Path, data: pathlib.Path) -> str:
             "metadata": {"name": "ppo"},
             "spec": {
                 "maxSteps": STEPS,
-                "model": {"name": str(model)},
+                "model": {"name": str(model), "dtype": "float32"},
                 "data": {
                     "template": "no",
                     "train": [{"name": "letters", "path": str(data), "maxPromptTokens": 8}],

@@ -156,7 +156,7 @@ def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
         trainer = start(coordinator, dtype="bfloat16", stage=stage, ranks=2, folder=f"zero{stage}")
         assert trainer.end() == names.ExitCode.OK
         final[stage] = load_file(pathlib.Path(trainer.config.checkpoint.export_dir) / "model.safetensors")
-        _check_versions(coordinator, tiny_models["bfloat16"])
+        _check_versions(coordinator, tiny_models["bfloat16"], "bfloat16")
         _check_stats(coordinator)
     for stage in (2, 3):
         for name, expected in final[0].items():
@@ -194,8 +194,8 @@ def test_what_is_prepared_from_the_whole_step_does_not_depend_on_the_ranks(
         torch.testing.assert_close(final[2][name], expected, rtol=1e-3, atol=2e-5, msg=name)
 
 
-def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pathlib.Path) -> None:
-    layout, version, _ = image.initial_version(model_dir, "job", "float32")
+def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pathlib.Path, dtype: str) -> None:
+    layout, version, _ = image.initial_version(model_dir, "job", dtype)
     assert coordinator.initial_hashes == [version.state_hash]
     # Nothing is published before the first step: the trainer's own weights are those of the model files.
     events = ["register resume 0"]

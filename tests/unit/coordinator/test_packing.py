@@ -109,6 +109,23 @@ def test_an_update_may_have_no_micro_batch_at_all() -> None:
     assert packed.minibatches == (types.Minibatch(num_tokens=2, num_rows=1),)
 
 
+def test_one_row_of_32_is_looked_at_of_those_that_have_nothing_to_learn_in_the_first_epoch() -> None:
+    rows = [sample(row=i, group=f"g{i}", advantage=float(i < 4), masked=i == 5) for i in range(100)]
+    cut = dataclasses.replace(shape(epochs=2), observes_skipped=True)
+    packed = packing.pack(rows, step=1, shape=cut)
+    computed: list[set[int]] = [set(), set()]
+    for batch in packed.micro_batches[0]:
+        computed[batch.update] |= {header.row for header in batch.rows}
+    assert computed[1] == {0, 1, 2, 3}
+    looked_at = computed[0] - computed[1]
+    assert len(looked_at) == 4
+    assert 5 not in looked_at
+    assert packed == packing.pack(rows, step=1, shape=cut), "the same ones whenever it is packed"
+    everything = dataclasses.replace(cut, keep_zero_advantage=True)
+    kept = packing.pack(rows, step=1, shape=everything).micro_batches[0]
+    assert {header.row for batch in kept for header in batch.rows} == set(range(100)) - {5}
+
+
 def test_one_group_is_divided_when_ranks_would_be_idle() -> None:
     rows = [sample(row=i) for i in range(4)]
     packed = packing.pack(rows, step=1, shape=shape(world_size=2))

@@ -307,6 +307,25 @@ def test_the_critic_is_valued_before_the_step_and_updated_with_each_minibatch() 
     assert learned.stats[Stat.CRITIC_GRAD_NORM] == 1.0
 
 
+def test_rows_without_advantage_are_in_the_facts_of_the_batch_and_in_no_update() -> None:
+    """One group is trained, one of two rows is looked at, and eight rows of its kind are not computed at all."""
+    trained, idle = make_rows(groups=2, size=2, seed=3)
+    idle = [dataclasses.replace(row, advantages=(0.0,) * len(row.advantages)) for row in idle]
+    own, seen = minibatch_of([trained]), minibatch_of([idle])
+    whole = types.Minibatch(num_tokens=own.num_tokens + 5 * seen.num_tokens, num_rows=own.num_rows + 10)
+    header = make_header(step=1, minibatches=[whole])
+    engine = FakeEngine()
+    learned = learner_of(engine).learn(header, [pack([trained, idle], shared=True)])
+    assert learned.stats[Stat.MISMATCH_TOKENS] == pytest.approx(whole.num_tokens)
+    alone = FakeEngine()
+    learner_of(alone).learn(header, [pack([trained], shared=True)])
+    assert engine.losses == pytest.approx(alone.losses)
+    # Where a term of the loss takes all rows they are trained, and none stands for another.
+    takes_all = roles.LossConfig.model_validate({"constant_denominator": 8.0, "entropy_coef": 0.1})
+    every = learner_of(FakeEngine(), loss=takes_all).learn(header, [pack([trained, idle], shared=True)])
+    assert every.stats[Stat.MISMATCH_TOKENS] == pytest.approx(own.num_tokens + seen.num_tokens)
+
+
 def test_while_the_critic_warms_up_the_policy_is_neither_run_nor_updated() -> None:
     engine = FakeEngine()
     values = FakeValues(engine.events)

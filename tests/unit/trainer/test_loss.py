@@ -1,7 +1,9 @@
 """Worked numbers of the algorithms reference, sections 6.1, 6.2, 6.3 (whole token) and 6.5, and invariants."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -220,18 +222,65 @@ def test_clip_shares_count_where_the_bound_changed_the_loss(
     ]
 
 
-def test_mismatch_is_taken_on_tokens_of_the_current_version_only() -> None:
+def test_engine_trainer_and_cache_are_told_apart_by_what_sampled_the_row() -> None:
+    """Row 0 is version 4's own; row 1 was begun by version 3, whose keys its token of version 4 saw; row 2 is of 3."""
     made = inputs(
-        theta=[-1.0, -1.0, -1.0],
-        behave=[-1.5, -9.0, -0.75],
-        advantages=[0.0] * 3,
-        versions=[4, 3, 4],
+        theta=[-1.0] * 6,
+        behave=[-1.5, -0.75, -9.0, -1.125, -1.25, -1.25],
+        advantages=[0.0] * 6,
+        versions=[4, 4, 3, 4, 3, 3],
+        rows=[0, 0, 1, 1, 2, 2],
         trainer_version=4,
     )
     sums = loss.policy_loss(made, config()).tally.sums
-    assert int(sums[stats.Sum.MISMATCH_TOKENS]) == 2
-    assert float(sums[stats.Sum.MISMATCH_ABS]) == pytest.approx(0.75)
+    assert float(sums[stats.Sum.MISMATCH_TOKENS]) == 2
+    assert float(sums[stats.Sum.MISMATCH_ABS]) == pytest.approx(0.5 + 0.25)
     assert float(sums[stats.Sum.MISMATCH_EXP_ABS]) == pytest.approx(math.exp(0.5) + math.exp(0.25))
+    assert float(sums[stats.Sum.STALE_TOKENS]) == 1
+    assert float(sums[stats.Sum.STALE_ABS]) == pytest.approx(0.125)
+    assert float(sums[stats.Sum.GAP_TOKENS]) == 6
+    assert float(sums[stats.Sum.GAP_ABS]) == pytest.approx(0.5 + 0.25 + 8.0 + 0.125 + 0.25 + 0.25)
+
+
+def test_a_row_that_is_only_looked_at_counts_for_others_in_the_batch_and_not_in_the_update() -> None:
+    """Row 1 has no advantage and stands for 3 tokens and 2 rows each: entropy (2 x 1 + 3 x 5) / (2 + 3)."""
+    values: dict[str, Any] = {
+        "theta": [-1.0, -1.0, -1.0],
+        "behave": [-1.5, -1.0, -1.25],
+        "advantages": [1.0, 1.0, 0.0],
+        "entropies": [1.0, 1.0, 5.0],
+        "rows": [0, 0, 1],
+        "minibatch": types.Minibatch(num_tokens=5, num_rows=3),
+    }
+    without = loss.policy_loss(inputs(**values), config())
+    made = dataclasses.replace(
+        inputs(**values),
+        row_observed=torch.tensor([False, True]),
+        observed=stats.Observed(tokens=3.0, rows=2.0),
+    )
+    found = loss.policy_loss(made, config())
+    sums = found.tally.sums
+    assert float(found.loss.detach()) == pytest.approx(float(without.loss.detach()))
+    found.loss.backward()
+    assert made.logprobs.grad is not None
+    assert made.logprobs.grad[2] == 0.0
+    told = stats.report(sums.tolist(), found.tally.peaks.tolist(), [made.minibatch])
+    assert told[stats.Stat.ENTROPY] == pytest.approx(17 / 5)
+    assert told[stats.Stat.LOGPROB_ABS_DIFF] == pytest.approx((0.5 + 0.0 + 3 * 0.25) / 5)
+    assert float(sums[stats.Sum.ROWS]) == 3
+    assert float(sums[stats.Sum.UPDATE_TOKENS]) == 2
+
+
+def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
+    made = dataclasses.replace(
+        inputs(theta=[-1.0, -math.inf], behave=[-1.0, -1.0], advantages=[1.0, 0.0], rows=[0, 1]),
+        row_observed=torch.tensor([False, True]),
+    )
+    found = loss.policy_loss(made, config())
+    found.loss.backward()
+    assert made.logprobs.grad is not None
+    assert math.isfinite(float(found.loss.detach()))
+    assert math.isfinite(float(made.logprobs.grad[0]))
 
 
 def test_mismatch_under_behaviour_compares_the_engine_with_theta() -> None:

@@ -71,3 +71,15 @@ def test_the_critics_loss_is_per_update_and_its_clip_per_token() -> None:
     found = report(tally(value_tokens=8, value_loss=0.5, value_clipped=2), updates=2)
     assert (found[Stat.VALUE_LOSS], found[Stat.VALUE_CLIP]) == (0.25, 0.25)
     assert Stat.VALUE_LOSS not in report(tally(tokens=3))
+
+
+def test_observed_rows_stand_for_what_is_neither_trained_nor_looked_at() -> None:
+    """100 tokens in 20 rows; 40 in 5 are trained; 15 in 3 stand for the other 60 in 15."""
+    minibatches = [types.Minibatch(num_tokens=70, num_rows=12), types.Minibatch(num_tokens=30, num_rows=8)]
+    found = stats.Observed.of(minibatches, trained=(40.0, 5.0), seen=(15.0, 3.0))
+    assert found == stats.Observed(tokens=4.0, rows=5.0)
+
+
+def test_without_observed_rows_nothing_is_divided() -> None:
+    minibatches = [types.Minibatch(num_tokens=70, num_rows=12)]
+    assert stats.Observed.of(minibatches, trained=(70.0, 12.0), seen=(0.0, 0.0)) == stats.Observed(tokens=0.0, rows=0.0)

@@ -55,6 +55,7 @@ def build(choice: batches.Choice, config: roles.CoordinatorConfig) -> Built:
             max_tokens=config.max_tokens_per_micro_batch,
             keep_zero_advantage=config.algorithm.train_zero_advantage,
             keep_masked=config.algorithm.train_masked,
+            observes_skipped=True,
         ),
     )
     frozen = batches.FrozenStep(

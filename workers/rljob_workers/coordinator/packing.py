@@ -6,6 +6,9 @@ with the fewest tokens, largest first, and are halved where a rank would have mu
 fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
 numerator (masked, or all advantages exactly 0) are left out of the micro-batches and stay in the denominators, which
 count all rows on all ranks before any of this. Terms and statistics over all sampled tokens keep the one or the other.
+Where rows without advantage are left out, one for every 32 of the minibatch stays in the first epoch: it stands for the
+others in what is said of all rows, such as entropy. A group that the policy always or never solves is another kind of
+group than those that are trained, so a mean over the latter is none of the batch.
 """
 
 import dataclasses
@@ -23,6 +26,7 @@ Block = blocks_module.Block
 # A rank may have this much less than the fullest: part of the mean over the maximum. Ranks wait for the fullest.
 _EVEN = 0.95
 _MOST_CUTS_PER_RANK = 8
+ROWS_PER_OBSERVED = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,9 @@ class Packed:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How a step is cut. `max_tokens` is the budget of a micro-batch; rows without advantage are kept on demand."""
+    """How a step is cut. `max_tokens` is the budget of a micro-batch; rows without advantage are kept on demand, or a
+    few of them for statistics (`observes_skipped`).
+    """
 
     seed: int
     minibatches: int
@@ -44,6 +50,7 @@ class Shape:
     max_tokens: int
     keep_zero_advantage: bool = False
     keep_masked: bool = False
+    observes_skipped: bool = False
 
 
 def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Packed:
@@ -56,7 +63,7 @@ def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Pa
             denominators.append(
                 types.Minibatch(num_tokens=sum(len(row.advantages) for row in rows), num_rows=len(rows))
             )
-            for rank, shares in enumerate(distribute(rows, shape=shape)):
+            for rank, shares in enumerate(distribute(rows, shape=shape, observes=epoch == 0)):
                 by_rank[rank] += [lay_out(share, update=update) for share in shares]
     return Packed(micro_batches=tuple(map(tuple, by_rank)), minibatches=tuple(denominators))
 
@@ -78,10 +85,19 @@ def is_active(row: types.TrainSample, *, shape: Shape) -> bool:
     return shape.keep_zero_advantage or bool(arrays.floats(row.advantages).any())
 
 
-def distribute(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[list[list[Block]]]:
-    """Return, for each rank, its micro-batches as lists of blocks."""
-    active = [row for row in rows if is_active(row, shape=shape)]
-    blocks = blocks_module.make_blocks(active, max_tokens=shape.max_tokens)
+def observed(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[types.TrainSample]:
+    """Return those of a minibatch's rows without advantage that are computed for statistics alone: its first ones."""
+    if not shape.observes_skipped or shape.keep_zero_advantage or shape.keep_masked:
+        return []
+    skipped = (row for row in rows if not row.masked and not is_active(row, shape=shape))
+    return list(itertools.islice(skipped, -(-len(rows) // ROWS_PER_OBSERVED)))
+
+
+def distribute(rows: Sequence[types.TrainSample], *, shape: Shape, observes: bool = False) -> list[list[list[Block]]]:
+    """Return, for each rank, its micro-batches as lists of blocks; with rows to be observed if it `observes`."""
+    kept = {row.row for row in observed(rows, shape=shape)} if observes else set()
+    computed = [row for row in rows if row.row in kept or is_active(row, shape=shape)]
+    blocks = blocks_module.make_blocks(computed, max_tokens=shape.max_tokens)
     return [_fill(share, shape.max_tokens) for share in balance(blocks, shape.world_size)]
 
 

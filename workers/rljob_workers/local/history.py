@@ -49,6 +49,7 @@ class Step:
     generating: Sequence[intervals.Span] = ()
     mixed_version_trajectories: int = 0
     logprob_gap: float | None = None
+    logprob_gap_all: float | None = None
     rollout_wait_share: float | None = None
 
     @property
@@ -199,6 +200,7 @@ def _step(line: _Line, generated_before: int) -> Step:
         generating=tuple((begin, end) for begin, end in line.get("generate", ())),
         mixed_version_trajectories=line.get("mixed_version_trajectories", 0),
         logprob_gap=stats.get(names.StepStat.LOGPROB_ABS_DIFF),
+        logprob_gap_all=stats.get(names.StepStat.BEHAVE_ABS_DIFF),
     )
 
 

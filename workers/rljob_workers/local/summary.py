@@ -70,7 +70,12 @@ class ThroughputPart(_Part):
 
 
 class Summary(_Part):
-    """The file. `reward_mean` and `logprob_gap_mean` (nats) have one value per step, from step 1 on."""
+    """The file. `reward_mean` and `logprob_gap_mean` (nats) have one value per step, from step 1 on.
+
+    logprob_gap_mean: mean distance of the log-probabilities of all sampled tokens between the trainer's weights at the
+    step's start and the engine when it sampled them, so with their age; None only while a critic alone is trained.
+    Engine against trainer on the same weights is in the history (`mismatch/abs_diff`).
+    """
 
     steps: int
     wall_s: float
@@ -97,7 +102,7 @@ def summarize(run: history.Run, *, wall_s: float, peak_rss_bytes: Mapping[str, i
         trajectories=_trajectories(run.trajectories),
         wait_share=WaitSharePart(trainer=trainer_wait_share(run.steps), rollout=rollout_wait_share(run.steps)),
         throughput=throughput(run),
-        logprob_gap_mean=[step.logprob_gap for step in run.steps],
+        logprob_gap_mean=[step.logprob_gap_all for step in run.steps],
         peak_rss_bytes=dict(peak_rss_bytes),
     )
 

@@ -14,8 +14,9 @@ class BatchTensors:
     """One micro-batch. tokens, position_ids [1, T] int64; per sampled token [N]; per row [rows].
 
     targets: token ids; predictors: positions whose output predicts them; row_index: into the rows. A row is whole:
-    `row_tokens` is its sum(m). `masked` rows (maskTruncated) give no loss but count in denominators. rewards, turns:
-    what advantages are made of, empty where they come ready. ends [rows]: position of a row's last sampled token.
+    `row_tokens` is its sum(m). `masked` rows (maskTruncated) give no loss but count in denominators. row_idle: all
+    advantages are 0. rewards, turns: what advantages are made of, empty where they come ready. ends [rows]: place of a
+    row's last sampled token.
     """
 
     update: int
@@ -32,6 +33,7 @@ class BatchTensors:
     row_masked: torch.Tensor
     row_truncated: torch.Tensor
     row_group: torch.Tensor
+    row_idle: torch.Tensor
     rewards: torch.Tensor
     turns: torch.Tensor
     ends: torch.Tensor
@@ -43,6 +45,9 @@ def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
     tokens = _tensor(batch.tokens, torch.int32).long()
     places = _tensor(batch.target_index, torch.int32).long()
     row_tokens = torch.tensor([row.num_tokens for row in batch.rows], dtype=torch.float32)
+    row_index = _tensor(batch.row_index, torch.int32).long()
+    moving = (_tensor(batch.advantages, torch.float32) != 0).float()
+    row_idle = torch.zeros(len(batch.rows)).index_add_(0, row_index, moving) == 0
     return BatchTensors(
         update=batch.update,
         tokens=tokens[None].to(device),
@@ -53,11 +58,12 @@ def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
         behave=_tensor(batch.logprobs, torch.float32).to(device),
         advantages=_tensor(batch.advantages, torch.float32).to(device),
         version_steps=_tensor(batch.version_steps, torch.int32).to(device),
-        row_index=_tensor(batch.row_index, torch.int32).long().to(device),
+        row_index=row_index.to(device),
         row_tokens=row_tokens.to(device),
         row_masked=torch.tensor([row.masked for row in batch.rows], dtype=torch.bool, device=device),
         row_truncated=torch.tensor([row.truncated for row in batch.rows], dtype=torch.bool, device=device),
         row_group=torch.tensor([row.group for row in batch.rows], dtype=torch.int64, device=device),
+        row_idle=row_idle.to(device),
         rewards=_tensor(batch.rewards, torch.float32).to(device),
         turns=_tensor(batch.turn_ids, torch.int32).long().to(device),
         ends=places[row_tokens.long().cumsum(0) - 1].to(device),

@@ -23,6 +23,7 @@ from rljob_workers.trainer import critic as critics
 Stat = names.StepStat
 # Why a rank waits in a collective of a few numbers.
 PEERS = "peers"
+_COUNTS = (Stat.MISMATCH_TOKENS, Stat.STALE_CACHE_TOKENS)
 
 
 class PolicyEngine(Protocol):
@@ -99,14 +100,14 @@ class Learner:
         num_updates = self._config.minibatches * self._config.epochs
         if header.num_updates != num_updates or len(header.minibatches) != num_updates:
             raise errors.WireError(f"the batch has {header.num_updates} updates where the config has {num_updates}")
-        work = self._lay_out(micro_batches, num_updates)
+        work, observed = self._lay_out(header, micro_batches)
         measured = _Measured(stats.Tally(self._engine.device))
         started = self._clock.monotonic()
         prepared = preparation.prepare(work, self._engine, self._reference, self._config, self._critic)
         measured.proximal_s = self._clock.monotonic() - started
         measured.flops = self._flops(header, micro_batches)
         for update in range(num_updates):
-            self._update(update, work[update], header, prepared.mean_weight, measured)
+            self._update(update, work[update], header, prepared.mean_weight, observed, measured)
         return self._report(header, measured, prepared)
 
     def _flops(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> float:
@@ -122,8 +123,11 @@ class Learner:
             has_critic=self._critic is not None,
         )
 
-    def _lay_out(self, micro_batches: Sequence[types.MicroBatch], num_updates: int) -> list[list[preparation.Work]]:
-        """Return the work of each update, of equal length on all ranks and never empty."""
+    def _lay_out(
+        self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]
+    ) -> tuple[list[list[preparation.Work]], stats.Observed]:
+        """Return the work of each update, as long on all ranks and never empty, and what observed rows stand for."""
+        num_updates = header.num_updates
         work: list[list[preparation.Work]] = [[] for _ in range(num_updates)]
         for micro_batch in micro_batches:
             if not 0 <= micro_batch.update < num_updates:
@@ -131,12 +135,39 @@ class Learner:
             work[micro_batch.update].append(
                 preparation.Work(batches.to_tensors(micro_batch, self._engine.device), idle=False)
             )
+        first = [item.tensors for part in work[: self._config.minibatches] for item in part]
         with self._waiting(PEERS):
             most = self._engine.largest([float(len(part)) for part in work])
+            computed = self._engine.total(self._computed(first))
+        minibatches = header.minibatches[: self._config.minibatches]
+        observed = stats.Observed.of(minibatches, trained=computed[:2], seen=computed[2:])
         for update, part in enumerate(work):
             idle = batches.to_tensors(batches.idle_batch(update), self._engine.device)
             part.extend(preparation.Work(idle, idle=True) for _ in range(max(1, int(most[update])) - len(part)))
-        return work
+        return work, observed
+
+    def _computed(self, parts: Sequence[batches.BatchTensors]) -> list[float]:
+        """Return tokens and rows of this rank that are trained, then those that are only looked at."""
+        found = [0.0] * 4
+        for tensors in parts:
+            seen = self._observed(tensors)
+            for place, chosen in ((0, ~seen), (2, seen)):
+                found[place] += float(tensors.row_tokens[chosen].sum())
+                found[place + 1] += float(chosen.sum())
+        return found
+
+    def _observed(self, tensors: batches.BatchTensors) -> torch.Tensor:
+        """Return which rows [rows] are only looked at: without advantage, and where no term of the loss needs them."""
+        config = self._config
+        correct = config.loss.correction
+        takes_all = (
+            config.loss.entropy_coef != 0
+            or config.loss.kl_coef > 0
+            or config.loss.m2_threshold is not None
+            or config.returns is not None
+            or (correct is not None and correct.batch_normalize)
+        )
+        return torch.zeros_like(tensors.row_idle) if takes_all else tensors.row_idle & ~tensors.row_masked
 
     def _update(
         self,
@@ -144,13 +175,14 @@ class Learner:
         part: list[preparation.Work],
         header: types.BatchHeader,
         mean_weight: float,
+        observed: stats.Observed,
         measured: _Measured,
     ) -> None:
         warming = self._critic is not None and self._critic.warms_up(header.step)
         started = self._clock.monotonic()
         for item in part:
             if not warming:
-                self._accumulate(update, item, header, mean_weight, measured)
+                self._accumulate(update, item, header, mean_weight, observed, measured)
             if self._critic is not None:
                 self._accumulate_values(self._critic, item, header.minibatches[update], measured)
         accumulated = self._clock.monotonic()
@@ -186,7 +218,13 @@ class Learner:
             measured.tally.add(tally, batch_facts=False, mismatch=False)
 
     def _accumulate(
-        self, update: int, item: preparation.Work, header: types.BatchHeader, mean_weight: float, measured: _Measured
+        self,
+        update: int,
+        item: preparation.Work,
+        header: types.BatchHeader,
+        mean_weight: float,
+        observed: stats.Observed,
+        measured: _Measured,
     ) -> None:
         logprobs, entropies = self._engine.forward(item.tensors)
         if item.idle:
@@ -208,6 +246,8 @@ class Learner:
                 reference=item.reference,
                 kept=item.kept,
                 mean_weight=mean_weight,
+                row_observed=self._observed(item.tensors),
+                observed=observed,
             ),
             self._config.loss,
         )
@@ -263,7 +303,7 @@ class Learner:
             values[Stat.LEARNING_RATE] = measured.learning_rate
         else:
             # The critic warms up: nothing of the policy was measured, and 0 would look like a value.
-            for stat in (Stat.LOSS, *self._terms(), Stat.RATIO_MAX, Stat.WEIGHT_MAX, Stat.MISMATCH_TOKENS):
+            for stat in (Stat.LOSS, *self._terms(), Stat.RATIO_MAX, Stat.WEIGHT_MAX, *_COUNTS):
                 del values[stat]
         tokens = totals[stats.Sum.TOKENS] or 1.0
         return Learned(

@@ -25,7 +25,8 @@ class LossInputs:
     behave, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
     step's first update, or None to derive it. reference [N]: logprobs of the reference model, None without a KL term.
     kept [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. mean_weight: divisor
-    of batchNormalize, 1.0 without.
+    of batchNormalize, 1.0 without. row_observed [rows]: rows that are no part of the loss, whose tokens stand for those
+    of others in statistics, for as many as `observed` says; None without such.
     """
 
     logprobs: torch.Tensor
@@ -42,6 +43,24 @@ class LossInputs:
     reference: torch.Tensor | None = None
     kept: torch.Tensor | None = None
     mean_weight: float = 1.0
+    row_observed: torch.Tensor | None = None
+    observed: stats.Observed = dataclasses.field(default_factory=stats.Observed)
+
+    @property
+    def row_seen(self) -> torch.Tensor:
+        """Return, for each row, whether it is only looked at."""
+        return torch.zeros_like(self.row_masked) if self.row_observed is None else self.row_observed
+
+    @property
+    def token_weights(self) -> torch.Tensor:
+        """Return how many of the batch's tokens each one stands for [N], fp64."""
+        seen = self.row_seen[self.row_index]
+        return torch.where(seen, self.observed.tokens, 1.0).double()
+
+    @property
+    def row_weights(self) -> torch.Tensor:
+        """Return how many of the batch's rows each one stands for [rows], fp64."""
+        return torch.where(self.row_seen, self.observed.rows, 1.0).double()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +80,7 @@ def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
     surrogate = surrogates.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
     close = torch.ones_like(trained) if inputs.kept is None else inputs.kept
-    kept = corrected.kept & close & trained
+    kept = corrected.kept & close & trained & ~inputs.row_seen[inputs.row_index]
     numerators = torch.where(kept, weights * surrogate.losses, torch.zeros_like(weights))
     shares = token_shares(inputs, config)
     loss = (numerators * shares).sum()
@@ -77,11 +96,12 @@ def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
         terms[Sum.ENTROPY_LOSS], loss = bonus.detach().double(), loss + bonus
     tally = _tally(inputs, surrogate, proximal, rows, weights, trained, loss, config)
     # Each token counts once: for the first reason that takes it.
+    counts = inputs.token_weights
     tally.put(
         {
-            Sum.TRUNCATED_MASKED: (~trained).sum(),
-            Sum.CORRECTION_MASKED: (~corrected.in_bounds & trained).sum(),
-            Sum.REJECT_MASKED: (corrected.in_bounds & ~corrected.kept & trained).sum(),
+            Sum.TRUNCATED_MASKED: (counts * ~trained).sum(),
+            Sum.CORRECTION_MASKED: (counts * (~corrected.in_bounds & trained)).sum(),
+            Sum.REJECT_MASKED: (counts * (corrected.in_bounds & ~corrected.kept & trained)).sum(),
             Sum.M2_MASKED: (~close & corrected.kept & trained).sum(),
             **terms,
         },
@@ -139,50 +159,63 @@ def _tally(
     tally = stats.Tally(loss.device)
     log_rho, nonfinite = correction.bounded_log_ratio(proximal, inputs.behave)
     theta = inputs.logprobs.detach()
-    tokens = torch.tensor(float(len(theta)))
-    tally.put(_behave_sums(log_rho, rows), {})
-    # Engine against trainer on the same weights; under behaviour and loglinear prox holds the engine's own numbers.
+    counts, updated = inputs.token_weights, ~inputs.row_seen[inputs.row_index]
+    tally.put(_behave_sums(log_rho, rows, inputs), {})
+    # Under behaviour and loglinear prox holds the engine's own numbers.
     ours = theta if config.proximal in ("behaviour", "loglinear") else proximal
-    tally.put(_mismatch_sums(ours, inputs), {})
+    tally.put(_mismatch_sums(ours, rows, inputs), {})
     sums = {
-        Sum.TOKENS: tokens,
-        Sum.UPDATE_TOKENS: tokens,
-        Sum.WEIGHT: weights.double().sum(),
+        Sum.TOKENS: counts.sum(),
+        Sum.UPDATE_TOKENS: updated.sum(),
+        Sum.WEIGHT: (counts * weights).sum(),
         Sum.LOSS: loss.detach().double(),
-        Sum.ENTROPY: (inputs.entropies.detach() * trained).double().sum(),
-        Sum.RATIO: surrogate.ratio.double().sum(),
-        Sum.MINUS_LOG_RATIO: -surrogate.log_ratio.double().sum(),
-        Sum.CLIP_LOW: surrogate.low.sum(),
-        Sum.CLIP_HIGH: surrogate.high.sum(),
-        Sum.CLIP_DUAL: surrogate.dual.sum(),
+        Sum.ENTROPY_TOKENS: (counts * trained).sum(),
+        Sum.ENTROPY: (counts * inputs.entropies.detach() * trained).sum(),
+        Sum.RATIO: (surrogate.ratio.double() * updated).sum(),
+        Sum.MINUS_LOG_RATIO: -(surrogate.log_ratio.double() * updated).sum(),
+        Sum.CLIP_LOW: (surrogate.low & updated).sum(),
+        Sum.CLIP_HIGH: (surrogate.high & updated).sum(),
+        Sum.CLIP_DUAL: (surrogate.dual & updated).sum(),
         Sum.NONFINITE: nonfinite.sum() + (~torch.isfinite(theta - proximal)).sum(),
         Sum.NONFINITE_LOSS: (~torch.isfinite(loss)).sum(),
     }
-    tally.put(sums, {Peak.RATIO: surrogate.ratio.max(), Peak.WEIGHT: weights.max()})
+    peaks = {Peak.RATIO: (surrogate.ratio * updated).max(), Peak.WEIGHT: (weights * updated).max()}
+    tally.put(sums, peaks)
     return tally
 
 
-def _behave_sums(log_rho: torch.Tensor, rows: correction.Rows) -> dict[Sum, torch.Tensor]:
-    rho = log_rho.double().exp()
+def _behave_sums(log_rho: torch.Tensor, rows: correction.Rows, inputs: LossInputs) -> dict[Sum, torch.Tensor]:
+    rho, counts, of_rows = log_rho.double().exp(), inputs.token_weights, inputs.row_weights
     bound = correction.LOG_RATIO_BOUND
     product = rows.total(log_rho.double()).clamp(-bound, bound).exp()
     return {
-        Sum.ROWS: torch.tensor(float(len(rows.tokens))),
-        Sum.RHO: rho.sum(),
-        Sum.RHO_SQUARED: rho.square().sum(),
-        Sum.BEHAVE_K3: correction.k3(log_rho.double()).sum(),
-        Sum.ROW_CHI2: (product.square() - 1).sum(),
-        Sum.ROW_PPL: (-rows.mean(log_rho.double())).exp().sum(),
+        Sum.ROWS: of_rows.sum(),
+        Sum.RHO: (counts * rho).sum(),
+        Sum.RHO_SQUARED: (counts * rho.square()).sum(),
+        Sum.BEHAVE_K3: (counts * correction.k3(log_rho.double())).sum(),
+        Sum.ROW_CHI2: (of_rows * (product.square() - 1)).sum(),
+        Sum.ROW_PPL: (of_rows * (-rows.mean(log_rho.double())).exp()).sum(),
     }
 
 
-def _mismatch_sums(ours: torch.Tensor, inputs: LossInputs) -> dict[Sum, torch.Tensor]:
-    """Sums over tokens sampled by the very weights that this step starts from: no staleness in them."""
-    fresh = inputs.version_steps == inputs.trainer_version
-    log_rho, _ = correction.bounded_log_ratio(ours[fresh].double(), inputs.behave[fresh].double())
+def _mismatch_sums(ours: torch.Tensor, rows: correction.Rows, inputs: LossInputs) -> dict[Sum, torch.Tensor]:
+    """Sums of the gap between the policy that the step starts from and what the engine said when it sampled.
+
+    MISMATCH: rows that this policy sampled whole, so that nothing but the two programs differs. STALE: its tokens in
+    rows that older weights began, whose cached keys and values are of those. GAP: all tokens, of any age.
+    """
+    own = inputs.version_steps == inputs.trainer_version
+    whole = (rows.total((~own).double()) == 0)[inputs.row_index]
+    log_rho, _ = correction.bounded_log_ratio(ours.double(), inputs.behave.double())
+    fresh, stale = (inputs.token_weights * part for part in (own & whole, own & ~whole))
+    gap = log_rho.abs()
     return {
         Sum.MISMATCH_TOKENS: fresh.sum(),
-        Sum.MISMATCH_K3: correction.k3(log_rho).sum(),
-        Sum.MISMATCH_ABS: log_rho.abs().sum(),
-        Sum.MISMATCH_EXP_ABS: log_rho.abs().exp().sum(),
+        Sum.MISMATCH_K3: (fresh * correction.k3(log_rho)).sum(),
+        Sum.MISMATCH_ABS: (fresh * gap).sum(),
+        Sum.MISMATCH_EXP_ABS: (fresh * gap.exp()).sum(),
+        Sum.GAP_TOKENS: inputs.token_weights.sum(),
+        Sum.GAP_ABS: (inputs.token_weights * gap).sum(),
+        Sum.STALE_TOKENS: stale.sum(),
+        Sum.STALE_ABS: (stale * gap).sum(),
     }

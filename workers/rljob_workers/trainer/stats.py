@@ -1,10 +1,17 @@
 """What a step measured: sums that add up over micro-batches and ranks, and the means that are reported from them.
 
-Facts of the batch (behave, mismatch) are counted in the first epoch only, since later epochs repeat the same tokens;
-facts of an update are counted in each. Rows whose advantages are all zero are not computed, so means are over the
-tokens that were; losses use the minibatch's own denominators, which count every row.
+Facts of the batch (behave, mismatch, entropy) are counted in the first epoch only, since later epochs repeat the same
+tokens; facts of an update are counted in each. Facts of the batch are about all of its rows: rows whose advantages are
+all zero are not trained, but a sample of them is computed (coordinator/packing.py) and stands for the others, a token
+for as many as `Observed` says. Facts of an update are over the rows that it trains; losses use the minibatch's
+own denominators, which count every row.
+
+What is told apart: mismatch/* engine against trainer, on rows that the present version sampled whole;
+mismatch/stale_cache_* the same on its tokens in rows that older versions began, and left their keys and values;
+behave/* the weights now against those that sampled, whatever the age, on all rows.
 """
 
+import dataclasses
 import enum
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +24,7 @@ Stat = names.StepStat
 
 
 class Sum(enum.IntEnum):
-    """Index of each sum in a tally. TOKENS to ROW_PPL: facts of the batch; UPDATE_TOKENS on: of an update."""
+    """Index of each sum in a tally. Up to STALE_ABS: facts of the batch; UPDATE_TOKENS on: of an update."""
 
     TOKENS = 0
     ROWS = 1
@@ -30,28 +37,33 @@ class Sum(enum.IntEnum):
     BEHAVE_K3 = 8
     ROW_CHI2 = 9
     ROW_PPL = 10
-    MISMATCH_TOKENS = 11
-    MISMATCH_K3 = 12
-    MISMATCH_ABS = 13
-    MISMATCH_EXP_ABS = 14
-    UPDATE_TOKENS = 15
-    LOSS = 16
-    ENTROPY = 17
-    RATIO = 18
-    MINUS_LOG_RATIO = 19
-    CLIP_LOW = 20
-    CLIP_HIGH = 21
-    CLIP_DUAL = 22
-    NONFINITE = 23
-    REF_TOKENS = 24
-    REF_KL = 25
-    M2_MASKED = 26
-    VALUE_TOKENS = 27
-    VALUE_LOSS = 28
-    VALUE_CLIPPED = 29
-    KL_LOSS = 30
-    ENTROPY_LOSS = 31
-    NONFINITE_LOSS = 32
+    ENTROPY_TOKENS = 11
+    ENTROPY = 12
+    MISMATCH_TOKENS = 13
+    MISMATCH_K3 = 14
+    MISMATCH_ABS = 15
+    MISMATCH_EXP_ABS = 16
+    GAP_TOKENS = 17
+    GAP_ABS = 18
+    STALE_TOKENS = 19
+    STALE_ABS = 20
+    UPDATE_TOKENS = 21
+    LOSS = 22
+    RATIO = 23
+    MINUS_LOG_RATIO = 24
+    CLIP_LOW = 25
+    CLIP_HIGH = 26
+    CLIP_DUAL = 27
+    NONFINITE = 28
+    REF_TOKENS = 29
+    REF_KL = 30
+    M2_MASKED = 31
+    VALUE_TOKENS = 32
+    VALUE_LOSS = 33
+    VALUE_CLIPPED = 34
+    KL_LOSS = 35
+    ENTROPY_LOSS = 36
+    NONFINITE_LOSS = 37
 
 
 class Peak(enum.IntEnum):
@@ -63,6 +75,26 @@ class Peak(enum.IntEnum):
 
 _MISMATCH = slice(Sum.MISMATCH_TOKENS, Sum.UPDATE_TOKENS)
 _BATCH = slice(0, Sum.UPDATE_TOKENS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """How many tokens and rows of the batch each token and row stands for that is computed without being trained."""
+
+    tokens: float = 1.0
+    rows: float = 1.0
+
+    @classmethod
+    def of(
+        cls, minibatches: Sequence[types.Minibatch], *, trained: Sequence[float], seen: Sequence[float]
+    ) -> "Observed":
+        """Return the factors. trained, seen: (tokens, rows) of all ranks' rows that are trained, and only looked at."""
+        whole = (sum(part.num_tokens for part in minibatches), sum(part.num_rows for part in minibatches))
+        tokens, rows = (
+            max(0.0, total - own) / looked_at if looked_at else 0.0
+            for total, own, looked_at in zip(whole, trained, seen, strict=True)
+        )
+        return cls(tokens=tokens, rows=rows)
 
 
 class Tally:
@@ -108,11 +140,15 @@ def report(
         Stat.RATIO_MAX: peaks[Peak.RATIO],
         Stat.WEIGHT_MAX: peaks[Peak.WEIGHT],
         Stat.MISMATCH_TOKENS: sums[Sum.MISMATCH_TOKENS],
+        Stat.STALE_CACHE_TOKENS: sums[Sum.STALE_TOKENS],
     }
     stats |= {term: sums[_TERMS[term]] / max(1, len(minibatches)) for term in terms}
     stats |= _means(sums, Sum.UPDATE_TOKENS, _UPDATE_MEANS)
     stats |= _means(sums, Sum.TOKENS, _TOKEN_MEANS) | _means(sums, Sum.ROWS, _ROW_MEANS)
     stats |= _means(sums, Sum.MISMATCH_TOKENS, _MISMATCH_MEANS) | _means(sums, Sum.REF_TOKENS, _REFERENCE_MEANS)
+    stats |= _means(sums, Sum.ENTROPY_TOKENS, {Stat.ENTROPY: Sum.ENTROPY})
+    stats |= _means(sums, Sum.GAP_TOKENS, {Stat.BEHAVE_ABS_DIFF: Sum.GAP_ABS})
+    stats |= _means(sums, Sum.STALE_TOKENS, {Stat.STALE_CACHE_ABS_DIFF: Sum.STALE_ABS})
     if sums[Sum.VALUE_TOKENS] > 0:
         stats[Stat.VALUE_LOSS] = sums[Sum.VALUE_LOSS] / max(1, len(minibatches))
         stats[Stat.VALUE_CLIP] = sums[Sum.VALUE_CLIPPED] / sums[Sum.VALUE_TOKENS]
@@ -125,7 +161,6 @@ def report(
 
 
 _UPDATE_MEANS = {
-    Stat.ENTROPY: Sum.ENTROPY,
     Stat.RATIO_MEAN: Sum.RATIO,
     Stat.APPROX_KL: Sum.MINUS_LOG_RATIO,
     Stat.CLIP_LOW: Sum.CLIP_LOW,
