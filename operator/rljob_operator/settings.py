@@ -5,7 +5,7 @@ Keys of the file are camelCase like those of the chart's values. Without a file 
 
 import pathlib
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,8 +13,6 @@ from pydantic.alias_generators import to_camel
 
 from rljob_api import names
 
-# Where clouds hand out a node's identity.
-METADATA_ADDRESS = "169.254.169.254"
 Capability = Literal["auto", "true", "false"]
 
 
@@ -30,14 +28,35 @@ class Egress(_Frozen):
     ports: tuple[int, ...] = (443,)
 
 
-# Hubs and object stores; link-local stays closed.
-DEFAULT_EGRESS = (Egress(cidr="0.0.0.0/0", excluded=("169.254.0.0/16",)), Egress(cidr="::/0", excluded=("fe80::/10",)))
+# Hubs and object stores. Private ranges stay closed: most clusters have the API server, Services and pods there.
+PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
+DEFAULT_EGRESS = (
+    Egress(cidr="0.0.0.0/0", excluded=PRIVATE),
+    Egress(cidr="::/0", excluded=("fc00::/7", "fe80::/10")),
+)
+# Where clouds hand out identities: a node's, or those of GKE's and of EKS's accounts.
+IDENTITY_ADDRESSES = (
+    Egress(cidr="169.254.169.254/32", ports=(80,)),
+    Egress(cidr="169.254.169.252/32", ports=(988,)),
+    Egress(cidr="169.254.170.23/32", ports=(80,)),
+    Egress(cidr="fd00:ec2::23/128", ports=(80,)),
+)
+# Peers of a NetworkPolicy: the cluster's DNS, and a node-local cache, which is no pod of the network.
+DEFAULT_DNS: tuple[Mapping[str, Any], ...] = (
+    {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    },
+    {"ipBlock": {"cidr": "169.254.20.10/32"}},
+)
+SCRAPERS: Mapping[str, str] = {"rljob.dev/metrics": "true"}
 
 
 class JobSettings(_Frozen):
     """Bounds that a job cannot exceed, and what its pods are made with.
 
-    metrics_namespaces: labels of namespaces whose pods may scrape; empty matches every one. runtime_classes: names that
+    metrics_namespaces: labels of namespaces whose pods may scrape; empty is the label that `SCRAPERS` says.
+    dns: peers that may be asked for names, as in NetworkPolicy egress; empty is everybody. runtime_classes: names that
     `verifier.isolation` may ask for. An empty operator_namespace admits no operator to a coordinator's status.
     """
 
@@ -45,6 +64,7 @@ class JobSettings(_Frozen):
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     egress: tuple[Egress, ...] = DEFAULT_EGRESS
+    dns: tuple[Mapping[str, Any], ...] = DEFAULT_DNS
     allow_metadata_address: bool = False
     # "off" is the manifest's own word for plain text.
     tls_modes: tuple[Literal["operator", "off"], ...] = ("operator", "off")
@@ -53,6 +73,7 @@ class JobSettings(_Frozen):
     require_network_policy: bool = False
     runtime_classes: tuple[str, ...] = ()
     metrics_namespaces: Mapping[str, str] = Field(default_factory=dict)
+    metrics_from_everywhere: bool = False
     pod_monitor_labels: Mapping[str, str] = Field(default_factory=dict)
     scrape_annotations: bool = False
     operator_namespace: str = ""

@@ -13,7 +13,17 @@ from rljob_testing.operator_metrics_api import MetricsApi
 
 NAMESPACE, NAME = "rljob-system", "rljob-operator"
 USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
-_RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+_RIGHTS = frozenset(
+    {
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+)
 _TOKEN_LASTS = "12h"
 _ESTABLISHED_S = 120.0
 

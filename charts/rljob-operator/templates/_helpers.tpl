@@ -77,15 +77,6 @@ true
 {{- include "rljob.uses" (dict "root" . "value" .Values.monitoring.podMonitor.enabled "api" "monitoring.coreos.com/v1") }}
 {{- end }}
 
-{{/* What jobs may reach: with the cloud's identity address only where the operator of the cluster says so. */}}
-{{- define "rljob.egress" -}}
-{{- $blocks := .Values.jobs.egress -}}
-{{- if .Values.jobs.allowMetadataAddress -}}
-{{- $blocks = append $blocks (dict "cidr" "169.254.169.254/32" "ports" (list 80)) -}}
-{{- end -}}
-{{- toJson $blocks }}
-{{- end }}
-
 {{/* The file that the operator reads; its keys are those of rljob_operator/settings.py. */}}
 {{- define "rljob.settings" -}}
 {{- $root := . -}}
@@ -97,7 +88,8 @@ true
   "images" $images
   "pullPolicy" .Values.jobs.pullPolicy
   "imagePullSecrets" .Values.global.imagePullSecrets
-  "egress" (include "rljob.egress" . | fromJsonArray)
+  "egress" .Values.jobs.egress
+  "dns" .Values.jobs.dns
   "allowMetadataAddress" .Values.jobs.allowMetadataAddress
   "tlsModes" .Values.jobs.tlsModes
   "requireTLS" .Values.jobs.requireTLS
@@ -105,6 +97,7 @@ true
   "requireNetworkPolicy" .Values.jobs.requireNetworkPolicy
   "runtimeClasses" .Values.jobs.runtimeClasses
   "metricsNamespaces" .Values.jobs.metricsNamespaces
+  "metricsFromEverywhere" .Values.jobs.metricsFromEverywhere
   "podMonitorLabels" .Values.monitoring.podMonitor.labels
   "scrapeAnnotations" .Values.monitoring.scrapeAnnotations
   "operatorNamespace" .Release.Namespace -}}

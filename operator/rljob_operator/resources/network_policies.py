@@ -17,20 +17,21 @@ from rljob_operator.resources.inputs import (
     metadata,
     selector,
 )
-from rljob_operator.settings import Egress
+from rljob_operator.settings import IDENTITY_ADDRESSES, SCRAPERS, Egress, JobSettings
 
 _C, _R, _V, _T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
 CALLERS: Mapping[names.Role, Sequence[names.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,)}
 CALLED: Mapping[names.Role, Sequence[names.Role]] = {_C: (), _R: (_C, _V, _R), _T: (_C, _T), _V: ()}
-# By port and not by pod label: node-local caches match no label of a DNS pod.
-_DNS: Manifest = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+_DNS_PORTS: Sequence[Manifest] = ({"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53})
 
 
 def network_policy(inputs: Inputs, role: names.Role) -> Manifest:
     """Return a role's policy. The verifier reaches nothing at all, not even DNS."""
     egress: list[Manifest] = []
     if role is not _V:
-        egress += [dict(_DNS), *(_outside(block) for block in inputs.settings.egress)]
+        settings = inputs.settings
+        blocks = (*settings.egress, *(IDENTITY_ADDRESSES if settings.allow_metadata_address else ()))
+        egress += [_dns(settings), *(_outside(block) for block in blocks)]
     if CALLED[role]:
         egress.append({"to": _peers(inputs, CALLED[role])})
     return {
@@ -49,14 +50,18 @@ def network_policy(inputs: Inputs, role: names.Role) -> Manifest:
 def _ingress(inputs: Inputs, role: names.Role) -> list[Manifest]:
     rules: list[Manifest] = [_called_by_peers(inputs, role)]
     settings, config = inputs.settings, first_config(inputs, role)
-    # Empty labels match every namespace: metrics and probes carry no data of the job.
-    scraped = [{"namespaceSelector": {"matchLabels": dict(settings.metrics_namespaces)}}]
+    # A kubelet's probes come from its node and need no rule. Without labels a selector matches every namespace.
+    scrapers = {} if settings.metrics_from_everywhere else dict(settings.metrics_namespaces or SCRAPERS)
+    scraped = [{"namespaceSelector": {"matchLabels": scrapers} if scrapers else {}}]
     rules.append({"from": scraped, "ports": [_tcp(config.health_port)]})
     if role is _C and settings.operator_namespace:
         operator = {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.operator_namespace}},
             "podSelector": {"matchLabels": {"app.kubernetes.io/name": MANAGED_BY}},
         }
+        # The pod of `helm test`, which looks at metrics, may be in the job's own namespace.
+        tester = {"podSelector": operator["podSelector"]}
+        rules.append({"from": [operator, tester], "ports": [_tcp(config.health_port)]})
         rules.append({"from": [operator], "ports": [_tcp(inputs.configs.coordinator.control_port)]})
     return rules
 
@@ -66,6 +71,11 @@ def _called_by_peers(inputs: Inputs, role: names.Role) -> Manifest:
     rule: Manifest = {"from": _peers(inputs, CALLERS[role])}
     ports = [port for port in container.ports(first_config(inputs, role)) if port["name"] != "health"]
     return rule if role is _T or not ports else {**rule, "ports": [_tcp(port["containerPort"]) for port in ports]}
+
+
+def _dns(settings: JobSettings) -> Manifest:
+    rule: Manifest = {"ports": [dict(port) for port in _DNS_PORTS]}
+    return {"to": [dict(peer) for peer in settings.dns], **rule} if settings.dns else rule
 
 
 def _outside(block: Egress) -> Manifest:

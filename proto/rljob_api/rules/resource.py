@@ -265,6 +265,13 @@ def verifiers_are_confined(spec: JobSpec) -> Iterator[str]:
     for source in pod.env_from:
         if source.secret_ref is not None:
             yield refuse(f"{path}.envFrom", source.secret_ref.name, "graded code could read a Secret: leave it out")
+    for volume in pod.volumes:
+        if volume.secret is not None:
+            yield refuse(
+                f"{path}.volumes",
+                volume.name,
+                f"graded code could read Secret {volume.secret.secret_name}: leave it out",
+            )
     if pod.pod_template_ref is not None:
         yield refuse(
             f"{path}.podTemplateRef", pod.pod_template_ref, "a template could loosen what confines graded code"

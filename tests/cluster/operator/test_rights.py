@@ -90,17 +90,32 @@ async def _a_job_is_cleaned_up_and_goes_with_its_time_to_live(stage: Stage) -> N
     await stage.sees(is_gone, within_s=_WITHIN_S)
 
 
+async def _policies_go_when_a_job_ceases_to_want_them(stage: Stage) -> None:
+    await stage.create()
+    await stage.runs()
+    assert await stage.children("NetworkPolicy")
+    await stage.edit("run", {"suspend": True})
+    await stage.until("run", "Suspended", within_s=_WITHIN_S)
+    await stage.edit("run", {"suspend": False, "security": {"networkPolicy": False}})
+
+    async def are_gone() -> bool:
+        return not await stage.children("NetworkPolicy")
+
+    await stage.sees(are_gone, within_s=_WITHIN_S)
+
+
 LIVES = (
     operator_stories.suspended_job_has_no_pod_and_goes_on_as_the_next_attempt,
     operator_stories.rollouts_follow_the_replicas_of_the_job,
     operator_stories.certificates_are_there_before_the_pods_that_mount_them,
     _a_rank_fails_and_the_other_is_taken_away,
     _rollouts_that_scale_are_suspended,
+    _policies_go_when_a_job_ceases_to_want_them,
     _a_job_is_cleaned_up_and_goes_with_its_time_to_live,
 )
 
 
-@pytest.mark.timeout(1800)  # six lives one after another, each a few seconds on a machine that is not busy
+@pytest.mark.timeout(1800)  # seven lives one after another, each a few seconds on a machine that is not busy
 async def test_whole_lives_need_every_right_of_the_chart_and_no_other(scene: Scene) -> None:
     for number, life in enumerate(LIVES):
         stage = scene.stage(f"life-{number}")

@@ -54,3 +54,26 @@ async def stage(scene: Scene, light_cluster: LightCluster, request: pytest.Fixtu
 @pytest.mark.parametrize("story", operator_stories.STORIES, ids=lambda story: story.__name__)
 async def test_story(stage: Stage, story: operator_stories.Story) -> None:
     await story(stage)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Job"])
+async def test_child_whose_label_is_taken_away_gets_it_back(
+    stage: Stage, light_cluster: LightCluster, kind: str
+) -> None:
+    await stage.create()
+    await stage.runs()
+    name = {"Deployment": "run-rollout", "Job": "run-trainer-1"}[kind]
+    before = await stage.get(kind, name)
+    assert before is not None
+    removed = light_cluster.kubectl("label", kind, name, "-n", stage.namespace, "app.kubernetes.io/managed-by-")
+    assert removed.returncode == 0, removed.stderr
+
+    async def has_it() -> bool:
+        return name in [found["metadata"]["name"] for found in await stage.children(kind)]
+
+    await stage.sees(has_it)
+    after = await stage.get(kind, name)
+    assert after is not None
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert [found["metadata"]["name"] for found in await stage.children("Job")] == ["run-trainer-1"]
+    await stage.until("run", "Running")

@@ -9,7 +9,7 @@ import pytest
 from rljob_api import crd, names
 from rljob_operator import permissions
 from rljob_operator.__main__ import arguments
-from rljob_operator.settings import Settings
+from rljob_operator.settings import DEFAULT_DNS, DEFAULT_EGRESS, Settings
 from rljob_testing.charts import CHART, CI_VALUES, Helm, HelmError, Manifest, only
 
 MONITORING, KEDA = "monitoring.coreos.com/v1", "keda.sh/v1alpha1"
@@ -167,11 +167,34 @@ def test_the_operator_reads_the_settings_that_the_values_say(helm: Helm) -> None
     ), "values.yaml and settings.py have other defaults"
 
 
-def test_the_identity_address_is_reached_on_demand_only(helm: Helm) -> None:
-    default = _settings(helm.template()).jobs.egress
-    assert default[0].excluded == ("169.254.0.0/16",)
-    opened = _settings(helm.template({"jobs": {"allowMetadataAddress": True}})).jobs.egress
-    assert [block.cidr for block in opened if block not in default] == ["169.254.169.254/32"]
+def test_what_jobs_reach_outside_is_what_an_operator_without_settings_lets_them_reach(helm: Helm) -> None:
+    made = _settings(helm.template()).jobs
+    assert (made.egress, made.dns) == (DEFAULT_EGRESS, DEFAULT_DNS)
+    opened = _settings(helm.template({"jobs": {"allowMetadataAddress": True, "dns": []}})).jobs
+    assert (opened.allow_metadata_address, opened.dns) == (True, ())
+
+
+def test_the_operator_is_bound_by_the_account_that_it_has(helm: Helm) -> None:
+    made = helm.template({"serviceAccount": {"name": "own"}}, namespace="platform")
+    named = "system:serviceaccount:platform:own"
+    (condition,) = only(made, "ValidatingAdmissionPolicy", "rljob-operator-operator")["spec"]["matchConditions"]
+    assert named in condition["expression"]
+    (rule,) = only(made, "ValidatingAdmissionPolicy", "rljob-operator-trusted-templates")["spec"]["validations"]
+    assert named in rule["expression"]
+    off = helm.template({"operatorPolicy": {"enabled": False}, "isolationPolicy": {"enabled": False}})
+    assert not [each for each in off if each["kind"].startswith("ValidatingAdmissionPolicy")]
+
+
+def test_every_kind_that_the_operator_may_write_is_bound(helm: Helm) -> None:
+    policy = only(helm.template(), "ValidatingAdmissionPolicy", "rljob-operator-operator")
+    rules = policy["spec"]["matchConstraints"]["resourceRules"]
+    bound = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
+    writes = {"create", "patch", "update", "delete"}
+    written = {
+        (rule.group, resource) for rule in permissions.RULES if writes & {*rule.verbs} for resource in rule.resources
+    }
+    # Of jobs themselves the operator writes the status and deletes what its time to live is over for.
+    assert {each for each in written - bound if each[0] not in ("rljob.dev", "events.k8s.io")} == set()
 
 
 def test_the_operators_pod_is_restricted_and_alone_has_a_token(helm: Helm) -> None:

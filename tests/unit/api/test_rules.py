@@ -669,6 +669,12 @@ TABLE: dict[str, Row] = {
         "spec.verifier.pod.envFrom is 's'",
         {"verifier.pod.envFrom": [{"configMapRef": {"name": "c"}}]},
     ),
+    "Secret among a verifier's volumes": Row(
+        "verifier pods",
+        {"verifier.pod.volumes": [{"name": "s", "secret": {"secretName": "prod-db"}}]},
+        "spec.verifier.pod.volumes is 's'",
+        {"verifier.pod.volumes": [{"name": "c", "configMap": {"name": "c"}}]},
+    ),
     "pod template of a verifier": Row(
         "verifier pods",
         {"verifier.pod.podTemplateRef": "base"},

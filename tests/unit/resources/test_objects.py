@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -49,14 +50,61 @@ def test_a_role_reaches_and_is_reached_by_its_peers_alone(
     assert [name for rule in spec["egress"] for name in _peers(rule.get("to", []))] == called
 
 
-def test_every_policy_but_the_verifiers_admits_dns_on_both_protocols(given: inputs.Inputs) -> None:
+def _dns_rules(given: inputs.Inputs, role: names.Role) -> list[dict[str, Any]]:
+    spec: Any = network_policies.network_policy(given, role)["spec"]
+    return [rule for rule in spec["egress"] if {"protocol": "UDP", "port": 53} in rule.get("ports", [])]
+
+
+def test_every_policy_but_the_verifiers_admits_dns_of_the_cluster_on_both_protocols(given: inputs.Inputs) -> None:
     for role in names.Role:
-        spec = network_policies.network_policy(given, role)["spec"]
-        assert isinstance(spec, dict)
-        ports = [
-            (port["protocol"], port["port"]) for rule in spec["egress"] if "to" not in rule for port in rule["ports"]
+        rules = _dns_rules(given, role)
+        assert len(rules) == (0 if role is V else 1)
+        for rule in rules:
+            assert [(port["protocol"], port["port"]) for port in rule["ports"]] == [("UDP", 53), ("TCP", 53)]
+            pods, cache = rule["to"]
+            assert pods["podSelector"]["matchLabels"] == {"k8s-app": "kube-dns"}
+            assert cache == {"ipBlock": {"cidr": "169.254.20.10/32"}}
+
+
+def test_dns_may_be_opened_to_everybody(given: inputs.Inputs) -> None:
+    opened = dataclasses.replace(given, settings=given.settings.model_copy(update={"dns": ()}))
+    (rule,) = _dns_rules(opened, C)
+    assert "to" not in rule
+
+
+def test_addresses_of_cloud_identities_are_closed_until_they_are_asked_for(given: inputs.Inputs) -> None:
+    def reached(allow: bool) -> set[tuple[str, int]]:
+        settings = given.settings.model_copy(update={"allow_metadata_address": allow})
+        spec: Any = network_policies.network_policy(dataclasses.replace(given, settings=settings), C)["spec"]
+        blocks = [
+            (peer["ipBlock"]["cidr"], rule) for rule in spec["egress"] for peer in rule["to"] if "ipBlock" in peer
         ]
-        assert ports == ([] if role is V else [("UDP", 53), ("TCP", 53)])
+        return {(cidr, port["port"]) for cidr, rule in blocks for port in rule["ports"]}
+
+    assert reached(True) - reached(False) == {
+        ("169.254.169.254/32", 80),
+        ("169.254.169.252/32", 988),
+        ("169.254.170.23/32", 80),
+        ("fd00:ec2::23/128", 80),
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ({}, {"rljob.dev/metrics": "true"}),
+        ({"metrics_namespaces": {"team": "sre"}}, {"team": "sre"}),
+        ({"metrics_namespaces": {"team": "sre"}, "metrics_from_everywhere": True}, None),
+    ],
+)
+def test_only_namespaces_that_were_named_may_scrape(
+    given: inputs.Inputs, settings: dict[str, object], labels: dict[str, str] | None
+) -> None:
+    changed = dataclasses.replace(given, settings=given.settings.model_copy(update=settings))
+    spec: Any = network_policies.network_policy(changed, R)["spec"]
+    health = [{"protocol": "TCP", "port": inputs.first_config(given, R).health_port}]
+    (rule,) = [rule for rule in spec["ingress"] if rule.get("ports") == health]
+    assert rule["from"] == [{"namespaceSelector": {} if labels is None else {"matchLabels": labels}}]
 
 
 def test_peers_are_selected_by_the_uid_so_that_another_job_of_the_namespace_is_no_peer(given: inputs.Inputs) -> None:

@@ -321,17 +321,20 @@ def test_budgets_exist_for_roles_of_several_pods_while_they_do_not_block(example
     assert disruption.budgets(allowed, running=True) == []
 
 
-def test_hubs_are_reached_on_443_but_never_link_local_addresses_and_the_verifier_reaches_nothing(
+def test_hubs_are_reached_on_443_but_no_address_of_the_cluster_and_the_verifier_reaches_nothing(
     example: Example,
 ) -> None:
     given = example.make()
     policies: dict[names.Role, Any] = {role: network_policies.network_policy(given, role) for role in names.Role}
     assert policies[V]["spec"]["egress"] == []
     for role in (C, R, T):
-        blocks = [rule["to"][0]["ipBlock"] for rule in policies[role]["spec"]["egress"] if "ipBlock" in str(rule)]
-        assert blocks == [
-            {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]},
-            {"cidr": "::/0", "except": ["fe80::/10"]},
+        rules = [
+            rule for rule in policies[role]["spec"]["egress"] if rule.get("ports") == [{"protocol": "TCP", "port": 443}]
+        ]
+        private = ["10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"]
+        assert [rule["to"][0]["ipBlock"] for rule in rules] == [
+            {"cidr": "0.0.0.0/0", "except": private},
+            {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10"]},
         ]
 
 
@@ -341,6 +344,17 @@ def test_the_operator_reaches_the_coordinators_status_from_its_own_namespace(exa
     rule = policy["spec"]["ingress"][-1]
     assert rule["from"][0]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "rljob-system"}
     assert rule["ports"] == [{"protocol": "TCP", "port": 50051}]
+
+
+def test_the_chart_s_own_test_looks_at_a_coordinator_s_metrics(example: Example) -> None:
+    given = dataclasses.replace(example.make(), settings=JobSettings(operator_namespace="rljob-system"))
+    policy: Any = network_policies.network_policy(given, C)
+    rule = policy["spec"]["ingress"][-2]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 8080}]
+    assert [peer["podSelector"]["matchLabels"] for peer in rule["from"]] == 2 * [
+        {"app.kubernetes.io/name": "rljob-operator"}
+    ]
+    assert ["namespaceSelector" in peer for peer in rule["from"]] == [True, False], "there, or beside the job"
 
 
 def test_an_account_that_the_manifest_names_is_not_made(example: Example) -> None:
