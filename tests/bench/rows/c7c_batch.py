@@ -1,6 +1,6 @@
 """C-7c: 1,024 answers in one batch through isolated workers, against plain processes of the same grader, one per core.
 
-Every answer needs the symbolic engine, so both sides do the same work; the plain processes have no supervisor, no
+Every answer needs an evaluation in a worker, so both sides do the same work; the plain processes have no supervisor, no
 limits and no wire. Their start is not counted, nor is ours. Graders reference, 11.5.
 """
 
@@ -45,7 +45,13 @@ def roots(seed: int, count: int) -> list[maths_answers.Case]:
     """Return cases that no text and no exact number decides; about a third are wrong."""
     rng = random.Random(seed)
     values = [rng.randrange(2, 100_000) for _ in range(count)]
-    return [(rf"so \boxed{{\sqrt{{{value * value}}}}}", str(value + rng.choice((0, 0, 1)))) for value in values]
+    return [
+        (
+            rf"so \boxed{{\sqrt{{{value}}}+\sqrt{{{value + 1}}}}}",
+            rf"\sqrt{{{2 * value + 1 + rng.choice((0, 0, 1))}+2\sqrt{{{value * (value + 1)}}}}}",
+        )
+        for value in values
+    ]
 
 
 def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:

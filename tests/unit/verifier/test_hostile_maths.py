@@ -42,13 +42,13 @@ async def graded(
 
 
 def ordinary(count: int, label: str) -> list[types.VerifyItem]:
-    """Return items of which every second needs the symbolic engine and every third is wrong."""
+    """Return items of which nearly every second needs a worker and every third is wrong."""
     return [
         types.VerifyItem(
             sample_id=f"{label}-{n}",
             attempt=0,
             prompt="",
-            completion=rf"thus \boxed{{\sqrt{{{n * n}}}}}" if n % 2 else rf"thus \boxed{{{n}}}",
+            completion=rf"thus \boxed{{\sqrt{{{n}}}\sqrt{{{n}}}}}" if n % 2 else rf"thus \boxed{{{n}}}",
             columns={"answer": n if n % 3 else n + 1},
         )
         for n in range(count)

@@ -67,7 +67,7 @@ async def test_batch_comes_back_in_order_with_weighted_rewards_and_named_parts(
 ) -> None:
     texts = ["5", "2+3", "6", "", r"\boxed{4+1}", "10^{10^{10}}"] * 20
     verdicts = await client.verify([make_item(text, sample_id=f"s{n}") for n, text in enumerate(texts)])
-    rewards = {"5": 2.5, "2+3": 0.0, "6": 0.0, "": 0.0, r"\boxed{4+1}": 2.0, "10^{10^{10}}": 0.0}
+    rewards = {"5": 2.5, "2+3": 2.0, "6": 0.0, "": 0.0, r"\boxed{4+1}": 2.0, "10^{10^{10}}": 0.0}
     assert [verdict.reward for verdict in verdicts] == [rewards[text] for text in texts]
     assert verdicts[0].parts == {"maths": 1.0, "text": 1.0}
     assert verdicts[4].parts == {"maths": 1.0, "text": 0.0}
@@ -107,12 +107,12 @@ async def test_full_queue_is_resource_exhausted_and_worth_another_try(
     config = make_config(MATH, max_waiting=3, max_concurrent=1)
     async with running(config) as verifier, client_of(verifier) as connected:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await connected.verify([make_item(r"\boxed{\sqrt{25}}", sample_id=str(n)) for n in range(5)])
+            await connected.verify([make_item(r"\boxed{\sqrt{5}\sqrt{5}}", sample_id=str(n)) for n in range(5)])
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         error = channel.translate(caught.value, "verifier")
         assert isinstance(error, errors.UnavailableError)
         assert error.retry is errors.Retry.LATER
-        (verdict,) = await connected.verify([make_item(r"\boxed{\sqrt{25}}")])
+        (verdict,) = await connected.verify([make_item(r"\boxed{\sqrt{5}\sqrt{5}}")])
         assert verdict.reward == 2.0
 
 
@@ -133,7 +133,7 @@ async def test_many_callers_at_once_get_their_own_verdicts(
     async with running(make_config(MATH)) as verifier, client_of(verifier) as connected:
         calls = [
             connected.verify(
-                [make_item(rf"\boxed{{\sqrt{{{n * n}}}}}", gold=n, sample_id=f"c{n}-{m}") for m in range(4)]
+                [make_item(rf"\boxed{{\sqrt{{{n}}}\sqrt{{{n}}}}}", gold=n, sample_id=f"c{n}-{m}") for m in range(4)]
             )
             for n in range(32)
         ]
