@@ -82,8 +82,10 @@ def _of_whole(seen: Observed, status: JobStatus, *, now: float) -> Verdict:
 
 
 def _withheld(seen: Observed, *, now: float) -> Verdict:
-    silent = None if seen.silent_since is None else unreachable(since=seen.silent_since)
-    return Verdict(withheld=silent, again_at=now + _LOOK_AGAIN_S)
+    if seen.silent_since is None:
+        return Verdict(again_at=now + _LOOK_AGAIN_S)
+    # Its first word makes the job due at once.
+    return Verdict(withheld=unreachable(since=seen.silent_since), again_at=now + ASK_S)
 
 
 def _says_unfinished(seen: Observed, *, since: float) -> bool:

@@ -19,7 +19,7 @@ from rljob_api.job_status import JobStatus
 from rljob_operator import conditions, metric_names, times
 from rljob_operator.cache import key_of
 from rljob_operator.model import POD, POD_MAKERS, Observed, Pod
-from rljob_operator.policies import isolation
+from rljob_operator.policies import isolation, scheduling
 from rljob_operator.policies.recovery import Recoveries
 from rljob_operator.policies.replacements import Cause, replacements
 from rljob_operator.policies.startup import Starts
@@ -86,11 +86,16 @@ def _isolation(seen: Observed) -> dict[str, tuple[bool, bool]]:
 
 
 def _pods(seen: Observed) -> dict[tuple[str, str], int]:
+    """Return the pods by role and state; those that are wanted and not made, or denied, are pending too."""
     counts: dict[tuple[str, str], int] = {}
+    unmade = dict.fromkeys(names.Role, 0)
+    for child in (seen.children[ref] for ref in seen.short if ref in seen.children):
+        if child.role is not None:
+            unmade[child.role] += child.wanted_pods - scheduling.num_pods(child, seen.pods)
     for role in names.Role:
         pods = seen.pods_of(role)
         counts[(str(role), "ready")] = sum(pod.ready for pod in pods)
-        counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods)
+        counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods) + unmade[role]
         counts[(str(role), "failed")] = sum(pod.phase == "Failed" for pod in pods)
     return counts
 

@@ -43,8 +43,10 @@ def look(seen: Observed, status: JobStatus, *, withheld: Diagnosis | None = None
     stood_since = _stood_since(report)
     half_at, whole_at = stood_since + policy.timeout_seconds / 2, stood_since + policy.timeout_seconds
     # What happened since the report was made is not known: it stood still until then. Starting has a limit of its own.
-    if status.first_step_time is None or report.read_at < half_at or now < _starts_until(seen, status):
-        return Stall(status=status.model_copy(update={"stalled": None}), again_at=_later(half_at, now))
+    starts_until = _starts_until(seen, status)
+    if status.first_step_time is None or report.read_at < half_at or now < starts_until:
+        again_at = None if status.first_step_time is None else _later(max(half_at, starts_until), now)
+        return Stall(status=status.model_copy(update={"stalled": None}), again_at=again_at)
     found = diagnose(report.run, seen, now=now)
     status = status.model_copy(update={"stalled": _shown(found)})
     if report.read_at < whole_at:
@@ -87,13 +89,16 @@ def _silent(seen: Observed, status: JobStatus, since: float, withheld: Diagnosis
     timeout_s = seen.job.spec.failure_policy.stall.timeout_seconds
     half_at, whole_at = since + timeout_s / 2, since + timeout_s
     if withheld is None and (status.first_step_time is None or now < half_at):
-        return Stall(status=status.model_copy(update={"stalled": None}), again_at=_later(half_at, now))
+        again_at = None if status.first_step_time is None else half_at
+        return Stall(status=status.model_copy(update={"stalled": None}), again_at=again_at)
     fault = pods_fault(seen, since=since, now=now)
     of_coordinator = fault is not None and fault.role == names.Role.COORDINATOR
     found = fault if fault is not None and of_coordinator else with_pod(unreachable(since=since), seen.pods)
     status = status.model_copy(update={"stalled": _shown(found)})
     is_stalled = withheld is not None or now >= whole_at
-    return Stall(status=status, diagnosis=found if is_stalled else None, again_at=_later(whole_at, now))
+    # Its first word makes the job due at once.
+    again_at = whole_at if now < whole_at else None
+    return Stall(status=status, diagnosis=found if is_stalled else None, again_at=again_at)
 
 
 def _before(seen: Observed) -> Diagnosis | None:

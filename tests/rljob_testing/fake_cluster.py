@@ -210,7 +210,7 @@ class FakeCluster:
             pod = self.pods.get(action.ref.name)
             if pod is not None and pod.uid == action.uid:
                 if action.grace_s == 0:
-                    # A Job's finalizer keeps its pod until it has failed, or the Job is gone.
+                    # A Job's finalizer keeps its pod until either has ended, or the Job is gone.
                     self.pods[pod.name] = dataclasses.replace(pod, deleting=True, ready=False, forced=True)
                     self._gone_at.pop(pod.name, None)
                 else:
@@ -231,7 +231,7 @@ class FakeCluster:
         for name in [name for name, at in self._gone_at.items() if at <= now and name not in self._dead]:
             del self._gone_at[name]
             self.pods.pop(name, None)
-        owners = {child.uid for child in self.children.values() if child.attempt}
+        owners = {child.uid for child in self.children.values() if child.attempt and not child.ended}
         for pod in [pod for pod in self.pods.values() if pod.forced and pod.uid.partition("/")[0] not in owners]:
             self._dead.discard(pod.name)
             del self.pods[pod.name]

@@ -104,18 +104,37 @@ async def _policies_go_when_a_job_ceases_to_want_them(stage: Stage) -> None:
     await stage.sees(are_gone, within_s=_WITHIN_S)
 
 
+async def _a_quota_denies_its_pods(stage: Stage) -> None:
+    quota = kinds.Kind("ResourceQuota", "", "v1", "resourcequotas")
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": stage.namespace}}
+    await stage.client.apply(quota, stage.namespace, {**body, "spec": {"hard": {"pods": "0"}}})
+
+    async def is_in_force() -> bool:
+        found = await stage.client.get(quota, stage.namespace, "none")
+        return found is not None and "hard" in found.get("status", {})
+
+    await stage.sees(is_in_force, within_s=_WITHIN_S)
+    await stage.create()
+
+    async def has_asked() -> bool:
+        return any(verb == "list" and plural == "events" for verb, plural, _ in stage.requests)
+
+    await stage.sees(has_asked, within_s=_WITHIN_S)
+
+
 LIVES = (
     operator_stories.suspended_job_has_no_pod_and_goes_on_as_the_next_attempt,
     operator_stories.rollouts_follow_the_replicas_of_the_job,
     operator_stories.certificates_are_there_before_the_pods_that_mount_them,
     _a_rank_fails_and_the_other_is_taken_away,
+    _a_quota_denies_its_pods,
     _rollouts_that_scale_are_suspended,
     _policies_go_when_a_job_ceases_to_want_them,
     _a_job_is_cleaned_up_and_goes_with_its_time_to_live,
 )
 
 
-@pytest.mark.timeout(1800)  # seven lives one after another, each a few seconds on a machine that is not busy
+@pytest.mark.timeout(1800)  # lives one after another, each a few seconds on a machine that is not busy
 async def test_whole_lives_need_every_right_of_the_chart_and_no_other(scene: Scene) -> None:
     for number, life in enumerate(LIVES):
         stage = scene.stage(f"life-{number}")

@@ -151,6 +151,8 @@ def test_status_comes_back_from_its_message_as_it_was() -> None:
         dump_failures=2,
         left_out={"too_long": 3},
         failure="record 7 cannot be used",
+        attempts=(types.TrainerAttempt(attempt=2, resume_step=3, first_step_at=5.5), types.TrainerAttempt(attempt=3)),
+        said_at=9.25,
     )
     assert codec.status_from(codec.status_to(status)) == status
 

@@ -86,7 +86,10 @@ def test_killed_operators_end_where_an_undisturbed_one_ends() -> None:
     assert num_deaths > NUM_TRIPLES, "the points lie in the run"
 
 
-EVENTS = ("suspend", "resume", "fail", "infra", "config", "finish", "step", "lose_job", "lose_pod", "back", "on", "act")
+EVENTS = (
+    "suspend", "resume", "fail", "infra", "config", "finish", "step", "lose_job", "lose_pod", "lose_node", "quiet",
+    "deny", "admit", "back", "on", "act",
+)  # fmt: skip
 
 
 @settings(max_examples=40, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
@@ -109,13 +112,13 @@ def test_job_comes_to_rest_whatever_happened(events: list[str]) -> None:
         run.reconcile()
         run.cluster.settle()
     for _ in range(60):
-        run.settle()
+        run.settle(most=3000)
         before = len(run.cluster.calls)
         again_s = run.reconcile()
         if again_s is None:
             break
         run.clock.tick(again_s + 0.5)
-        run.settle()
+        run.settle(most=3000)
         if len(run.cluster.calls) == before:
             break
     else:
@@ -140,6 +143,14 @@ def _happen(run: Run, event: str, step: int) -> None:
         case "lose_pod":
             for name in list(cluster.pods)[:1]:
                 del cluster.pods[name]
+        case "lose_node":
+            # The step says which, so that each pod is lost in some run.
+            alive = sorted(pod.name for pod in cluster.pods.values() if not pod.is_terminal)
+            cluster.lose_node(*alive[step % len(alive) :][:1] if alive else (), grace_s=30.0)
+        case "quiet":
+            cluster.silent_since = run.clock.now()
+        case "deny" | "admit":
+            cluster.denied = {names.Role.TRAINER: "exceeded quota"} if event == "deny" else {}
         case "back" | "on":
             run.clock.jump(-50.0 if event == "back" else 400.0)
         case _:

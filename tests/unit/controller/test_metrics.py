@@ -1,3 +1,4 @@
+import asyncio
 import dataclasses
 import itertools
 from typing import Literal
@@ -64,6 +65,20 @@ def test_job_has_series_while_it_is_there_and_none_afterwards() -> None:
     assert not [name for name, _ in found if name == "rljob_stalled"], "no placeholder"
     metrics.forget(KEY)
     assert of_job(series(metrics)) == []
+
+
+def test_pods_that_the_api_server_denies_are_pending_so_that_an_alert_tells_of_them() -> None:
+    run, metrics = Run(), Metrics()
+    run.cluster.denied = {names.Role.TRAINER: "exceeded quota", names.Role.ROLLOUT: "exceeded quota"}
+    run.settle()
+    observed = asyncio.run(run.cluster.observe(KEY, live=False))
+    assert observed is not None
+    metrics.saw(KEY, observed, certificate_ends={})
+    found = series(metrics)
+    pending = [value(found, "rljob_role_pods", *JOB, str(role), "pending") for role in names.Role]
+    assert dict(zip(names.Role, pending, strict=True)) == {
+        names.Role.COORDINATOR: 0, names.Role.ROLLOUT: 2, names.Role.VERIFIER: 0, names.Role.TRAINER: 2,
+    }  # fmt: skip
 
 
 def test_series_follow_a_status_that_is_written_and_that_no_pass_has_seen_yet() -> None:

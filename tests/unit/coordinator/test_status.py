@@ -65,6 +65,17 @@ def test_a_fresh_run_is_starting(make_bench: Make, config: roles.CoordinatorConf
     assert (found.phase, found.step, found.max_steps, found.reward_mean) == (names.Phase.STARTING, 0, 100, None)
 
 
+def test_status_tells_of_each_trainer_attempt_and_by_which_clock(
+    make_bench: Make, config: roles.CoordinatorConfig
+) -> None:
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    bench.step(rollout, trainer)
+    found = status.status(view(config, bench.ledger.snapshot()))
+    assert found.attempts == (types.TrainerAttempt(attempt=1, first_step_at=bench.now),)
+    assert found.said_at == 100.0, "when it was asked, as `last_progress_at` is"
+
+
 def test_reward_lag_and_step_time_come_from_recent_steps(make_bench: Make, config: roles.CoordinatorConfig) -> None:
     bench = make_bench()
     rollout, trainer = bench.rollout(), bench.trainer()
