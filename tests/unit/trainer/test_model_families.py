@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+import transformers
 
 from rljob_api import errors, types
 from rljob_testing import model_families, trainer_makers
@@ -104,11 +105,19 @@ def test_a_family_with_state_is_refused_from_its_config_and_by_the_self_test(
         loaded(folder)
     # And if config.json had told nothing: the layers are found by what they do.
     monkeypatch.setattr(families, "refusals", lambda _config, *, longest: [])
-    monkeypatch.setattr(families, "HEAD_SETTINGS", ())
     model = Scored(loaded(folder))
     name = model.model.name
     with pytest.raises(errors.ManifestError, match=rf"class {name} gives packed rows other log-probabilities"):
         check(model)
+
+
+@pytest.mark.parametrize("family", STATEFUL)
+def test_a_model_with_state_is_refused_however_it_was_made(
+    family: str, folder_of: Callable[[str], pathlib.Path]
+) -> None:
+    lm = transformers.AutoModelForCausalLM.from_pretrained(folder_of(family))
+    with pytest.raises(errors.EngineError, match=rf"{type(lm).__name__} cannot be trained: .*would see each"):
+        policy.Policy(lm, temperature=1.0, chunk_tokens=1024)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -42,7 +42,7 @@ _LAYER_LISTS = ("layer_types", "layers_block_type", "block_types")
 # Further layers at the end of the files that predict more than the next token.
 _AHEAD = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "num_mtp_modules")
 # What a head or scores are multiplied with or bounded by; the trainer computes softmax(hidden @ weight / temperature).
-HEAD_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+_HEAD_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 _OTHER_INPUTS = ("vision_config", "audio_config", "speech_config")
 
 
@@ -99,7 +99,7 @@ def _attention(config: Config, _longest: int) -> Iterator[str]:
 
 
 def _head(config: Config, _longest: int) -> Iterator[str]:
-    for setting in HEAD_SETTINGS:
+    for setting in _HEAD_SETTINGS:
         if config.get(setting) not in (None, 1.0):
             yield f"its config sets {setting} to {config[setting]}, which the trainer does not compute"
 

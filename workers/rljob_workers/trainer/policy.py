@@ -28,12 +28,13 @@ class Policy(torch.nn.Module):
     def __init__(self, lm: Any, *, temperature: float, chunk_tokens: int) -> None:
         """Keep the model; dropout is switched off, since ratios compare two forwards of the same weights.
 
-        Raises EngineError for a model whose head does more than a matrix product.
+        Raises EngineError for a model that packing or our head would compute wrong. config.json was asked before; code
+        of the model's own may say more.
         """
         super().__init__()
-        for setting in families.HEAD_SETTINGS:
-            if getattr(lm.config, setting, None) not in (None, 1.0):
-                raise errors.EngineError(f"the model's config sets {setting}, which the trainer does not compute")
+        problems = families.refusals(lm.config.to_dict(), longest=0)
+        if problems:
+            raise errors.EngineError(f"{type(lm).__name__} cannot be trained: {problems[0]}")
         self.lm = without_dropout(lm)
         self._temperature, self._chunk_tokens = temperature, chunk_tokens
 
