@@ -102,6 +102,8 @@ async def _policies_go_when_a_job_ceases_to_want_them(stage: Stage) -> None:
         return not await stage.children("NetworkPolicy")
 
     await stage.sees(are_gone, within_s=_WITHIN_S)
+    # Nothing is written any more that the next life would count as its own.
+    await stage.runs()
 
 
 async def _a_quota_denies_its_pods(stage: Stage) -> None:
