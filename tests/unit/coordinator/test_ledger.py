@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rljob_api import errors, names, roles, types
+from rljob_workers.coordinator import audit
 from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator.transitions import batches
 
@@ -49,6 +50,16 @@ def test_a_repeated_submission_gets_the_recorded_answer(make_bench: Make) -> Non
         "the same call, asked again, is no second trajectory"
     )
     assert bench.ledger.counts().submitted == 1
+
+
+def test_who_holds_the_lease_is_not_answered_with_what_another_was_told(make_bench: Make) -> None:
+    bench = make_bench()
+    holder, other = bench.rollout("rollout-0"), bench.rollout("rollout-1")
+    (lease,) = bench.lease(holder)
+    assert bench.submit(other, lease).outcome == "duplicate"
+    assert bench.submit(holder, lease).outcome == "accepted"
+    assert bench.submit(other, lease).outcome == "accepted", "the answer of the group, from now on"
+    assert audit.audit(bench.ledger.database, max_off_policy_steps=1) == []
 
 
 def test_an_acknowledged_submission_survives_a_restart(make_bench: Make) -> None:

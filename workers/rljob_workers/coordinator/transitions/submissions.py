@@ -25,14 +25,15 @@ class Submissions(leases.Leases):
         """
         with self._db.transaction():
             self.check_session(token, names.Role.ROLLOUT)
-            recorded = self._answer(group.group_id, group.attempt)
-            if recorded is not None:
-                # The same call again, whose answer was lost or late, is no second trajectory.
-                if not self._answered(token, group):
-                    self.count("trajectories:duplicate", len(group.trajectories))
-                return recorded
             row = self._leased(token, group)
             if row is None:
+                # Who holds the lease has no answer yet; only others may ask again, or too late.
+                recorded = self._answer(group.group_id, group.attempt)
+                if recorded is not None:
+                    # The same call again, whose answer was lost or late, is no second trajectory.
+                    if not self._answered(token, group):
+                        self.count("trajectories:duplicate", len(group.trajectories))
+                    return recorded
                 judgement = intake.Judgement(
                     outcome=names.TrajectoryOutcome.DUPLICATE, detail="its lease is no longer open"
                 )
@@ -134,7 +135,7 @@ class Submissions(leases.Leases):
 
     def _record(self, group: types.PromptGroup, judgement: intake.Judgement, *, now: float) -> None:
         self._db.change(
-            "INSERT INTO answers (group_id, attempt, outcome, detail, at) VALUES (?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO answers (group_id, attempt, outcome, detail, at) VALUES (?, ?, ?, ?, ?)",
             group.group_id, group.attempt, judgement.outcome, judgement.detail, now,
         )  # fmt: skip
         grown = {
