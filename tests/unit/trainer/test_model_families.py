@@ -221,6 +221,10 @@ REFUSED: list[tuple[dict[str, object], str]] = [
         {**LLAMA, "rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 1024},
         "maxModelLen to at most 1024",
     ),
+    (
+        {"model_type": "phi3", "rope_scaling": {"type": "su", "original_max_position_embeddings": 512}},
+        "maxModelLen to at most 512",
+    ),
 ]
 
 

@@ -113,7 +113,8 @@ def _positions(config: Config, longest: int) -> Iterator[str]:
                 " trainer and engine would not agree; set rope_type to yarn or default in its config.json"
             )
         trained = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
-        if kind == "longrope" and isinstance(trained, int) and longest > trained:
+        # Older files of Phi-3 call it su.
+        if kind in ("longrope", "su") and isinstance(trained, int) and longest > trained:
             yield (
                 f"its rotary positions change beyond {trained} tokens (rope_type longrope), while rows may have"
                 f" {longest}; set spec.rollout.engine.maxModelLen to at most {trained}"
