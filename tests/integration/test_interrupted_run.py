@@ -19,8 +19,10 @@ SYNCHRONOUS = {"maxSteps": 4, "async": {"maxOffPolicySteps": 0}}
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: TinyTask) -> Iterator[Runs]:
     """A synchronous run that nothing disturbed, in `run`."""
     made = Runs(tmp_path_factory.mktemp("undisturbed"), tiny)
+    opened = gate.Gate(made.folder, steps=2)
+    opened.open()
     try:
-        code, output = made.run(made.manifest(**SYNCHRONOUS))
+        code, output = made.run(made.manifest(**SYNCHRONOUS, **opened.changes()))
         assert code == 0, output
         yield made
     finally:

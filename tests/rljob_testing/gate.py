@@ -1,18 +1,19 @@
-"""A reward that holds a run at a step: answers are graded like `exact` grades them, but from a step on only once a file
-is there. So a test that does something to a run in time need not race it, however fast or slow the machine is.
+"""A reward that holds a run at a step: from it on answers are graded only once a file is there. So a test that does
+something to a run in time need not race it, however fast or slow the machine is. About half of any model's answers are
+right, so that nearly every group of four has spread.
 """
 
 import dataclasses
 import pathlib
 
 STEM = "gate"
-CODE = '''"""Graded at once before a step; from it on, when the gate is open."""
+CODE = '''"""Whether the ids of the tokens have an even sum: at once before a step, from it on when the gate is open."""
 
 import pathlib
 import time
 
 
-def letter(query_id, prompt, completion, prompt_ids, completion_ids, *, answer, config, **row):
+def even(query_id, prompt, completion, prompt_ids, completion_ids, *, config, **row):
     history, opened = pathlib.Path(config["history"]), pathlib.Path(config["opened"])
 
     def steps():
@@ -20,7 +21,7 @@ def letter(query_id, prompt, completion, prompt_ids, completion_ids, *, answer, 
 
     while steps() >= config["steps"] and not opened.exists():
         time.sleep(0.05)
-    return float(completion.strip() == answer)
+    return float(sum(completion_ids) % 2 == 0)
 '''
 
 
@@ -41,7 +42,7 @@ class Gate:
         return {
             "workflow": {"type": "rlvr", "code": {"path": f"{STEM}.py", "configMap": STEM}},
             "verifier": {
-                "rewards": [{"name": "letter", "type": f"{STEM}:letter", "config": config}],
+                "rewards": [{"name": "even", "type": f"{STEM}:even", "config": config}],
                 "timeoutSeconds": 3600,
             },
         }
