@@ -293,9 +293,9 @@ def test_ranks_die_with_the_program_that_started_them(start: Start, coordinate: 
     descriptor = os.pidfd_open(rank)
     try:
         trainer.process.kill()
-        trainer.process.communicate(timeout=10.0)
+        trainer.process.communicate(timeout=60.0)
         # Readable as soon as the process has ended; it is not our child, so it cannot be waited for.
-        assert _ends(descriptor, timeout_s=10.0)
+        assert _ends(descriptor, timeout_s=60.0)
     finally:
         os.close(descriptor)
 

@@ -81,7 +81,7 @@ async def test_what_happens_between_the_look_and_the_wait_is_not_missed(quiet: p
     signals = changes.Changes(FakeClock(), quiet)
     mark = signals.mark
     signals.take(dataclasses.replace(quiet, room=1, queued=1))
-    await asyncio.wait_for(signals.wait_for_lease(wanted(), mark, 60.0), 5)
+    await asyncio.wait_for(signals.wait_for_lease(wanted(), mark, 600.0), 60)
     signals.take(dataclasses.replace(quiet, room=1, queued=1))
     # Nothing has changed since this mark: what was refused would be refused again.
     task = asyncio.create_task(signals.wait_for_lease(wanted(), signals.mark, 60.0))

@@ -272,7 +272,7 @@ async def test_a_call_that_nobody_waits_for_is_cancelled_with_the_episode() -> N
         return 0.0
 
     assert await run(Agent(script), Slow()) is None
-    await asyncio.wait_for(cancelled.wait(), 5)
+    await asyncio.wait_for(cancelled.wait(), 60)
 
 
 def prompt_of(model: episodes.FakeModel, index: int) -> str:

@@ -1,6 +1,7 @@
 """Packages of programs: what a reward names can be imported at once, and nothing that it brings along leads outside."""
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 import secrets
@@ -10,8 +11,9 @@ import pytest
 
 from rljob_api import errors, roles
 from rljob_workers.verifier import check, runner, service
-from rljob_workers.verifier.graders import code, protocol
+from rljob_workers.verifier.graders import code, protocol, repository
 from rljob_workers.verifier.sandbox import confinement, packages, processes, programs, warm
+from rljob_workers.verifier.sandbox import repository as suites
 
 NUMPY = ("numpy",)
 LIMITS = programs.Limits(cpu_s=20.0, wall_s=120.0, memory_bytes=512 << 20, output_bytes=64 << 10)
@@ -254,3 +256,20 @@ def test_reward_with_packages_and_one_without_have_interpreters_of_their_own(
             grades.append(code.CodeGrader(reward, run=ran).grade(answer).score)
         assert grades == [1.0, 0.0]
         assert not ran.survivors()
+
+
+@pytest.mark.parametrize(("names", "score"), [(NUMPY, 1.0), ((), 0.0)])
+def test_tests_of_a_repository_have_the_packages_that_their_reward_names(
+    confined: confinement.Confinement, tmp_path: pathlib.Path, names: tuple[str, ...], score: float
+) -> None:
+    def patient(program: suites.Suite, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
+        return programs.run(program, stdin=stdin, limits=dataclasses.replace(limits, wall_s=240.0), confined=confined)
+
+    reward = roles.GraderConfig(name="r", type="repository-tests", packages=names, cpu_limit_s=60.0, wall_limit_s=240.0)
+    test_file = "import numpy as np\nfrom sums import total\n\ndef test_total():\n    assert total(np.ones(3)) == 3\n"
+    columns = {
+        "repository": {"files": {}, "test_files": {"test_it.py": test_file}, "tests": ["test_it.py::test_total"]}
+    }
+    completion = "```python sums.py\nimport numpy\n\ndef total(a):\n    return numpy.sum(a)\n```"
+    answer = protocol.Answer(prompt="", completion=completion, columns=columns)
+    assert repository.RepositoryGrader(reward, run=patient, scratch=tmp_path).grade(answer).score == score
