@@ -63,7 +63,9 @@ RIGHT = {
         ("5 m", r"5\text{ m}"), (r"12\text{ cm}^2", r"12\text{ square centimeters}"), ("12 cm^2", "12"),
         (r"60\text{ mph}", r"60\text{ miles per hour}"), (r"20^\circ\text{C}", "20°C"), ("3厘米", "3 cm"),
         (r"5\text{ apples}", r"5\text{ apples}"), ("2 hours", "120 minutes"), ("12 square units", "12"),
-        (r"5\ \mathrm{m/s}", r"5\text{ meters per second}"), ("1 L", "1000 mL") , ("5th", "5"),
+        (r"5\ \mathrm{m/s}", r"5\text{ meters per second}"), ("1 L", "1000 mL"),
+        (r"5\text{ feet }3\text{ inches}", "63 inches"), (r"2\text{ hours and }30\text{ minutes}", "2.5 hours"),
+        (r"3\text{ dollars and }20\text{ cents}", r"\$3.20"), ("5th", "5"),
     ],
     "money": [
         ("$5", "5 dollars"), (r"\$5.00", "5"), ("100 cents", "$1"), ("€5", r"5\text{ euros}"),
@@ -123,6 +125,8 @@ WRONG = {
     "percent": [("50%", "50"), ("50", r"50\%"), (r"\frac{1}{2}\%", "0.5"), (r"0.5\%", r"50\%")],
     "units": [
         ("5 m", "5 cm"), ("5 cm", "5 inches"), (r"5\text{ apples}", r"5\text{ oranges}"), ("12 cm^2", "12 cm"),
+        (r"5\text{ feet }3\text{ inches}", "5 feet"), (r"5\text{ feet }3\text{ inches}", "53 feet"),
+        (r"2\text{ hours and }30\text{ minutes}", "2 hours"), (r"5\text{ cm and }3\text{ m}", "5 cm"),
         ("12 cm^3", "12 cm^2"), (r"20^\circ F", r"20^\circ C"), ("5 kg", "5 g"), ("5 km/h", "5 m/s"),
         ("5 hours", "5 days"),
         (r"3\mathrm{i}", "3"), ("5 ml", "5 L"), (r"5\text{ m}^2", r"5\text{ cm}^2"),

@@ -100,7 +100,8 @@ READ = [
     (r"\boxed{5 m}", "5 cm", 0), (r"\boxed{1,1,2}", "1,2", 0), (r"\boxed{\{1,2\}}", "(1,2)", 0),
     (r"\boxed{5}", "x=5", 1),
     (r"\boxed{5} or \boxed{6}", "6", 0), (r"it is not \boxed{5}", "5", 0), (r"\boxed{50}\%", "50", 1),
-    (r"first \boxed{41} then \boxed{42}", "42", 1),
+    (r"first \boxed{41} then \boxed{42}", "42", 1), (r"\boxed{bca}", "abc", 0), (r"\boxed{silent}", "listen", 0),
+    (r"\boxed{no}", "on", 0), (r"\boxed{5\text{ squared}}", "5", 0), (r"\boxed{5\text{ or more}}", "5", 0),
 ]  # fmt: skip
 
 

@@ -47,6 +47,9 @@ class Verdict(enum.Enum):
 def verdict(answer: str, gold: str, rules: Rules) -> Verdict:
     """Return whether an answer says what a gold says, for rewards that have a reading of their own beside this one."""
     ours, theirs = forms.read(answer), forms.read(gold)
+    if ours.kind == theirs.kind == "text":
+        # Words are compared as words: their letters are no factors.
+        return Verdict.SAME if _texts(ours, theirs) else Verdict.DIFFERENT
     if _is_unread(ours) or _is_unread(theirs):
         return Verdict.SAME if ours.spelled == theirs.spelled else Verdict.UNREAD
     try:

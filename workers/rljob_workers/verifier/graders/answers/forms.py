@@ -379,6 +379,9 @@ def _of_tokens(found: list[Token], spelled: str, depth: int) -> Form | None:
         found = found[:-1]
     if not found:
         raise UnreadableError("nothing")
+    compound = _compound(found, spelled)
+    if compound is not None:
+        return compound
     parts = _split(found, _is_separator)
     if len(parts) > 1:
         form = _list(parts, spelled, depth)
@@ -403,6 +406,31 @@ def _of_tokens(found: list[Token], spelled: str, depth: int) -> Form | None:
     if len(parts) > 1:
         return Form(kind="ratio", spelled=spelled, members=tuple(_member(part, depth) for part in parts))
     return _value(found, spelled)
+
+
+def _compound(found: Sequence[Token], spelled: str) -> Form | None:
+    """Return the sum that "5 feet 3 inches" is: of units that measure the same, each smaller than the one before."""
+    said = [token for token in found if (token.kind, token.text) != ("text", "and")]
+    if (
+        len(said) < 4
+        or len(said) % 2
+        or any(token.kind != ("num", "text")[place % 2] for place, token in enumerate(said))
+    ):
+        return None
+    read = [units.read(token.text) for token in said[1::2]]
+    sizes = [
+        unit.factor
+        for unit in read
+        if unit is not None and unit.powers and unit.powers == (read[0] or units.NONE).powers
+    ]
+    if len(sizes) < len(read) or sorted(set(sizes), reverse=True) != sizes:
+        return None
+    parts: list[Node] = [
+        ("mul", [expressions.number(token.text), ("num", size, -1, 0)])
+        for token, size in zip(said[::2], sizes, strict=True)
+    ]
+    assert read[0] is not None
+    return Form(kind="value", spelled=spelled, node=("add", parts), unit=units.Unit(Fraction(1), read[0].powers))
 
 
 def _member(found: list[Token], depth: int) -> Form:

@@ -604,7 +604,13 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
     if piece.kind == "math":
         # "seven (7)" says one number twice.
         inside = piece.text[1:-1] if piece.text[:1] + piece.text[-1:] == "()" and "," not in piece.text else ""
-        return (f"{answer} or {inside}" if inside else _whole(pieces)), len(pieces)
+        if inside:
+            return f"{answer} or {inside}", len(pieces)
+        if answer.endswith("}") and piece.text.isdigit():
+            # "5 feet 3 inches"
+            rest, end = _member(pieces, place)
+            return f"{answer}{rest}", end
+        return _whole(pieces), len(pieces)
     skipped, hedged, contrast = place, False, False
     joined = False
     while skipped < len(pieces) and pieces[skipped].kind != "math":
@@ -629,7 +635,10 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
         return answer, place
     rest, end = _member(pieces, skipped)
     said_or = any(one.text.lower() in ("(", "or", "\u6216", "\u6216\u8005") for one in pieces[place:skipped])
-    return f"{answer} or {rest}" if said_or else f"{answer}, {rest}", end
+    if said_or:
+        return f"{answer} or {rest}", end
+    said_and = any(one.text.lower() in _JOINERS for one in pieces[place:skipped])
+    return (rf"{answer}\text{{ and }}{rest}" if said_and else f"{answer}, {rest}"), end
 
 
 def _is_compared(pieces: Sequence[_Piece], place: int) -> bool:
