@@ -354,6 +354,11 @@ SAID_TOO = [
     ("答案是一半", "1/2"),
 ]  # fmt: skip
 NOT_SAID_EITHER = [
+    (r"\boxed{5} \quad \text{or} \quad \boxed{6}", "6"), (r"\boxed{5} (or \boxed{6})", "6"),
+    (r"\boxed{5} / \boxed{6}", "6"),
+    (r"\boxed{5}, but maybe \boxed{6}", "6"), (r"\boxed{5}. Alternatively, \boxed{6}", "6"),
+    (r"\boxed{5}\\ \boxed{6}", "6"),
+    (r"$x=\boxed{1}$ and $y=\boxed{2}$", "2"), (r"\boxed{5}或\boxed{6}", "6"),
     ("The answer is 5 to 6", "5"), ("The answer is 5 through 6", "5"), ("The answer is between 4 and 6", "5"),
     ("The answer is 5 ± 1", "5"), ("The answer is 5±1", "6"), ("The answer is 5 plus or minus 1", "5"),
     ("Answer: 5 or 6?", "5"), ("The answer could be 5", "5"), ("The answer is probably 5 or 6", "5"),

@@ -49,10 +49,10 @@ _NEGATED = re.compile(
     r"(?:\s{1,4}(?:equal|equal to|be|is|to|the|answer|a|simply|just)){0,4}[\s:=$*\"]{0,8}$",
     re.IGNORECASE,
 )
-_BETWEEN_BOXES = re.compile(
-    r"[\s$.,;*]{0,16}(?:(?:,|;|\\text\{\s{0,4}(?:and|or)\s{0,4}\}|and|or|either|maybe|perhaps|possibly|\u6216\u8005?|\u548c)[\s$,*]{1,16}){1,3}(?:[A-Za-z]\s{0,4}=\s{0,4})?[\s$*]{0,8}"
-    r"|[\s$,;*]{0,16}(?:\\q?quad[\s$]{0,8})?(?:[A-Za-z]\s{0,4}=\s{0,4})?[\s$]{0,8}",
-    re.IGNORECASE,
+_SPACING_COMMAND = re.compile(r"\\(?:q?quad|[,;:! ]|\\|text|mathrm|mbox|textbf)(?![A-Za-z])")
+_BETWEEN_BOXES = words.word_set(
+    "and or either maybe perhaps possibly alternatively also but else it could be is even otherwise a an answer another"
+    " \u6216 \u6216\u8005 \u548c \u4e0e \u53ef\u80fd"
 )
 _HEDGE_BEHIND = re.compile(
     r"[\s$*)\]]{0,8}[,;(]?\s{0,4}(?:or|and|either|\u6216\u8005?|\u548c|\\text\{\s{0,4}(?:or|and)\s{0,4}\})\s{0,4}"
@@ -145,7 +145,7 @@ def _with_neighbours(text: str, starts: list[int], content: str) -> str:
         if inner is None or start + len(inner) >= last:
             break
         between = text[start + len(inner) + 1 : text.rfind("\\", 0, last)]
-        if len(between) > 60 or not _BETWEEN_BOXES.fullmatch(between):
+        if len(between) > 60 or not _joins(between):
             break
         members.insert(0, inner)
         last = start
@@ -158,6 +158,14 @@ def _with_neighbours(text: str, starts: list[int], content: str) -> str:
         if any(char.isdigit() for char in rest[:24]) or rest[:1] in "$\\":
             members.append(rest.strip("$ "))
     return ", ".join(members) if len(members) > 1 else members[0]
+
+
+def _joins(between: str) -> bool:
+    """Return whether what stands between two boxes makes them one answer: signs, "or", "x =", nothing that decides."""
+    said = re.sub(r"(?:(?<=\s)|^|(?<=\$))[A-Za-z](?:_[0-9])?\s{0,4}=", " ", _SPACING_COMMAND.sub(" ", between))
+    return set(re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", said.lower())) <= _BETWEEN_BOXES and not re.search(
+        r"[0-9=]", said
+    )
 
 
 def _suffix(behind: str) -> str:
