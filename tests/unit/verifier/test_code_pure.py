@@ -103,6 +103,7 @@ FORMS: dict[str, tuple[str, str | None]] = {
     "tildes around backticks": ("~~~python\nprint('''\n```\n''')\n~~~", "print('''\n```\n''')"),
     "more than three backticks": (f"````python\n{READS}\n````", READS),
     "backticks in a longer fence": ("````python\nprint('''\n```\n''')\n````", "print('''\n```\n''')"),
+    "a shorter closing fence": (f"````python\n{READS}\n```\nThat is all.", READS),
     "a longer closing fence": (f"```python\n{READS}\n`````\nso", READS),
     "backticks within a line": ("```python\nprint('```', '`')\n```", "print('```', '`')"),
     "in a list": (f"1. This:\n   ```python\n   {shifted(LOOPS, '   ')}\n   ```\n2. Done", LOOPS),

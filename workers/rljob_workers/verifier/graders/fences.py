@@ -3,7 +3,8 @@
 A fence is three or more backticks or tildes. It opens a block at the beginning of a line, indented, in a list or in a
 quotation, or at the end of a line of prose; what follows it on its line is the block's info. A line of as many of the
 same closes the block, and so does the next fence with an info, where the closing one was forgotten; a fence that is
-indented by four columns more than the block is a part of its text. The end of the answer closes the last block.
+indented by four columns more than the block is a part of its text. The end of the answer closes the last block, or a
+shorter fence in it does.
 Source of what is not lenient: the CommonMark specification 0.31, 4.5.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 
 # Quotations and items of lists, one within the other.
 _CONTAINERS = re.compile(r"(?:[ \t]*(?:>|[-*+](?=[ \t])|[0-9]{1,9}[.)](?=[ \t])))*[ \t]*")
+_LEAST = 3
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _BACKTICKS_AT_END = re.compile(r"(?<!`)`{3,}\Z")
 # From here on an indented fence is text of the block.
@@ -84,7 +86,7 @@ def blocks(completion: str) -> list[Block]:
         found.append(Block(opened.info, unindented(lines, most=opened.indent)))
         opened, lines = end.opens, []
     if opened is not None:
-        found.append(Block(opened.info, unindented(lines, most=opened.indent)))
+        found.append(Block(opened.info, unindented(_before_shorter(lines, opened.fence[0]), most=opened.indent)))
     return found
 
 
@@ -94,6 +96,12 @@ def unindented(lines: Sequence[str], *, most: int | None = None) -> tuple[str, .
     columns = len(first) - len(first.lstrip(" \t"))
     columns = columns if most is None else min(columns, most)
     return tuple(line[min(columns, len(line) - len(line.lstrip(" \t"))) :] for line in lines)
+
+
+def _before_shorter(lines: Sequence[str], kind: str) -> Sequence[str]:
+    """Return the lines of a block that nothing closed, up to a fence that would have if it were longer."""
+    ends = (at for at, line in enumerate(lines) if len(line.strip()) >= _LEAST and not line.strip().strip(kind))
+    return lines[: next(ends, len(lines))]
 
 
 def language(info: str) -> tuple[str, str]:
