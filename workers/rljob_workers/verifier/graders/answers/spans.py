@@ -59,6 +59,12 @@ _HEDGE_BEHIND = re.compile(
     r"(?:(?:maybe|possibly|perhaps|even|else|it is|also)\s{1,4}){0,2}(?=[-+$(\\0-9\u2212\u221a])",
     re.IGNORECASE,
 )
+_DENIED_BEHIND = re.compile(
+    r"[\s$*)\]]{0,8}(?:,?\s{0,4}which\s{1,4})?"
+    r"(?:\(?(?:is|was|would be|cannot be)\s{1,4}(?:not|wrong|incorrect|false|never)\b"
+    r"|(?:isn|wasn)['\u2019]t\b|\(?(?:wrong|incorrect)\b|\u662f\u9519|\u4e0d\u5bf9)",
+    re.IGNORECASE,
+)
 _PERCENT_BEHIND = re.compile(r"\$?\s{0,4}(?:\\?%|percent\b|per cent\b)", re.IGNORECASE)
 _UNIT_BEHIND = re.compile(
     r"\$?\s{1,4}(?:\\text\{\s{0,4})?([A-Za-z\u00b0\u4e00-\u9fff]{1,24}(?:\s(?:per\s)?[A-Za-z]{2,16})?)(?:\^\{?([23])\}?|([\u00b2\u00b3]))?\s{0,4}\}?(?![A-Za-z])"
@@ -81,7 +87,11 @@ def find_answer(completion: str, *, boxed_only: bool) -> Found | None:
         return _boxed(text, starts)
     if boxed_only or (cut and _closes_unopened(text)):
         return None
-    return _marked(text) or _last(text, cut=cut)
+    mark = _last_mark(text)
+    if mark is not None and text[mark.end() :].strip("* \n:"):
+        # What a mark announces and then denies is no answer, wherever else a number stands.
+        return _marked(text, mark)
+    return _last(text, cut=cut)
 
 
 def unbox(gold: str) -> str:
@@ -112,6 +122,8 @@ def alternatives(completion: str) -> str | None:
     content = balanced(text, starts[-1]) if starts else None
     if content is None or is_negated(_before_box(text, starts[-1])):
         return None
+    if _DENIED_BEHIND.match(text, starts[-1] + len(content) + 1):
+        return None
     return _with_neighbours(text, starts, content)
 
 
@@ -124,6 +136,8 @@ def is_negated(before: str) -> bool:
 def _boxed(text: str, starts: list[int]) -> Found | None:
     content = balanced(text, starts[-1])
     if not content or not content.strip() or is_negated(_before_box(text, starts[-1])):
+        return None
+    if _DENIED_BEHIND.match(text, starts[-1] + len(content) + 1):
         return None
     joined = _with_neighbours(text, starts, content)
     if joined != content:
@@ -195,14 +209,11 @@ def _closes_unopened(text: str) -> bool:
 # Prose.
 
 
-def _marked(text: str) -> Found | None:
-    last = _last_mark(text)
-    if last is None:
-        return None
-    simple = _SIMPLE.fullmatch(text, last.end())
+def _marked(text: str, mark: re.Match[str]) -> Found | None:
+    simple = _SIMPLE.fullmatch(text, mark.end())
     if simple and (simple[2] is None or simple[2] not in _SPECIAL):
         return Found(text=simple[1] + (rf"\text{{ {simple[2]}}}" if simple[2] else ""), formatted=True)
-    said = said_first(text[last.end() :])
+    said = said_first(text[mark.end() :])
     return Found(text=said, formatted=True) if said else None
 
 
@@ -579,10 +590,26 @@ def _member(pieces: Sequence[_Piece], start: int) -> tuple[str, int]:
     return _joined(answer, pieces, place)
 
 
+_WRONG = words.word_set("wrong incorrect false \u9519\u8bef")
+_CASES = words.word_set("otherwise others elsewhere")
+
+
 def _is_denied(pieces: Sequence[_Piece], place: int) -> bool:
-    """Return whether a sentence goes on to say that its number is wrong: "5 is not the answer"."""
-    behind = [piece.text.lower() for piece in pieces[place:] if piece.kind == "word"]
-    return bool(set(behind) & (_NOT - {"not"})) or (behind[0] in ("is", "are", "was") and behind[1:2] == ["not"])
+    """Return whether a sentence goes on to say that its number is wrong, or one of several cases.
+
+    "5 is not the answer", "5, which is wrong", "5 if x > 0, otherwise 6".
+    """
+    before = ""
+    for piece in pieces[place : place + 5]:
+        lower = piece.text.lower()
+        if piece.kind == "math":
+            break
+        if lower in _WRONG or lower in ("isn't", "wasn't") or (lower == "not" and before in ("is", "are", "was")):
+            return True
+        before = lower
+    return any(piece.text.lower() in _CASES for piece in pieces[place:]) and any(
+        piece.kind == "math" for piece in pieces[place:]
+    )
 
 
 def _base_follows(pieces: Sequence[_Piece], place: int) -> bool:
@@ -629,6 +656,8 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
             joined = hedged = True
         elif lower in _HEDGES or lower in ("else", "even", "it", "also", "alternatively", "equivalently"):
             hedged = hedged or lower in _HEDGES or lower == "alternatively"
+        elif lower in _WRONG:
+            return "", len(pieces)
         elif lower in _NOT:
             contrast = True
         elif lower in ("mod", "modulo") or (lower in _BOUNDS and hedged):
@@ -637,6 +666,8 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
         elif pieces[skipped].text == "(":
             joined = True
         else:
+            if _is_denied(pieces, skipped):
+                return "", len(pieces)
             return (_whole(pieces) if hedged and _is_compared(pieces, skipped) else answer), place
         skipped += 1
     if skipped >= len(pieces) or contrast or not joined:
@@ -758,7 +789,10 @@ def _is_proper(text: str) -> bool:
 
 def _last_run(pieces: list[_Piece]) -> str:
     """Return the answer that a sentence ends with, "" if it is none."""
-    pieces = _without_clause(_numbers_in_words(pieces))
+    pieces = _numbers_in_words(pieces)
+    if any(piece.text.lower() in _CASES for piece in pieces) and sum(piece.kind == "math" for piece in pieces) > 1:
+        return _whole(pieces)
+    pieces = _without_clause(pieces)
     last = max(place for place, piece in enumerate(pieces) if piece.kind == "math")
     start = last
     # What is joined to it belongs to it: "5 or 6", "5, maybe 6".
