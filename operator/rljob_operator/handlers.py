@@ -4,8 +4,9 @@ Handlers return None, because Kopf would write anything else into status, and ne
 """
 
 import asyncio
+import itertools
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import kopf
@@ -15,6 +16,18 @@ from rljob_operator.cluster import PAGE, Access
 from rljob_operator.kinds import Kind
 
 PREFIX = "operator.rljob.dev"
+# Seconds between tries of a watch that the API server refuses or does not answer; the last one for ever.
+_AGAIN_S = (1, 2, 4, 8, 16, 30)
+
+
+class _Again(Iterable[float]):
+    """Waits without end. Kopf ends, and with it the process, once one watch has been refused often enough: a namespace
+    that is gone, or an API server that is away for a minute, would end the work for all others.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        """Return the seconds before each further try."""
+        return itertools.chain(_AGAIN_S, itertools.repeat(_AGAIN_S[-1]))
 
 
 class Work(Protocol):
@@ -106,6 +119,7 @@ def settings(*, namespaced: bool) -> kopf.OperatorSettings:
     made = kopf.OperatorSettings()
     made.networking.request_timeout = 30
     made.networking.connect_timeout = 5
+    made.networking.error_backoffs = _Again()
     made.watching.server_timeout = 300
     made.watching.client_timeout = 330
     made.watching.inactivity_timeout = 70

@@ -1,5 +1,8 @@
 """The effective settings of Kopf are those of section 2 of the operator's reference."""
 
+import itertools
+from collections.abc import Iterable
+
 import kopf
 
 from rljob_operator import handlers, kinds
@@ -22,3 +25,12 @@ def test_every_setting_is_the_one_of_the_reference() -> None:
 def test_resources_are_scanned_only_where_the_whole_cluster_is_watched() -> None:
     assert not handlers.settings(namespaced=False).scanning.disabled
     assert handlers.settings(namespaced=True).scanning.disabled
+
+
+def test_a_watch_is_tried_again_for_ever() -> None:
+    waits = handlers.settings(namespaced=True).networking.error_backoffs
+    assert isinstance(waits, Iterable)
+    for _ in range(2):  # each request begins anew
+        tries = list(itertools.islice(waits, 1000))
+        assert len(tries) == 1000
+        assert (tries[0], max(tries)) == (1, 30)
