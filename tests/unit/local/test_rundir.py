@@ -8,10 +8,21 @@ import tempfile
 import pytest
 
 from rljob_api import errors
+from rljob_api.job import load_manifest
 from rljob_workers.local import changes, rundir
 
 SPEC: dict[str, object] = {"maxSteps": 25, "algorithm": {"groupSize": 8}, "rollout": {"replicas": 1}}
 HERE = pathlib.Path("/manifests")
+MANIFEST = """
+apiVersion: rljob.dev/v1alpha1
+kind: RLJob
+metadata: {name: small}
+spec:
+  maxSteps: 4
+  model: {name: "builtin:smollm2-135m-instruct"}
+  data: {template: "no", train: [{name: t, path: t.jsonl, maxPromptTokens: 32}]}
+  verifier: {rewards: [{name: sum, type: exact}]}
+"""
 
 
 def claimed(path: pathlib.Path, *, name: str = "addition", finished: bool = False) -> rundir.RunDir:
@@ -210,3 +221,14 @@ def test_link_of_another_run_is_left_alone(tmp_path: pathlib.Path, system: pathl
         with claimed(tmp_path / ("b" * 100)).temporary_files() as other:
             assert one != other
         assert one.is_symlink()
+
+
+def test_run_of_an_earlier_release_goes_on_though_a_field_is_new(tmp_path: pathlib.Path) -> None:
+    spec = load_manifest(MANIFEST).spec.model_dump(mode="json", by_alias=True)
+    earlier = {**spec, "evaluation": {key: value for key, value in spec["evaluation"].items() if key != "everySteps"}}
+    earlier["algorithm"] = {key: value for key, value in spec["algorithm"].items() if key != "promptsPerStep"}
+    directory = rundir.RunDir(tmp_path / "run")
+    directory.claim(directory.admit(name="small", spec=earlier, manifest_dir=HERE), MANIFEST)
+    directory.admit(name="small", spec=spec, manifest_dir=HERE)
+    changed = {**spec, "seed": 7}
+    assert ["spec.seed is 7" in problem for problem in problems(directory, name="small", spec=changed)] == [True]

@@ -10,6 +10,7 @@ pids.json   the processes that run now          summary.json report.html   at th
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -22,6 +23,7 @@ from typing import IO
 import pydantic
 
 from rljob_api import errors
+from rljob_api.job import JobSpec
 from rljob_workers.local import changes, process_tree
 
 IDENTITY = "job.json"
@@ -89,7 +91,7 @@ class RunDir:
                 f"choose another directory with --run-dir"
             )
         refuse = changes.refusals_of_finished if found.finished else changes.refusals
-        problems = refuse(old=found.spec, new=spec, run_dir=str(self.path))
+        problems = refuse(old=_with_new_defaults(found.spec), new=spec, run_dir=str(self.path))
         if problems:
             raise errors.ManifestError(*problems)
         finished = found.finished and not changes.asks_for_more(old=found.spec, new=spec)
@@ -145,6 +147,19 @@ class RunDir:
                 f"--run-dir {self.path} is not empty ({', '.join(other[:3])}, ...) and holds no run; "
                 f"nothing was overwritten: choose an empty or new directory"
             )
+
+
+def _with_new_defaults(spec: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a recorded spec with the defaults of fields that it was recorded without: an earlier release knew fewer.
+
+    One that this release cannot read stays as it is, and what differs is told.
+    """
+    own = {field.alias or name for name, field in JobSpec.model_fields.items()}
+    try:
+        known = JobSpec.model_validate_json(json.dumps({key: value for key, value in spec.items() if key in own}))
+    except pydantic.ValidationError:
+        return spec
+    return {**spec, **known.model_dump(mode="json", by_alias=True)}
 
 
 def _remove(folder: pathlib.Path, link: pathlib.Path) -> None:
