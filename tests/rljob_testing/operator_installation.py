@@ -42,13 +42,8 @@ def install(cluster: LightCluster, helm: Helm, *, system: str = NAMESPACE, watch
 
     system: the account's namespace, which is made. watched: namespaces that are there, where alone it has rights.
     """
-    made = helm.template({"watch": {"namespaces": list(watched)}}, namespace=system)
-    wanted = [each for each in made if each["kind"] in {*_RIGHTS, "CustomResourceDefinition"}]
-    own = [each for each in wanted if "helm.sh/hook" not in (each["metadata"].get("annotations") or {})]
     _done(cluster, "create", "namespace", system)
-    # As JSON: what PyYAML takes for a string that needs no quotes, 1e-6, is a number to others.
-    objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": own})
-    _done(cluster, "apply", "--server-side", "-f", "-", stdin=objects)
+    grant(cluster, helm, system=system, watched=watched)
     _established(cluster)
     token = _done(cluster, "create", "token", NAME, "-n", system, f"--duration={_TOKEN_LASTS}").strip()
     authority = str(cluster.run_dir / "pki" / "ca.crt")
@@ -65,6 +60,16 @@ def install(cluster: LightCluster, helm: Helm, *, system: str = NAMESPACE, watch
     path.touch(mode=0o600)
     path.write_text(json.dumps(content))
     return path
+
+
+def grant(cluster: LightCluster, helm: Helm, *, system: str, watched: Sequence[str]) -> None:
+    """Apply definition, account and rights, also those that went with a namespace."""
+    made = helm.template({"watch": {"namespaces": list(watched)}}, namespace=system)
+    wanted = [each for each in made if each["kind"] in {*_RIGHTS, "CustomResourceDefinition"}]
+    own = [each for each in wanted if "helm.sh/hook" not in (each["metadata"].get("annotations") or {})]
+    # As JSON: what PyYAML takes for a string that needs no quotes, 1e-6, is a number to others.
+    objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": own})
+    _done(cluster, "apply", "--server-side", "-f", "-", stdin=objects)
 
 
 def _done(cluster: LightCluster, *arguments: str, stdin: str | None = None) -> str:
