@@ -60,7 +60,10 @@ class Target:
 
 
 def _escaped(word: str) -> str:
-    return word.replace("\\", "\\\\").replace('"', '\\"')
+    """Return a word as libFuzzer's dictionaries write it: bytes that are not printable ASCII by number."""
+    return "".join(
+        f"\\x{byte:02x}" if chr(byte) in '\\"' or not 0x20 <= byte < 0x7F else chr(byte) for byte in word.encode()
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

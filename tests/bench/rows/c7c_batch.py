@@ -1,7 +1,7 @@
 """C-7c: 1,024 answers in one batch through isolated workers, against plain processes of the same grader, one per core.
 
-Every answer needs an evaluation in a worker, so both sides do the same work; the plain processes have no supervisor, no
-limits and no wire. Their start is not counted, nor is ours. Graders reference, 11.5.
+Every answer needs the symbolic engine, math-verify's, which `boxed` may ask, so both sides do the same work; the plain
+processes have no supervisor, no limits and no wire. Their start is not counted, nor is ours. Graders reference, 11.5.
 """
 
 import asyncio
@@ -16,21 +16,28 @@ from tests.bench import runner
 from tests.bench.rows import c7_maths, maths_answers
 
 from rljob_api import roles
-from rljob_workers.verifier.graders import maths, protocol
+from rljob_workers.verifier.graders import oat, protocol
 
 ANSWERS = 1024
-REWARD = roles.GraderConfig(name="maths", type="math", cpu_limit_s=5.0, wall_limit_s=60.0)
+REWARD = roles.GraderConfig(
+    name="maths",
+    type="boxed",
+    mode="compat",
+    config={"verifierVersion": "math_verify"},
+    cpu_limit_s=5.0,
+    wall_limit_s=60.0,
+)
 
 
 class Plain:
     """A warm grader in each process of a plain pool."""
 
-    grader: maths.MathGrader
+    grader: oat.OatGrader
 
     @classmethod
     def warm(cls) -> None:
         """Make it."""
-        cls.grader = maths.MathGrader(REWARD)
+        cls.grader = oat.OatGrader(REWARD)
         cls.grader.warm()
 
     @classmethod
@@ -45,13 +52,7 @@ def roots(seed: int, count: int) -> list[maths_answers.Case]:
     """Return cases that no text and no exact number decides; about a third are wrong."""
     rng = random.Random(seed)
     values = [rng.randrange(2, 100_000) for _ in range(count)]
-    return [
-        (
-            rf"so \boxed{{\sqrt{{{value}}}+\sqrt{{{value + 1}}}}}",
-            rf"\sqrt{{{2 * value + 1 + rng.choice((0, 0, 1))}+2\sqrt{{{value * (value + 1)}}}}}",
-        )
-        for value in values
-    ]
+    return [(rf"so \boxed{{\sqrt{{{value * value}}}}}", str(value + rng.choice((0, 0, 1)))) for value in values]
 
 
 def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:
