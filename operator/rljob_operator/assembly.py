@@ -275,7 +275,7 @@ class Operator:
         async with asyncio.TaskGroup() as rounds:
             while True:
                 targets = self._targets()
-                await self._channels.keep_only({target.address for target in targets})
+                await self._channels.keep_only(targets)
                 # A round waits for whoever does not answer; the next one does not wait for it.
                 rounds.create_task(self._poller.poll(targets))
                 await asyncio.sleep(_POLL_TICK_S)

@@ -7,7 +7,7 @@ looked at (finished, failed, stalled), or if the coordinator stopped answering.
 import asyncio
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable, Iterable, Set
+from collections.abc import Awaitable, Callable, Iterable
 
 import grpc
 import grpc.aio
@@ -80,7 +80,8 @@ def shown(run: types.RunStatus) -> tuple[object, ...]:
 class Channels:
     """One channel per coordinator, for as many as may be open; the others get one for each question.
 
-    They are asked in turns, so closing the one that was used longest ago would close each just before its turn.
+    They are asked in turns, so closing the one that was used longest ago would close each just before its turn. An
+    address outlives its job where one of the same name follows, so a channel belongs to an address and a job.
     `credentials_of` is asked with the uid of a job.
     """
 
@@ -93,7 +94,7 @@ class Channels:
     ) -> None:
         """Hold at most `most`."""
         self._credentials_of, self._now, self._most = credentials_of, now, most
-        self._open: dict[str, tuple[grpc.aio.Channel, Credentials | None]] = {}
+        self._open: dict[tuple[str, str], tuple[grpc.aio.Channel, Credentials | None]] = {}
 
     async def ask(self, target: Target) -> types.RunStatus | None:
         """Return a coordinator's status; None if it does not answer in time, or not what we understand."""
@@ -104,31 +105,35 @@ class Channels:
         except (grpc.RpcError, ValueError):
             return None
         finally:
-            if self._open.get(target.address, (None, None))[0] is not channel:
+            if self._open.get(_place(target), (None, None))[0] is not channel:
                 await channel.close()
 
     async def _channel(self, target: Target) -> grpc.aio.Channel:
-        channel, shown = self._open.get(target.address, (None, None))
+        channel, shown = self._open.get(_place(target), (None, None))
         if channel is not None and (shown is None or not renewal_due(shown, self._now())):
             return channel
         shown = self._credentials_of(target.uid)
         fresh = _opened(target.address, shown)
         if channel is not None or len(self._open) < self._most:
-            self._open[target.address] = (fresh, shown)
+            self._open[_place(target)] = (fresh, shown)
         if channel is not None:
             await channel.close()
         return fresh
 
-    async def keep_only(self, addresses: Set[str]) -> None:
+    async def keep_only(self, targets: Iterable[Target]) -> None:
         """Close channels to coordinators that are not asked any more."""
-        for address in self._open.keys() - addresses:
-            await self._open.pop(address)[0].close()
+        for place in self._open.keys() - set(map(_place, targets)):
+            await self._open.pop(place)[0].close()
 
     async def close(self) -> None:
         """Close all."""
         for channel, _ in self._open.values():
             await channel.close()
         self._open.clear()
+
+
+def _place(target: Target) -> tuple[str, str]:
+    return target.address, target.uid
 
 
 def _opened(address: str, shown: Credentials | None) -> grpc.aio.Channel:

@@ -73,9 +73,19 @@ async def scene(installed: Installed, request: pytest.FixtureRequest) -> AsyncIt
     client = cluster.Client(way, qps=1000.0, burst=1000)
     async with operator_stage.said_status() as (said, coordinator):
         yield Scene(installed.cluster, Stage(client, namespace, said, list[Request]()), way, coordinator)
-    _done(installed.cluster, "delete", "namespace", namespace, "--wait=false")
+    _removed(installed.cluster, namespace)
     await client.close()
     await operator_stage.connections_gone()
+
+
+def _removed(plane: LightCluster, namespace: str) -> None:
+    """Remove a namespace and wait until it is gone: a later operator would look after what is in it.
+
+    There is no kubelet that ends its pods.
+    """
+    _done(plane, "delete", "namespace", namespace, "--wait=false")
+    _done(plane, "delete", "pods", "-n", namespace, "--all", "--force", "--grace-period=0", "--ignore-not-found")
+    _done(plane, "wait", "--for=delete", f"namespace/{namespace}", "--timeout=50s")
 
 
 @pytest.fixture(scope="module")
@@ -334,12 +344,13 @@ async def _leave_one_that_is_due(stage: Stage) -> str:
 
 @pytest.mark.timeout(600)  # renewals are looked for every minute
 async def test_namespace_that_goes_and_comes_back_costs_the_others_nothing(
-    installed: Installed, scene: Scene, tmp_path: pathlib.Path
+    scene: Scene, tmp_path: pathlib.Path, request: pytest.FixtureRequest
 ) -> None:
     stage, system = scene.stage, "outage-system"
     other = Stage(stage.client, "outage-other", stage.said, stage.requests)
     watched = (stage.namespace, other.namespace)
     _done(scene.cluster, "create", "namespace", other.namespace)
+    request.addfinalizer(lambda: _removed(scene.cluster, other.namespace))
     helm = Helm(program_or_skip("helm"), tmp_path)
     own = operator_installation.install(scene.cluster, helm, system=system, watched=watched)
     # An account that has rights in these namespaces alone is refused in one that is gone.

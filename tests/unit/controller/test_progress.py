@@ -96,13 +96,26 @@ async def test_of_more_coordinators_than_channels_as_many_keep_theirs_as_may_be_
     for target in (*targets, *targets):
         await channels._channel(target)
     assert asked == ["a", "b", "c", "c"], "whoever asks in turns would never find the one that was used last"
-    await channels.keep_only({"b.invalid:1", "c.invalid:1"})
+    await channels.keep_only(targets[1:])
     for target in targets[1:]:
         await channels._channel(target)
     assert asked == ["a", "b", "c", "c", "c"]
     await channels._channel(targets[2])
     assert asked[-1] == "c"
     assert len(asked) == 5, "the place of one that is gone is free"
+    await channels.close()
+
+
+async def test_job_that_follows_another_of_its_name_is_not_asked_with_what_the_other_was_shown() -> None:
+    asked: list[str] = []
+
+    def credentials(uid: str) -> None:
+        asked.append(uid)
+
+    channels = Channels(credentials, now=lambda: 0.0)
+    for uid in ("gone", "fresh", "fresh"):
+        await channels._channel(Target(key="team/run", uid=uid, address="run.invalid:1"))
+    assert asked == ["gone", "fresh"]
     await channels.close()
 
 
