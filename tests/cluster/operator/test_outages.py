@@ -79,13 +79,12 @@ async def scene(installed: Installed, request: pytest.FixtureRequest) -> AsyncIt
 
 
 def _removed(plane: LightCluster, namespace: str) -> None:
-    """Remove a namespace and wait until it is gone: a later operator would look after what is in it.
+    """Remove the jobs of a namespace, which a later operator would look after, and begin to remove the namespace.
 
-    There is no kubelet that ends its pods.
+    It is not waited for: no kubelet ends its pods.
     """
+    _done(plane, "delete", "rljobs", "-n", namespace, "--all", "--timeout=50s")
     _done(plane, "delete", "namespace", namespace, "--wait=false")
-    _done(plane, "delete", "pods", "-n", namespace, "--all", "--force", "--grace-period=0", "--ignore-not-found")
-    _done(plane, "wait", "--for=delete", f"namespace/{namespace}", "--timeout=50s")
 
 
 @pytest.fixture(scope="module")
