@@ -4,6 +4,7 @@ There is no node: the status of pods is patched as a kubelet would report it, an
 """
 
 import json
+import time
 import zlib
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from rljob_operator import cluster, kinds
+from rljob_api import names, types
+from rljob_operator import cluster, kinds, times
 from rljob_testing import operator_stage, operator_stories
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Api
@@ -149,3 +151,79 @@ async def test_storage_that_is_changed_while_a_job_is_suspended_holds_from_its_r
         claims.append(_found(light_cluster, stage, "pvc", "state-run-coordinator-0")["metadata"]["uid"])
     assert claims[0] == claims[1], "what the run wrote stays"
     assert await stage.condition("run", "Accepted") == ("True", "Accepted")
+
+
+async def _on_a_silent_node(stage: Stage, light_cluster: LightCluster, role: names.Role) -> str:
+    """Give a pod a node that no kubelet serves, evict it as a taint does, and return its uid."""
+    node = f"silent-{stage.namespace}"
+    _made(light_cluster, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+    (pod, *_) = await stage.pods(role)
+    name, uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
+    bound = {
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": stage.namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }  # fmt: skip
+    _made(light_cluster, bound)
+    await stage.client.delete(kinds.POD, stage.namespace, name, uid=uid, grace_s=600)
+    # Of a pod that is not going the cluster takes the mark of a disruption back after two minutes.
+    since = times.to_text(time.time() - 70.0)
+    marks = (
+        ("Ready", "False", ""), ("ContainersReady", "True", ""), ("DisruptionTarget", "True", "DeletionByTaintManager"),
+    )  # fmt: skip
+    conditions = [
+        {"type": kind, "status": status, "reason": reason, "lastTransitionTime": since}
+        for kind, status, reason in marks
+    ]
+    status = {"status": {"conditions": conditions}}
+    await stage.client.merge(kinds.POD, stage.namespace, name, status, subresource="status")
+    return uid
+
+
+@pytest.mark.parametrize("role", [names.Role.TRAINER, names.Role.COORDINATOR])
+async def test_pod_on_a_node_that_does_not_answer_is_replaced_long_before_its_grace_is_over(
+    stage: Stage, light_cluster: LightCluster, role: names.Role
+) -> None:
+    await stage.create()
+    await stage.runs()
+    lost = await _on_a_silent_node(stage, light_cluster, role)
+
+    async def is_replaced() -> bool:
+        there = [pod["metadata"]["uid"] for pod in await stage.pods(role)]
+        return bool(there) and lost not in there
+
+    await stage.sees(is_replaced)
+    await stage.until("run", "Running")
+    found = await stage.job("run")
+    assert found is not None
+    if role is names.Role.TRAINER:
+        (first, _) = found["status"]["trainer"]["attempts"]
+        assert (first["reason"], first["class"]) == ("NodeLost", "infrastructure")
+    assert light_cluster.kubectl("delete", "node", f"silent-{stage.namespace}").returncode == 0
+
+
+async def test_operator_that_gets_no_answer_past_the_start_up_deadline_ends_nothing(
+    light_cluster: LightCluster, scene: Scene, stage: Stage
+) -> None:
+    """The deadline is a few seconds: the run's pods are there, nobody hears of it, and it makes its steps meanwhile."""
+    await stage.create(startupDeadlineSeconds=5)
+
+    async def has_pods() -> bool:
+        found = await stage.job("run")
+        return found is not None and "scheduledTime" in found.get("status", {})
+
+    await stage.sees(has_pods)
+
+    async def is_named() -> bool:
+        return await stage.condition("run", "Stalled") == ("True", "CoordinatorUnreachable")
+
+    # To this operator the coordinator does not answer: it is cut off, as one that is away is.
+    await stage.sees(is_named, within_s=120.0)
+    assert await stage.condition("run", "Failed") == ("False", "NotFailed")
+    stepped_at = time.time() - 2.0
+    attempt = types.TrainerAttempt(attempt=1, first_step_at=stepped_at)
+    scene.said.says(names.Phase.RUNNING, step=300, attempts=(attempt,))
+    await stage.until("run", "Running")
+    found = await stage.job("run")
+    assert found is not None
+    assert found["status"]["firstStepTime"] == times.to_text(stepped_at)
+    assert len(await stage.pods()) == 4
