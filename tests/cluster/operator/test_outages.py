@@ -117,7 +117,7 @@ async def _started_long_ago(scene: Scene) -> None:
 
         async def begins() -> bool:
             status = (await stage.job("run") or {}).get("status", {})
-            return "startTime" in status and len(await stage.pods()) == len(names.Role)
+            return "scheduledTime" in status and len(await stage.pods()) == len(names.Role)
 
         await stage.sees(begins)
     then = times.to_text(time.time() - LONG_AGO_S)
