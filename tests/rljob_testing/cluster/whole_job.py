@@ -23,8 +23,14 @@ DATA = "addition-data"
 POLL_S = 1.0
 # In place of an engine, which would take gigabytes of memory and tell no more about a job that cannot start.
 HANGS = ("sh", "-c", "exec sleep 3600")
+_LITTLE: Object = {"requests": {"cpu": "10m"}}
+# Several at once fit two nodes of two cores: else one waits for a node, and says that instead of its own trouble.
 QUIET: Mapping[str, object] = {
     "storage": {"emptyDir": True},
+    "coordinator.pod.resources": _LITTLE,
+    "rollout.pod.resources": _LITTLE,
+    "trainer.pod.resources": _LITTLE,
+    "verifier.pod.resources": {"limits": {"cpu": "100m"}},
     "rollout.drainSeconds": 1,
     "rollout.pod.commandPrefix": list(HANGS),
     "trainer.pod.commandPrefix": list(HANGS),
