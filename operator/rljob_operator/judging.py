@@ -12,6 +12,7 @@ What the operator has not seen it does not judge.
 import dataclasses
 
 from rljob_api import names
+from rljob_api.conditions import ConditionType as Type
 from rljob_api.job_status import JobStatus
 from rljob_api.waiting import Diagnosis, unreachable
 from rljob_operator import conditions, times
@@ -113,8 +114,20 @@ def _never_ran(seen: Observed, status: JobStatus) -> bool:
 
 
 def _waiting_since(seen: Observed, status: JobStatus) -> float | None:
-    """Return since when a pod waits for its node, or to be made; None before the first attempt."""
+    """Return since when a pod waits for its node, or to be made; None where none does.
+
+    A pod that had its node and ended, or goes, waited for none: it is replaced in its turn, and only from when one is
+    known to be lacking (`PodsScheduled` is False) does the job wait.
+    """
     waiting = [pod.created_at for pod in seen.pods if not pod.has_node and not pod.deleting]
-    number = attempts.current(status, {})
-    known = attempts.record(status, number)
-    return min(waiting) if waiting else None if known is None else times.to_seconds(known.start)
+    if waiting:
+        return min(waiting)
+    known = attempts.record(status, attempts.current(status, {}))
+    if known is None or known.end is not None:
+        return None
+    said = next((one for one in status.conditions if one.type == Type.PODS_SCHEDULED), None)
+    if said is not None and said.status == "True":
+        return None
+    # The condition is False while a job is suspended too, and its next attempt begins later.
+    since = 0.0 if said is None else times.to_seconds(said.last_transition_time) or 0.0
+    return max(times.to_seconds(known.start) or 0.0, since)

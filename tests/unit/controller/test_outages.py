@@ -243,6 +243,40 @@ def test_limit_of_waiting_for_nodes_ends_a_run_where_one_is_asked_for_and_may_be
     )
 
 
+@pytest.mark.parametrize("role", list(names.Role))
+def test_pod_that_had_its_node_and_ends_or_goes_after_the_limit_of_waiting_for_nodes_waited_for_none(
+    role: names.Role,
+) -> None:
+    run = started(schedulingDeadlineSeconds=600)
+    run.clock.tick(700)
+    run.cluster.says(names.Phase.STARTING, step=0, attempts=(attempt(),))
+    run.settle()
+    if role is T:
+        run.cluster.end_trainer(1)
+    else:
+        name = run.alive(role)[0]
+        become(run, name, {"deleting": True, "ready": False, "deleted_at": run.clock.now() + 30.0})
+    for _ in range(20):
+        run.reconcile()
+        run.clock.tick(1)
+    assert condition(run, "Failed")[0] == "False"
+    assert condition(run, "PodsScheduled")[:2] == ("True", "Scheduled")
+
+
+def test_pod_that_is_denied_after_all_had_a_node_has_the_whole_limit_from_then_on() -> None:
+    run = started(schedulingDeadlineSeconds=600)
+    run.clock.tick(700)
+    run.cluster.denied = {C: "exceeded quota: team"}
+    del run.cluster.pods["job-coordinator-0"]
+    denied_at = run.clock.now()
+    while condition(run, "Failed")[0] == "False" and run.clock.now() < denied_at + HOUR:
+        run.cluster.says(names.Phase.STARTING, step=0, attempts=(attempt(),))
+        run.settle()
+        run.clock.tick(10)
+    assert condition(run, "Failed")[:2] == ("True", "SchedulingDeadlineExceeded")
+    assert 600.0 <= run.clock.now() - denied_at < 700.0, "from when its lack was told"
+
+
 def test_rollout_that_waits_for_a_node_ends_no_run_of_which_nothing_is_heard() -> None:
     run = started(schedulingDeadlineSeconds=600)
     become(run, "job-rollout-1", UNPLACED)
