@@ -57,14 +57,15 @@ fmt: setup  ## format and fix
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 
-gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and dashboards, docs/metrics.md and manifest.md
+gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and dashboards, docs/metrics.md, manifest.md and coverage
 	@$(BIN)/python -m rljob_api.gen_wire
 	@$(BIN)/python -m rljob_api.crd
 	@$(BIN)/python -m rljob_operator.permissions
-	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.chart_readme
-	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.dashboards
-	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.metrics_page
-	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.manifest_page
+	@$(BIN)/python -m generators.chart_readme
+	@$(BIN)/python -m generators.dashboards
+	@$(BIN)/python -m generators.metrics_page
+	@$(BIN)/python -m generators.manifest_page
+	@$(BIN)/python -m generators.coverage_pages
 
 bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
 	@PYTHONPATH=tests $(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)

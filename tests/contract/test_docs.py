@@ -5,11 +5,12 @@ import re
 
 import pytest
 import yaml
+from generators import metric_catalog
 
 from rljob_api import fields, job, not_yet
 from rljob_api import rules as rules_of_manifests
 from rljob_api.job import JobSpec
-from rljob_testing import metric_catalog, rules
+from rljob_testing import rules
 from rljob_workers.models import families
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -99,6 +99,7 @@ def parsed(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.covers("security")
 def test_no_log_call_is_given_a_text_or_a_secret() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {name}"

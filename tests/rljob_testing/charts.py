@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from generators import CHART
 
 from rljob_testing.cluster import binaries
 
-CHART = pathlib.Path(__file__).parents[2] / "charts" / "rljob-operator"
 CI_VALUES = tuple(sorted((CHART / "ci").glob("*-values.yaml")))
 KUBE_VERSION = "1.36.3"
 TIMEOUT_S = 180.0

@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 
+from generators import metric_catalog
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -15,7 +16,6 @@ from rljob_api.job_status import JobStatus
 from rljob_operator import metric_names
 from rljob_operator import metrics as operator_metrics
 from rljob_operator.model import Observed, Pod, Report
-from rljob_testing import metric_catalog
 from rljob_testing.operator_runs import operator_job
 from rljob_workers.runtime import metrics as worker_metrics
 

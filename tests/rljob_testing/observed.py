@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rljob_testing import dashboards, metric_catalog
+from generators import dashboards, metric_catalog
+
 from rljob_testing.prometheus import Server
 
 # As many points as a picture shows.

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rljob_testing import metric_catalog
+from generators import metric_catalog
 
 # Labels that Prometheus or the scraper's configuration adds, beside those of histograms.
 ADDED = frozenset({"namespace", "pod", "instance", "le"})

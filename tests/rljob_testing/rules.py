@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
-
-from rljob_testing.charts import CHART
-from rljob_testing.metric_catalog import ROOT
+from generators import CHART, ROOT
 
 FOLDER = CHART / "files" / "rules"
 FILES = tuple(sorted(FOLDER.glob("*.yaml")))

@@ -5,10 +5,11 @@ import pathlib
 from typing import Any
 
 import pytest
+from generators import CHART
 
 from rljob_api import crd
 from rljob_operator import permissions
-from rljob_testing.charts import CHART, CI_VALUES, Helm
+from rljob_testing.charts import CI_VALUES, Helm
 from rljob_testing.cluster.light import LightCluster
 
 NAMESPACE = "rljob-system"

@@ -263,6 +263,7 @@ def test_a_verifiers_pod_that_is_less_confined_is_refused(guarded: LightCluster,
     assert STRICT[case][1] in refusal
 
 
+@pytest.mark.covers("security")
 def test_a_verifiers_own_certificate_is_mounted(guarded: LightCluster) -> None:
     pod, controller = _made("verifier")
     pod["spec"]["volumes"] = [each for each in pod["spec"]["volumes"] if each["name"] != "rljob-tls"]
@@ -287,6 +288,7 @@ def test_a_pod_without_our_label_is_the_strict_case(guarded: LightCluster) -> No
     assert _refusal(guarded, pod, as_=controller) is not None
 
 
+@pytest.mark.covers("security")
 def test_the_label_of_a_trusted_role_proves_nothing_on_a_pod_that_anybody_made(guarded: LightCluster) -> None:
     pod, controller = _made("trainer")
     assert _refusal(guarded, pod, as_=controller) is None
@@ -298,6 +300,7 @@ def test_the_label_of_a_trusted_role_proves_nothing_on_a_pod_that_anybody_made(g
     assert _refusal(guarded, pod, as_=controller) is not None
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize(("kind", "owner", "by"), UNTRUSTED)
 def test_nobody_but_the_operator_writes_a_template_that_is_trusted(
     guarded: LightCluster, kind: str, owner: str, by: str
@@ -414,6 +417,7 @@ BOUNDS: dict[str, tuple[Pod, str]] = {
 }
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize("case", BOUNDS)
 def test_the_operators_account_writes_objects_of_jobs_alone(guarded: LightCluster, case: str) -> None:
     raw, said = BOUNDS[case]

@@ -62,6 +62,7 @@ def test_pods_are_cleaned_up_as_the_policy_says(finished: Watched) -> None:
     assert finished.pods("trainer"), "kept for its logs"
 
 
+@pytest.mark.covers("security")
 def test_pods_of_the_job_held_no_token_and_ran_without_rights(finished: Watched) -> None:
     (trainer,) = finished.pods("trainer")
     spec: Any = trainer["spec"]

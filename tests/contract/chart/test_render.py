@@ -5,12 +5,13 @@ import pathlib
 from typing import Any
 
 import pytest
+from generators import CHART
 
 from rljob_api import crd, names
 from rljob_operator import permissions
 from rljob_operator.__main__ import arguments
 from rljob_operator.settings import DEFAULT_DNS, DEFAULT_EGRESS, Settings
-from rljob_testing.charts import CHART, CI_VALUES, Helm, HelmError, Manifest, only
+from rljob_testing.charts import CI_VALUES, Helm, HelmError, Manifest, only
 
 MONITORING, KEDA = "monitoring.coreos.com/v1", "keda.sh/v1alpha1"
 Rights = set[tuple[str, str, str]]
@@ -54,6 +55,7 @@ def test_a_render_is_the_same_every_time(helm: Helm, values: pathlib.Path, apis:
     assert len(named) == len(set(named))
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_runtime_classes_that_jobs_may_ask_for_are_admitted_by_the_policy_too(helm: Helm) -> None:
     made = helm.template(
         {"jobs": {"runtimeClasses": ["gvisor"]}, "isolationPolicy": {"runtimeClasses": ["kata", "gvisor"]}}

@@ -9,12 +9,12 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from generators import CHART, chart_readme
 
 from rljob_api import cluster_placement, resolve
 from rljob_api.job import load_manifest
 from rljob_operator import permissions
-from rljob_testing import chart_readme
-from rljob_testing.charts import CHART, CI_VALUES
+from rljob_testing.charts import CI_VALUES
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())

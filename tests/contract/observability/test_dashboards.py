@@ -10,10 +10,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from generators import dashboards, grafana, metric_catalog
 from grafana_foundation_sdk.cog import encoder, plugins
 from grafana_foundation_sdk.models import dashboard as grafana_model
 
-from rljob_testing import dashboards, grafana, metric_catalog, promql, rules
+from rljob_testing import promql, rules
 from rljob_testing.charts import Helm, only
 from rljob_testing.prometheus import Promtool, PromtoolError
 

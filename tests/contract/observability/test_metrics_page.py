@@ -1,18 +1,17 @@
 """docs/metrics.md says what the code exports: every metric, its type, its labels, and what is still open."""
 
 import pytest
+from generators import ROOT, metric_catalog, metrics_page
 
 from rljob_api import names, roles
 from rljob_operator import metrics as operator_metrics
-from rljob_testing import full_pages, metric_catalog, metrics_page
+from rljob_testing import full_pages
 from rljob_testing.prometheus import Promtool, PromtoolError
 from rljob_workers.runtime import metrics as worker_metrics
 
 ENTRIES = metric_catalog.entries()
 SOURCES = "\n".join(
-    path.read_text()
-    for folder in ("operator", "workers", "proto")
-    for path in sorted((metric_catalog.ROOT / folder).rglob("*.py"))
+    path.read_text() for folder in ("operator", "workers", "proto") for path in sorted((ROOT / folder).rglob("*.py"))
 )
 JOB = roles.JobIdentity(name="j", namespace="n", uid="u")
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
+from generators import CHART
 
 from rljob_testing import rules
-from rljob_testing.charts import CHART, Helm, HelmError, only
+from rljob_testing.charts import Helm, HelmError, only
 from rljob_testing.prometheus import Promtool
 
 API = "monitoring.coreos.com/v1"

@@ -3,10 +3,10 @@
 import re
 
 import yaml
+from generators import CHART, metric_catalog
 
 from rljob_api.conditions import STALL_REASONS
-from rljob_testing import metric_catalog, rules
-from rljob_testing.charts import CHART
+from rljob_testing import rules
 
 PAGE = rules.RUNBOOKS.read_text(encoding="utf-8")
 SECTIONS = re.findall(r"^### (\w+)\n(.+?)(?=^##|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)

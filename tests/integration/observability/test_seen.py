@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from generators import metric_catalog
 
 from rljob_api import names
-from rljob_testing import examples, metric_catalog, observed, prometheus, rules
+from rljob_testing import examples, observed, prometheus, rules
 from rljob_testing.charts import program_or_skip
 from rljob_testing.observed import Question, Seen
 from rljob_testing.prometheus import Server

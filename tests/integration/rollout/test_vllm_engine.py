@@ -57,6 +57,7 @@ def test_equal_seeds_give_equal_tokens_and_others_differ(rig) -> None:
     assert first.output_ids != other.output_ids
 
 
+@pytest.mark.covers("workflows 1.2")
 def test_an_answer_tells_when_each_of_its_tokens_came(rig) -> None:
     result = generate(rig, types.Sampling(max_tokens=12, ignore_eos=True))
     assert len(result.itl_s) == 11
@@ -171,6 +172,7 @@ def test_a_loader_that_raises_midway_is_recovered_forward_with_exact_results(rig
     assert set(result.versions) == {2}
 
 
+@pytest.mark.covers("workflows 1.2")
 def test_answers_that_a_broken_load_gave_up_go_on_from_their_tokens_with_exact_results(rig, folders) -> None:
     take_if_needed(rig, 1)
     rig.receiver._engine = BrokenLoad(rig.engine, 3)  # the receiver's own collaborator, made to fail once

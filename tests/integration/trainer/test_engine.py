@@ -82,6 +82,7 @@ def reference(model_dir: pathlib.Path, steps: int) -> tuple[dict[str, torch.Tens
     return {name: value.detach() for name, value in model.named_parameters()}, norms
 
 
+@pytest.mark.covers("algorithms 8")
 @pytest.mark.parametrize("stage", STAGES)
 def test_three_updates_equal_adamw_with_clipping(
     build: Build, stage: int, tiny_models: dict[str, pathlib.Path]
@@ -94,6 +95,7 @@ def test_three_updates_equal_adamw_with_clipping(
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=2e-5, msg=name)
 
 
+@pytest.mark.covers("algorithms 8")
 @pytest.mark.parametrize("stage", STAGES)
 def test_bf16_trains_fp32_masters_and_stays_near_fp32(
     build: Build, stage: int, tiny_models: dict[str, pathlib.Path]
@@ -107,6 +109,7 @@ def test_bf16_trains_fp32_masters_and_stays_near_fp32(
         assert float((value - expected[name]).abs().mean()) < 0.006, name
 
 
+@pytest.mark.covers("algorithms 8")
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_non_finite_norm_leaves_everything_as_it_was(build: Build, stage: int, dtype: str) -> None:
@@ -130,6 +133,7 @@ def transformers_names(built: engine.Engine) -> list[tuple[str, torch.Tensor]]:
     return [(name, value) for name, value in built._policy.named_tensors().items() if name != "lm_head.weight"]
 
 
+@pytest.mark.covers("algorithms 10")
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_loaded_checkpoint_goes_on_like_the_one_that_wrote_it(
@@ -281,6 +285,7 @@ def learn_values(built: engine.CriticEngine, wanted: torch.Tensor, *, rate: floa
     return float(loss.detach())
 
 
+@pytest.mark.covers("algorithms 7")
 @pytest.mark.parametrize(("stage", "dtype"), [(0, "float32"), (2, "bfloat16"), (3, "float32")])
 def test_the_critic_learns_the_returns(
     build_critic: Callable[..., engine.CriticEngine], stage: int, dtype: str
@@ -315,6 +320,7 @@ def test_values_are_of_the_state_before_a_token_and_after_the_row(
     assert ends.tolist() == pytest.approx(after, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.covers("algorithms 10")
 @pytest.mark.parametrize("stage", [0, 2])
 def test_a_loaded_critic_goes_on_like_the_one_that_wrote_it(
     build_critic: Callable[..., engine.CriticEngine], stage: int, tmp_path: pathlib.Path

@@ -32,6 +32,7 @@ def rewards(tiny_models: dict[str, pathlib.Path]) -> dict[str, list[float]]:
     return {line["case"]: line["rewards"] for line in lines}
 
 
+@pytest.mark.covers("algorithms 5")
 @pytest.mark.parametrize("case", learning.CASES)
 def test_reward_rises(rewards: dict[str, list[float]], case: str) -> None:
     first, *_, before, last = rewards[case]

@@ -162,6 +162,7 @@ async def play_rollout(run: resolved.ResolvedJob, model: pathlib.Path) -> None:
     await client.close()
 
 
+@pytest.mark.covers("algorithms 2.3", "algorithms 5")
 async def test_ppo_trains_policy_and_critic_from_the_groups_that_rollouts_submit(
     run: resolved.ResolvedJob,
     started: dict[str, "subprocess.Popen[bytes]"],

@@ -227,6 +227,7 @@ def _check_stats(coordinator: fake_coordinator.FakeCoordinator) -> None:
         assert stats["optim/grad_norm"] > 0.0
 
 
+@pytest.mark.covers("algorithms 10")
 def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_was_not(
     start: Start, coordinate: Coordinate
 ) -> None:

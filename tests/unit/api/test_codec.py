@@ -28,6 +28,7 @@ def trajectories(draw: st.DrawFn) -> types.Trajectory:
     return dataclasses.replace(made, turn_rewards=tuple(draw(st.lists(st.floats(-1e6, 1e6), max_size=1))))
 
 
+@pytest.mark.covers("workflows 1.3")
 @hypothesis.given(st.lists(trajectories(), max_size=4))
 def test_group_comes_back_from_its_bytes_as_it_was(rows: list[types.Trajectory]) -> None:
     failure = types.MemberFailure(sample_index=7, role="verifier", reason="timeout", detail="no answer", infra=True)
@@ -157,6 +158,7 @@ def test_status_comes_back_from_its_message_as_it_was() -> None:
     assert codec.status_from(codec.status_to(status)) == status
 
 
+@pytest.mark.covers("graders 2.1")
 @hypothesis.given(
     prompt_ids=st.lists(token, max_size=9),
     completion_ids=st.lists(token, max_size=9),

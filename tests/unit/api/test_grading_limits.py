@@ -26,6 +26,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.covers("graders 3.3")
 @pytest.mark.parametrize(("type_", "mode", "config", "cpu_s", "wall_s"), ROWS)
 def test_reward_has_the_limits_of_its_type(
     type_: str, mode: str, config: dict[str, object], cpu_s: float, wall_s: float
@@ -44,6 +45,7 @@ PROGRAMS = {"verifier.rewards": [{"name": "r", "type": "areal-code"}]}
 UNCONFINED = {"verifier.isolation": "none", "verifier.allowUnsafe": True}
 
 
+@pytest.mark.covers("graders 3.3")
 def test_program_has_512_mib_and_64_kib_unless_the_manifest_says_otherwise(make_job: Callable[..., RLJob]) -> None:
     for changes, limits in (
         ({}, (512 << 20, 64 << 10)),

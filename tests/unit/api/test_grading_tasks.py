@@ -14,6 +14,7 @@ MATHS, CODE, LENGTH = (RewardSpec(name=type_[-4:], type=type_) for type_ in ("ar
 WORKFLOW = "math_code_single_step"
 
 
+@pytest.mark.covers("workflows 4")
 @pytest.mark.parametrize(("reward", "tasks"), [(MATHS, ("math", "stem")), (CODE, ("code",)), (LENGTH, ())])
 def test_maths_and_code_side_by_side_grade_their_own_tasks_and_any_other_reward_all(
     reward: RewardSpec, tasks: tuple[str, ...]

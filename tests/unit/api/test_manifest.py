@@ -107,12 +107,14 @@ def test_refusal_names_field_value_and_remedy(case: str, manifest_text: Text) ->
     assert problems_of(manifest_text(changes)) == (sentence,)
 
 
+@pytest.mark.covers("algorithms 12")
 @pytest.mark.parametrize("name", ["grpo", "drgrpo", "dapo"])
 def test_recipe_name_as_loss_type_is_answered_with_our_fields(name: str, manifest_text: Text) -> None:
     (sentence,) = problems_of(manifest_text({"algorithm": {"loss": {"type": name}}}))
     assert sentence.startswith(f"spec.algorithm.loss.type is '{name}', but that is a recipe name: write spec.")
 
 
+@pytest.mark.covers("algorithms 12", "workflows 6.2")
 @pytest.mark.parametrize(
     ("key", "ours"),
     [

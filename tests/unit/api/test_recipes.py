@@ -141,6 +141,7 @@ def _whitening(returns: roles.ReturnsConfig | None) -> tuple[object, ...] | None
     return (block.mean, block.std, block.unbiased, block.eps)
 
 
+@pytest.mark.covers("algorithms 13")
 @pytest.mark.parametrize(("position", "name"), enumerate(FILES))
 def test_recipe_has_the_values_that_were_published(position: int, name: str) -> None:
     assert effective(resolved_recipe(name)) == {key: values[position] for key, values in TABLE.items()}
@@ -155,6 +156,7 @@ def test_a_recipe_in_small_says_which_of_its_values_are_others(name: str) -> Non
     assert [key for key in published if published[key] != small[key] and TOLD[key] not in head] == []
 
 
+@pytest.mark.covers("algorithms 13")
 @pytest.mark.parametrize(
     ("name", "scale", "bias", "clip"),
     [
@@ -170,6 +172,7 @@ def test_rewards_are_shaped_as_published(name: str, scale: float, bias: float, c
     assert (shaping.scale, shaping.bias, shaping.clip) == (scale, bias, clip)
 
 
+@pytest.mark.covers("algorithms 13")
 def test_multi_turn_rewards_are_shaped_by_the_workflow_alone() -> None:
     found = resolved_recipe("areal-multi-turn")
     assert found.coordinator.algorithm.rewards == roles.RewardShapingConfig(clip=float("inf"))
@@ -177,6 +180,7 @@ def test_multi_turn_rewards_are_shaped_by_the_workflow_alone() -> None:
     assert shaping.items() <= found.rollouts[0].workflow_config.items()
 
 
+@pytest.mark.covers("algorithms 13")
 def test_answers_to_mathematics_and_code_earn_5_or_minus_5_in_the_workflow_alone() -> None:
     found = resolved_recipe("areal-math-code")
     assert found.coordinator.algorithm.rewards == roles.RewardShapingConfig(clip=float("inf"))
@@ -192,10 +196,12 @@ def test_mathematics_and_code_are_graded_by_task_and_programs_run_confined() -> 
     }
 
 
+@pytest.mark.covers("algorithms 13")
 def test_dr_grpo_divides_by_the_longest_answer() -> None:
     assert resolved_recipe("oat-drgrpo-zero").trainer.loss.constant_denominator == 3000.0
 
 
+@pytest.mark.covers("algorithms 13")
 @pytest.mark.parametrize(("name", "steps"), [("oat-drgrpo-zero", 16), ("dapo", 20), ("grpo-classic", 20)])
 def test_evaluation_is_as_often_as_published(name: str, steps: int) -> None:
     assert resolved_recipe(name).coordinator.evaluation.every_steps == steps

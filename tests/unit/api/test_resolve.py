@@ -89,6 +89,7 @@ PRESETS = {
 }
 
 
+@pytest.mark.covers("algorithms 5")
 @pytest.mark.parametrize("estimator", PRESETS)
 def test_estimator_is_a_preset_of_reward_normalisation(estimator: str, make_job: MakeJob) -> None:
     block = resolved(make_job({"algorithm.advantageEstimator": estimator})).coordinator.algorithm.normalize_reward
@@ -96,6 +97,7 @@ def test_estimator_is_a_preset_of_reward_normalisation(estimator: str, make_job:
     assert (block.unbiased, block.eps) == (True, 1e-6)
 
 
+@pytest.mark.covers("algorithms 5")
 def test_written_normalisation_replaces_the_preset_as_a_whole(make_job: MakeJob) -> None:
     job = make_job(
         {
@@ -175,18 +177,21 @@ def test_behaviour_has_no_correction(make_job: MakeJob) -> None:
     assert resolved(make_job({"algorithm.loss.proximal": "behaviour"})).trainer.loss.correction is None
 
 
+@pytest.mark.covers("workflows 1.1")
 def test_evaluation_is_greedy_and_otherwise_like_training(make_job: MakeJob) -> None:
     job = make_job({"rollout.sampling": {"maxTokens": 8, "stop": ["\n"]}})
     sampling = resolved(job).coordinator.evaluation.sampling
     assert (sampling.greedy, sampling.temperature, sampling.max_tokens, sampling.stop) == (True, 0.0, 8, ("\n",))
 
 
+@pytest.mark.covers("workflows 1.1")
 def test_evaluation_sampling_may_differ(make_job: MakeJob) -> None:
     job = make_job({"evaluation.sampling": {"temperature": "0.6", "topP": "0.95", "maxTokens": 16, "stop": []}})
     sampling = resolved(job).coordinator.evaluation.sampling
     assert (sampling.greedy, sampling.temperature, sampling.top_p, sampling.max_tokens) == (False, 0.6, 0.95, 16)
 
 
+@pytest.mark.covers("workflows 8.2")
 def test_r1_template_stops_at_its_closing_tag_and_keeps_it(make_job: MakeJob) -> None:
     coordinator = resolved(make_job({"data.template": "r1"})).coordinator
     for sampling in (coordinator.sampling, coordinator.evaluation.sampling):
@@ -259,18 +264,21 @@ def test_wall_limit_of_an_answer_with_a_program_is_the_same_on_any_machine(make_
     assert rollout.verify_timeout_s == VERIFY_TRIES * reward.wall_limit_s + VERIFY_QUEUE_S
 
 
+@pytest.mark.covers("workflows 1.1")
 def test_a_top_k_of_1e8_means_all_tokens(make_job: MakeJob) -> None:
     job = make_job({"rollout.sampling.topK": 100_000_000, "evaluation.sampling.topK": 100_000_000})
     coordinator = resolved(job).coordinator
     assert (coordinator.sampling.top_k, coordinator.evaluation.sampling.top_k) == (0, 0)
 
 
+@pytest.mark.covers("workflows 10")
 def test_a_sample_of_dumps_is_four_groups_of_each_version(make_job: MakeJob) -> None:
     assert resolved(make_job()).rollouts[0].dump_groups_per_version == 4
     whole = resolved(make_job({"observability.trajectoryDump": "all"})).rollouts[0]
     assert (whole.dump_groups_per_version, whole.dump_text, whole.dump_monitor) == (0, False, False)
 
 
+@pytest.mark.covers("workflows 10")
 def test_further_files_of_a_dump_are_asked_for_by_name(make_job: MakeJob) -> None:
     found = resolved(make_job({"observability.trajectoryDumpAlso": ["text", "legacyMonitor"]})).rollouts[0]
     assert (found.dump_text, found.dump_monitor) == (True, True)
@@ -374,6 +382,7 @@ def test_rows_without_advantage_are_trained_only_where_another_term_needs_them(m
 REFERENCE = {"model.reference": {"name": "builtin:smollm2-135m-instruct"}, "algorithm.loss.klCoef": "0.01"}
 
 
+@pytest.mark.covers("algorithms 6.7")
 def test_a_kl_term_brings_its_reference_model_to_the_trainer_and_rows_without_advantage_too(make_job: MakeJob) -> None:
     with_kl, without = resolved(make_job(REFERENCE)), resolved(make_job())
     assert with_kl.trainer.reference is not None
@@ -391,6 +400,7 @@ def test_kl_in_the_reward_takes_k1_and_makes_the_trainer_compute_returns(make_jo
     assert trainer.returns == roles.ReturnsConfig(gamma=1.0, normalize=None)
 
 
+@pytest.mark.covers("algorithms 5")
 @pytest.mark.parametrize(("estimator", "mean"), [("reinforcepp", "none"), ("reinforceppBaseline", "group")])
 def test_reinforcepp_whitens_tokens_over_the_step_and_its_baseline_is_the_group(
     make_job: MakeJob, estimator: str, mean: str
@@ -416,6 +426,7 @@ def test_m2po_needs_all_sampled_tokens(make_job: MakeJob) -> None:
 PPO = {"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}}
 
 
+@pytest.mark.covers("algorithms 5", "algorithms 7")
 def test_ppo_brings_a_critic_and_whitened_advantages_to_the_trainer(make_job: MakeJob) -> None:
     config = resolved(make_job(PPO))
     assert config.trainer.critic == roles.CriticConfig(learning_rate=9e-6, value_clip=0.5, vf_coef=1.0, warmup_steps=0)
@@ -429,6 +440,7 @@ def test_ppo_brings_a_critic_and_whitened_advantages_to_the_trainer(make_job: Ma
     assert not resolved(make_job()).coordinator.algorithm.trainer_returns
 
 
+@pytest.mark.covers("algorithms 5.3")
 @pytest.mark.parametrize(
     ("written", "kind", "value"),
     [("0.95", "constant", 0.95), ("vapo{0.05}", "vapo", 0.05), ("relativePosition{0.25}", "relativePosition", 0.25)],
@@ -439,6 +451,7 @@ def test_lambda_is_a_number_or_a_rule_of_the_row(make_job: MakeJob, written: str
     assert (returns.decay.kind, returns.decay.value) == (kind, value)
 
 
+@pytest.mark.covers("algorithms 5.2")
 def test_a_cut_answer_that_counts_as_zero_does_not_go_on(make_job: MakeJob) -> None:
     returns = resolved(make_job(PPO | {"algorithm.zeroTruncated": True})).trainer.returns
     assert returns is not None

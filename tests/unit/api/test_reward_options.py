@@ -15,6 +15,7 @@ def problems(make_job: MakeJob, type_: str, config: dict[str, object]) -> list[s
     return [sentence for sentence in rules.problems(job.spec) if "rewards[0].config" in sentence]
 
 
+@pytest.mark.covers("graders 1")
 @pytest.mark.parametrize(
     ("type_", "config", "said"),
     [
@@ -44,6 +45,7 @@ def test_wrong_option_is_refused_with_what_would_be_right(
     assert said in sentence
 
 
+@pytest.mark.covers("graders 1")
 @pytest.mark.parametrize(
     ("type_", "config"),
     [
@@ -58,6 +60,7 @@ def test_options_of_the_reference_are_accepted(make_job: MakeJob, type_: str, co
     assert problems(make_job, type_, config) == []
 
 
+@pytest.mark.covers("graders 1")
 def test_options_without_a_value_are_the_defaults_of_the_reference() -> None:
     defaults = {type_: kind().model_dump(by_alias=True) for type_, kind in reward_options.OPTIONS.items()}
     assert defaults["gsm8k"] == {"method": "strict", "formatScore": 0.0, "precision": 6}

@@ -696,6 +696,7 @@ TABLE: dict[str, Row] = {
 }
 
 
+@pytest.mark.covers("algorithms 12", "algorithms 12.13", "security", "workflows 4", "workflows 5.3")
 @pytest.mark.parametrize("case", TABLE)
 def test_setting_is_refused(case: str, make_job: MakeJob) -> None:
     row = TABLE[case]
@@ -705,6 +706,7 @@ def test_setting_is_refused(case: str, make_job: MakeJob) -> None:
     assert sentence in rules.problems(make_job(row.refused).spec)
 
 
+@pytest.mark.covers("algorithms 12")
 @pytest.mark.parametrize("case", TABLE)
 def test_neighbouring_setting_is_accepted(case: str, make_job: MakeJob) -> None:
     assert rules.problems(make_job(TABLE[case].accepted).spec) == []
@@ -785,6 +787,7 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
 }
 
 
+@pytest.mark.covers("algorithms 12", "workflows 5.2", "workflows 8.1")
 @pytest.mark.parametrize("case", WARNED)
 def test_doubtful_setting_is_warned_of_and_not_refused(case: str, make_job: MakeJob) -> None:
     changes, begin = WARNED[case]

@@ -18,6 +18,7 @@ def filter_of(job: RLJob) -> roles.FilterConfig:
     return resolve.resolve(job, placement).coordinator.algorithm.filter
 
 
+@pytest.mark.covers("workflows 4")
 def test_the_group_filter_has_the_bounds_of_the_signed_single_step_agent(make_job: MakeJob) -> None:
     job = make_job({"workflow": {"type": "math_code_single_step", "config": SIGNED}})
     assert (filter_of(job).lower, filter_of(job).upper) == (0.1, 0.9)

@@ -24,6 +24,7 @@ def resolved_job(job: RLJob) -> resolved.ResolvedJob:
     return resolve.resolve(job, placement)
 
 
+@pytest.mark.covers("workflows 11")
 def test_a_suite_has_the_template_of_training_unless_it_names_one(make_job: MakeJob) -> None:
     spec = make_job({"data.template": "qwen_math", "evaluation.suites": [PLAIN, OWN]}).spec
     assert [suites.template(spec, suite) for suite in spec.evaluation.suites] == ["qwen_math", "r1"]
@@ -50,6 +51,7 @@ def test_time_for_verdicts_covers_the_slowest_reward_of_a_suite(make_job: MakeJo
     assert slow.rollouts[0].verify_timeout_s > quick.rollouts[0].verify_timeout_s
 
 
+@pytest.mark.covers("workflows 11")
 def test_an_r1_suite_stops_at_its_closing_tag_and_the_others_stop_as_training_does(make_job: MakeJob) -> None:
     changes = {"data.template": "no", "rollout.sampling.stop": ["\n"], "evaluation.suites": [PLAIN, OWN]}
     evaluation = resolved_job(make_job(changes)).coordinator.evaluation

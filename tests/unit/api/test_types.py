@@ -10,11 +10,13 @@ from rljob_api import errors, names, types
 from rljob_testing import makers
 
 
+@pytest.mark.covers("workflows 1.3")
 def test_row_knows_where_its_prompt_ends_and_how_many_tokens_were_sampled() -> None:
     row = makers.make_trajectory(prompt=(1, 2, 3), completion=(4, 5))
     assert (row.prompt_len, row.num_sampled) == (3, 2)
 
 
+@pytest.mark.covers("algorithms 1", "workflows 1.3")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -41,6 +43,7 @@ def test_row_that_breaks_a_rule_is_refused_at_construction(change: dict[str, obj
         dataclasses.replace(makers.make_trajectory(), **change)  # type: ignore[arg-type]  # wrong on purpose
 
 
+@pytest.mark.covers("algorithms 1")
 def test_logprob_above_zero_by_rounding_only_is_accepted() -> None:
     assert makers.make_trajectory(logprobs=[1e-5, 0.0]).num_sampled == 2
 

@@ -7,6 +7,7 @@ of 0.7, the row C7c of `make bench` compares them where nothing else goes on.
 import os
 import time
 
+import pytest
 from tests.bench.rows import c7_maths, c7c_batch
 
 from rljob_workers.verifier.sandbox import procfs
@@ -20,6 +21,7 @@ def cpu_s() -> float:
     return time.process_time() + sum(map(procfs.cpu_s, procfs.children(os.getpid())))
 
 
+@pytest.mark.covers("graders 11")
 async def test_batch_has_the_verdicts_of_a_plain_process_and_costs_at_most_twice_its_time() -> None:
     warm, cases = c7c_batch.roots(2, 16), c7c_batch.roots(1, c7c_batch.ANSWERS)
     async with c7_maths.client_of(c7c_batch.REWARD, num_slots=1) as client:

@@ -95,6 +95,7 @@ def test_line_reads_time_source_level_text_and_what_it_is_about() -> None:
     assert shown == ["1970-01-01 00:01:01.250 trainer      warning: leased  step=3 group=g1"]
 
 
+@pytest.mark.covers("security")
 def test_nothing_in_a_line_acts_on_the_terminal() -> None:
     shown = log_text.as_text(line(0.0, "a\x1b[2J\nb", level="\x07", group="\x9b", exc="T\x1b\n  at\x08 x\n"))
     assert all(one.isprintable() for one in shown)

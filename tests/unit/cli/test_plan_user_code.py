@@ -76,6 +76,7 @@ def manifest(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+@pytest.mark.covers("workflows 2.1")
 def test_agent_environment_and_reward_of_one_file_are_taken(rljob: Rljob, manifest: pathlib.Path) -> None:
     manifest.with_name("mine.py").write_text(MINE)
     planned = rljob("plan", str(manifest))
@@ -83,6 +84,7 @@ def test_agent_environment_and_reward_of_one_file_are_taken(rljob: Rljob, manife
     assert "mine:Game" in planned.stdout
 
 
+@pytest.mark.covers("workflows 2.1")
 def test_an_import_error_is_refused_with_its_line(rljob: Rljob, manifest: pathlib.Path) -> None:
     manifest.with_name("mine.py").write_text(MINE.replace("collections.abc", "collections.abcd"))
     refused = rljob("plan", str(manifest))
@@ -91,6 +93,7 @@ def test_an_import_error_is_refused_with_its_line(rljob: Rljob, manifest: pathli
     assert f"error: {place}:1: ModuleNotFoundError: No module named 'collections.abcd'" in refused.stderr
 
 
+@pytest.mark.covers("workflows 2.1")
 @pytest.mark.skipif(not user_code.can_check_types(), reason="mypy is not installed")
 def test_a_type_error_is_refused_with_its_line(rljob: Rljob, manifest: pathlib.Path) -> None:
     wrong = MINE.replace("return float(len(completion) < 9)", "return completion")

@@ -88,6 +88,7 @@ def test_turns_are_shown_with_their_own_versions_and_rewards(rljob: Rljob, dumpe
     assert "turn 2/2: versions 2 to 3  reward 0.5  ok" in shown
 
 
+@pytest.mark.covers("security")
 def test_text_of_the_policy_cannot_act_on_the_terminal_or_fake_a_line(rljob: Rljob, dumped: Dump) -> None:
     dumped("g1", completion="\x1b[2J\x1b]0;owned\x07\ngroup g2 sample 0\r", query_id="p\x1b[1m\n", stop_reason="\x9b")
     shown = rljob("trajectories").stdout

@@ -18,6 +18,7 @@ def _spec(changes: dict[str, object]) -> JobSpec:
     return _job(changes).spec
 
 
+@pytest.mark.covers("sandbox S-2")
 @pytest.mark.parametrize(
     ("changes", "settings", "said"),
     [

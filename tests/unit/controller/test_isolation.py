@@ -39,6 +39,7 @@ def test_the_strongest_proof_is_named(holding: tuple[str, ...], asked: str, reas
     assert isolation.judge({"v-0": _text(*holding)}, isolation=asked, classes={"v-0": "gvisor"}).reason == reason
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_runtime_class_of_every_pod_is_declared_and_holds_only_where_every_kernel_says_so() -> None:
     told = _text("confined", "runtime_class", failing=("landlock",), required=("confined",))
     not_told = _text("confined", "landlock", failing=("runtime_class",), required=("confined",))
@@ -50,6 +51,7 @@ def test_runtime_class_of_every_pod_is_declared_and_holds_only_where_every_kerne
         assert verdict.required == {"confined", "runtime_class"}
 
 
+@pytest.mark.covers("sandbox S-2")
 @pytest.mark.parametrize(("found", "seen"), [("", "the pod has none"), ("runc", "the pod has 'runc'")])
 def test_a_pod_without_the_runtime_class_is_named_whatever_it_says_of_itself(found: str, seen: str) -> None:
     texts = {"v-0": _text("confined"), "v-1": _text("confined", "runtime_class")}

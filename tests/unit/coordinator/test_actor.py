@@ -1,5 +1,7 @@
 """Oat's actor metrics are the published ones, each with a gauge of its own."""
 
+import pytest
+
 from rljob_api import names
 from rljob_workers.coordinator import actor
 
@@ -11,6 +13,7 @@ PUBLISHED = {
 }  # fmt: skip
 
 
+@pytest.mark.covers("workflows 9")
 def test_every_published_metric_has_a_gauge_of_its_own_at_the_coordinator() -> None:
     assert set(actor.GAUGES) == {f"actor/{name}" for name in PUBLISHED}
     declared = {metric.name for metric in names.METRICS if metric.kind == "g" and metric.role is names.Role.COORDINATOR}

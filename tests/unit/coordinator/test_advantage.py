@@ -23,6 +23,7 @@ def biased(config: roles.NormalizeConfig) -> roles.NormalizeConfig:
     return config.model_copy(update={"unbiased": False})
 
 
+@pytest.mark.covers("algorithms 5", "algorithms 5.1", "algorithms 15", "workflows 6.3")
 @pytest.mark.parametrize(
     ("config", "rewards", "sizes", "expected"),
     [
@@ -46,6 +47,7 @@ def test_advantages_are_those_of_the_worked_examples(
     assert advantage.normalize(config, rewards, sizes) == pytest.approx(expected, abs=5e-5)
 
 
+@pytest.mark.covers("algorithms 5.1", "workflows 6.3")
 @pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO, LITEPPO])
 def test_a_singleton_and_a_group_of_equals_give_exactly_zero(config: roles.NormalizeConfig) -> None:
     third = 1 / 3  # a value whose sums are not exact
@@ -54,16 +56,19 @@ def test_a_singleton_and_a_group_of_equals_give_exactly_zero(config: roles.Norma
     assert found[4] > 0 > found[5]
 
 
+@pytest.mark.covers("algorithms 5.1")
 def test_without_mean_and_std_rewards_pass_unchanged() -> None:
     none = roles.NormalizeConfig(mean="none", std="none")
     assert advantage.normalize(none, [2.0, 2.0, -1.0], [2, 1]) == [2.0, 2.0, -1.0]
 
 
+@pytest.mark.covers("algorithms 5.1")
 def test_eps_is_added_to_the_deviation() -> None:
     config = GRPO.model_copy(update={"eps": 0.5})
     assert advantage.normalize(config, [1, 0, 0, 0], [4])[0] == pytest.approx(0.75)  # 0.75 / (0.5 + 0.5)
 
 
+@pytest.mark.covers("algorithms 4", "workflows 6.3")
 @pytest.mark.parametrize("sizes", [[2, 2], [3, 0], [4]])
 def test_sizes_that_do_not_partition_the_rows_are_refused(sizes: list[int]) -> None:
     with pytest.raises(ValueError, match="partition"):
@@ -75,6 +80,7 @@ rewards_of_groups = st.lists(
 )
 
 
+@pytest.mark.covers("workflows 6.3", "workflows 12")
 @given(rewards_of_groups)
 def test_grpo_centres_and_scales_each_group_alone(groups: list[list[float]]) -> None:
     flat, sizes = [reward for group in groups for reward in group], [len(group) for group in groups]
@@ -88,6 +94,7 @@ def test_grpo_centres_and_scales_each_group_alone(groups: list[list[float]]) -> 
             assert statistics.stdev(block) == pytest.approx(1, rel=1e-9)
 
 
+@pytest.mark.covers("algorithms 5.1")
 @pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO])
 @given(group=st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0]), min_size=2, max_size=6), random=st.randoms())
 def test_the_order_of_the_members_of_a_group_does_not_matter(
@@ -100,6 +107,7 @@ def test_the_order_of_the_members_of_a_group_does_not_matter(
     assert shuffled == pytest.approx([straight[index] for index in order], rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.covers("algorithms 5.1")
 @pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO])
 @given(
     group=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0]), min_size=2, max_size=6),
@@ -112,6 +120,7 @@ def test_what_all_members_of_a_group_earn_more_changes_no_advantage(
     assert found == pytest.approx(advantage.normalize(config, group, [len(group)]), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.covers("algorithms 5.1")
 @pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO, LITEPPO])
 @given(reward=st.floats(-1e6, 1e6), size=st.integers(1, 9))
 def test_equal_rewards_of_any_value_give_exactly_zero(config: roles.NormalizeConfig, reward: float, size: int) -> None:

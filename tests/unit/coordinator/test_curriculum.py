@@ -17,6 +17,7 @@ def config(threshold: float = 0.5, fraction: float = 0.5) -> roles.CurriculumCon
     return roles.CurriculumConfig(threshold=threshold, max_fraction=fraction)
 
 
+@pytest.mark.covers("workflows 6.2")
 @pytest.mark.parametrize(
     ("threshold", "fraction", "num_drawn", "expected"),
     [
@@ -53,6 +54,7 @@ def epoch(bench: Any, rollout: str, trainer: str, *, rewards: dict[str, tuple[fl
     return drawn
 
 
+@pytest.mark.covers("workflows 6.2")
 def test_a_prompt_above_the_threshold_is_in_no_later_epoch_also_after_a_restart(make_bench: Make) -> None:
     bench = make_bench(num_prompts=4, max_off_policy_steps=0, curriculum=config(0.6, 0.25))
     rollout, trainer = bench.rollout(), bench.trainer()
@@ -74,6 +76,7 @@ def test_a_prompt_above_the_threshold_is_in_no_later_epoch_also_after_a_restart(
     assert set(drawn[:3]) == set(drawn[3:]) == {"p0", "p2", "p3"}
 
 
+@pytest.mark.covers("workflows 6.2")
 def test_a_group_that_the_filter_rejects_as_too_easy_counts(make_bench: Make) -> None:
     rejecting = roles.FilterConfig(enabled=True, max_extra_groups=1000)
     bench = make_bench(num_prompts=2, max_off_policy_steps=0, curriculum=config(0.9, 0.5), filter_config=rejecting)
@@ -87,6 +90,7 @@ def test_a_group_that_the_filter_rejects_as_too_easy_counts(make_bench: Make) ->
     assert len(set(drawn[2:])) == 1, "of two prompts one is left out, and never both"
 
 
+@pytest.mark.covers("workflows 6.2")
 def test_where_the_last_prompts_of_the_data_are_left_out_the_data_end(make_bench: Make) -> None:
     bench = make_bench(num_prompts=2, epochs=2, max_off_policy_steps=0, curriculum=config(-1.0, 0.5))
     rollout, trainer = bench.rollout(), bench.trainer()

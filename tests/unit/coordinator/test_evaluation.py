@@ -17,6 +17,7 @@ def config(*, every: int = 20, before: bool = True, suites: bool = True) -> role
     )
 
 
+@pytest.mark.covers("algorithms 9", "workflows 11")
 @pytest.mark.parametrize(
     ("after", "step", "expected"),
     [
@@ -61,6 +62,7 @@ def item(index: int, rewards: tuple[float, ...] | None) -> evaluations.Item:
     return evaluations.Item(suite="s", index=index, prompt_id=f"e{index}", payload=payload)
 
 
+@pytest.mark.covers("workflows 11")
 def test_accuracy_is_the_share_of_samples_with_a_score_of_exactly_1() -> None:
     found = evaluation.suite_result([item(0, (1.0, 0.999)), item(1, (0.0, 0.0))], elapsed_s=2.0)
     assert (found["accuracy"], found["pass_at_k"], found["n"], found["samples"]) == (0.25, 0.5, 2, 4)
@@ -69,12 +71,14 @@ def test_accuracy_is_the_share_of_samples_with_a_score_of_exactly_1() -> None:
     assert found["response_tokens"] == 2.0
 
 
+@pytest.mark.covers("workflows 11")
 def test_a_suite_with_missing_items_has_no_metrics_never_a_zero() -> None:
     found = evaluation.suite_result([item(0, (1.0,)), item(1, None)], elapsed_s=2.0)
     assert (found["accuracy"], found["missing"]) == (None, 1)
     assert "score" not in found
 
 
+@pytest.mark.covers("workflows 11")
 def test_with_a_row_per_turn_the_first_right_turn_decides_and_all_tokens_count() -> None:
     rows = [makers.make_trajectory(reward=reward, truncated=cut) for reward, cut in ((0.0, True), (1.0, False))]
     later = dataclasses.replace(rows[1], turn_ids=types.ints([-1, -1, -1, 1, 1]))
@@ -85,6 +89,7 @@ def test_with_a_row_per_turn_the_first_right_turn_decides_and_all_tokens_count()
     assert (found["accuracy"], found["samples"], found["response_tokens"], found["truncated"]) == (1.0, 1, 4, 0)
 
 
+@pytest.mark.covers("workflows 11")
 def test_the_average_over_suites_is_unweighted() -> None:
     def result(accuracy: float, n: int) -> dict[str, object]:
         return {"accuracy": accuracy, "score": accuracy, "response_tokens": 1.0, "n": n}
@@ -101,6 +106,7 @@ PUBLISHED_NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.covers("workflows 11")
 def test_the_published_suites_have_their_names_and_counts_and_an_unweighted_average() -> None:
     items = {name: [item(index, (float(index == 0),)) for index in range(n)] for name, n in PUBLISHED_COUNTS.items()}
     found = evaluation.metrics({name: evaluation.suite_result(chosen, elapsed_s=2.0) for name, chosen in items.items()})
@@ -116,12 +122,14 @@ def test_the_published_suites_have_their_names_and_counts_and_an_unweighted_aver
     }  # fmt: skip
 
 
+@pytest.mark.covers("workflows 11")
 def test_several_samples_a_prompt_add_avg_and_pass_at_k() -> None:
     result = evaluation.suite_result([item(0, (1.0, 0.0)), item(1, (0.0, 0.0))], elapsed_s=2.0)
     found = evaluation.metrics({"s": result})
     assert (found["eval/s/avg@2"], found["eval/s/pass@2"], found["eval/s/accuracy"]) == (0.25, 0.5, 0.25)
 
 
+@pytest.mark.covers("workflows 11")
 def test_a_suite_with_missing_items_has_no_metric_and_no_part_in_the_average() -> None:
     whole, short = (evaluation.suite_result(items, elapsed_s=1.0) for items in ([item(0, (1.0,))], [item(0, None)]))
     found = evaluation.metrics({"whole": whole, "short": short})
@@ -129,6 +137,7 @@ def test_a_suite_with_missing_items_has_no_metric_and_no_part_in_the_average() -
     assert found["eval/average/accuracy"] == 1.0
 
 
+@pytest.mark.covers("workflows 11")
 def test_responses_name_question_prompt_output_reference_and_version() -> None:
     record = types.PromptRecord(
         prompt_id="e0", source="s", columns={"prompt": "1+1=", "problem": "1+1=", "answer": "2", "id": "e0"}
@@ -171,6 +180,7 @@ def servers(*versions: int, holding: tuple[int, ...] = ()) -> list[evaluation.Se
     ]
 
 
+@pytest.mark.covers("workflows 11")
 @pytest.mark.parametrize(
     ("found", "waiting", "ended", "expected"),
     [

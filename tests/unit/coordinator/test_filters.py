@@ -10,6 +10,7 @@ def bounds(*, enabled: bool = False, lower: float | None = None, upper: float | 
     return roles.FilterConfig(enabled=enabled, lower=lower, upper=upper, max_extra_groups=3)
 
 
+@pytest.mark.covers("algorithms 4", "workflows 6.2", "workflows 6.3")
 @pytest.mark.parametrize(
     ("config", "rewards", "expected"),
     [
@@ -29,6 +30,7 @@ def test_groups_are_filtered_on_their_raw_rewards(
     assert filters.rejection(config, rewards) is expected
 
 
+@pytest.mark.covers("algorithms 4")
 @pytest.mark.parametrize(("rejected", "expected"), [(3, False), (4, True)])
 def test_starvation_begins_above_the_allowed_number_of_extra_groups(rejected: int, expected: bool) -> None:
     assert filters.starved(bounds(), rejected=rejected) is expected

@@ -41,6 +41,7 @@ def test_a_complete_group_is_accepted() -> None:
     assert judge(makers.make_group(rewards=(1, 0, 0, 1)), facts()).outcome is Outcome.ACCEPTED
 
 
+@pytest.mark.covers("workflows 6.3")
 def test_a_short_group_is_never_accepted_by_default_and_its_prompt_is_tried_again() -> None:
     found = judge(makers.make_group(rewards=(1, 0, 0), failures=[failure(3)]), facts())
     assert (found.outcome, found.requeue, found.infra, found.data) == (
@@ -48,6 +49,7 @@ def test_a_short_group_is_never_accepted_by_default_and_its_prompt_is_tried_agai
     )  # fmt: skip
 
 
+@pytest.mark.covers("workflows 6.3")
 def test_a_short_group_is_accepted_with_its_true_size_where_the_policy_allows_it() -> None:
     half = dataclasses.replace(BOUNDS, min_group_fraction=0.5)
     short = makers.make_group(rewards=(1, 0), failures=[failure(2), failure(3)])
@@ -93,6 +95,7 @@ def test_no_other_failure_ends_the_run() -> None:
         assert not judge(makers.make_group(rewards=(1, 0, 0), failures=[failure(3, infra=infra)]), facts()).ends_run
 
 
+@pytest.mark.covers("algorithms 1")
 def test_the_age_check_looks_at_the_steps_of_versions_not_at_their_ids() -> None:
     # Version 7 was published after a rewind and is of step 1.
     group = makers.make_group(rewards=(1, 0, 0, 1), versions=7)
@@ -101,6 +104,7 @@ def test_the_age_check_looks_at_the_steps_of_versions_not_at_their_ids() -> None
     assert (found.outcome, found.drop, found.requeue) == (Outcome.STALE, Drop.STALE, Requeue.HEAD)
 
 
+@pytest.mark.covers("algorithms 2.2")
 def test_one_old_token_makes_the_whole_group_old() -> None:
     group = makers.make_group(rewards=(1, 0, 0, 1), versions=(0, 2))
     assert judge(group, facts(batch_index=2)).outcome is Outcome.STALE
@@ -117,6 +121,7 @@ def test_a_filtered_group_is_replaced_by_another_prompt() -> None:
     assert (found.outcome, found.drop, found.requeue) == (Outcome.FILTERED, Drop.ZERO_SPREAD, Requeue.NO)
 
 
+@pytest.mark.covers("workflows 6.2")
 def test_a_group_that_the_users_predicate_left_out_is_replaced_by_another_prompt() -> None:
     group = dataclasses.replace(makers.make_group(rewards=(1, 0, 0, 1)), rejected=True)
     found = judge(group, facts())
@@ -146,6 +151,7 @@ def of_turns(row: types.Trajectory, *turns: int) -> list[types.Trajectory]:
     return [dataclasses.replace(row, turn_ids=types.ints([-1] * before + [turn] * count)) for turn in turns]
 
 
+@pytest.mark.covers("workflows 5.2")
 def test_a_member_may_have_a_row_per_turn() -> None:
     group = makers.make_group(rewards=(1, 0, 0, 1))
     rows = [made for row in group.trajectories for made in of_turns(row, 0, 1, 2)]
@@ -154,6 +160,7 @@ def test_a_member_may_have_a_row_per_turn() -> None:
     assert judge(lost, facts()).outcome is Outcome.INFRA_FAILURE
 
 
+@pytest.mark.covers("workflows 5.2")
 def test_a_member_whose_rows_repeat_a_turn_is_malformed() -> None:
     group = makers.make_group(rewards=(1, 0, 0, 1))
     rows = [*of_turns(group.trajectories[0], 0, 0), *group.trajectories[1:]]
@@ -163,6 +170,7 @@ def test_a_member_whose_rows_repeat_a_turn_is_malformed() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.covers("algorithms 4")
 def test_an_infrastructure_failure_passed_off_as_a_row_is_invalid() -> None:
     group = makers.make_group(rewards=(1, 0, 0, 1))
     rows = [dataclasses.replace(group.trajectories[0], verdict=makers.make_verdict(None)), *group.trajectories[1:]]
@@ -170,12 +178,14 @@ def test_an_infrastructure_failure_passed_off_as_a_row_is_invalid() -> None:
     assert found.outcome is Outcome.INVALID
 
 
+@pytest.mark.covers("algorithms 9", "workflows 11")
 def test_an_evaluation_is_wholly_on_its_pinned_version() -> None:
     pinned = facts(kind=EVALUATION, pinned=2, batch_index=50)
     assert judge(makers.make_group(rewards=(1, 0, 0, 1), versions=2), pinned).outcome is Outcome.RECORDED
     assert judge(makers.make_group(rewards=(1, 0, 0, 1), versions=(1, 2)), pinned).outcome is Outcome.INVALID
 
 
+@pytest.mark.covers("workflows 11")
 def test_a_failed_evaluation_item_is_retried_then_left_out_never_scored() -> None:
     short = makers.make_group(rewards=(1, 0, 0), failures=[failure(3)], versions=2)
     assert judge(short, facts(kind=EVALUATION, pinned=2)).requeue is Requeue.NEXT_ATTEMPT
@@ -183,6 +193,7 @@ def test_a_failed_evaluation_item_is_retried_then_left_out_never_scored() -> Non
     assert (found.drop, found.requeue) == (Drop.INFRA_EXHAUSTED, Requeue.NO)
 
 
+@pytest.mark.covers("algorithms 4")
 def test_a_filter_may_look_at_one_named_reward() -> None:
     row = makers.make_trajectory(reward=1.0)
     verdict = dataclasses.replace(row.verdict, parts={"format": 0.25})
@@ -190,6 +201,7 @@ def test_a_filter_may_look_at_one_named_reward() -> None:
     assert intake.metric(row, "sum") == 1.0
 
 
+@pytest.mark.covers("algorithms 12.13")
 def test_turn_rewards_are_refused_where_one_reward_per_row_is_normalised() -> None:
     group = makers.make_group(rewards=(1, 0, 0, 1))
     rows = [dataclasses.replace(row, turn_rewards=(row.reward,)) for row in group.trajectories]

@@ -186,6 +186,7 @@ def test_the_last_steps_are_not_over_generated(make_bench: Make) -> None:
     assert len(bench.lease(bench.rollout(), capacity=99)) == 2
 
 
+@pytest.mark.covers("algorithms 2.4")
 def test_a_batch_takes_the_oldest_groups_first_then_lease_order(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=2, max_off_policy_steps=1)
     rollout, trainer = bench.rollout(), bench.trainer()
@@ -204,6 +205,7 @@ def test_a_batch_takes_the_oldest_groups_first_then_lease_order(make_bench: Make
     assert [candidate.group_id for candidate in chosen] == [second.group_id, first.group_id]
 
 
+@pytest.mark.covers("algorithms 2.4")
 def test_rows_are_ordered_by_lease_never_by_arrival(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=3)
     rollout = bench.rollout()
@@ -214,6 +216,7 @@ def test_rows_are_ordered_by_lease_never_by_arrival(make_bench: Make) -> None:
     assert [candidate.group_id for candidate in chosen] == [lease.group_id for lease in leases]
 
 
+@pytest.mark.covers("algorithms 2.2")
 def test_a_straggler_is_cancelled_as_soon_as_no_batch_can_take_it(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
     rollout, trainer = bench.rollout(), bench.trainer()
@@ -249,6 +252,7 @@ def test_what_a_cancelled_straggler_was_making_counts_as_stale_once_though_it_is
     assert bench.ledger.counters()["trajectories:stale"] == straggler.group_size
 
 
+@pytest.mark.covers("algorithms 2.3")
 def test_the_prompt_of_a_stale_group_returns_to_the_head_of_the_queue(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
     rollout, trainer = bench.rollout(), bench.trainer()
@@ -290,6 +294,7 @@ def test_an_infra_failure_is_retried_then_starts_afresh_behind_the_queue(make_be
     assert (fresh.ref.prompt_id, fresh.group_id != lease.group_id) == (lease.ref.prompt_id, True)
 
 
+@pytest.mark.covers("algorithms 4", "workflows 6.2")
 def test_a_filtered_group_frees_its_slot_for_another_prompt(make_bench: Make) -> None:
     zero_spread = roles.FilterConfig(enabled=True, max_extra_groups=5)
     bench = make_bench(prompts_per_step=1, max_off_policy_steps=0, filter_config=zero_spread)
@@ -351,6 +356,7 @@ def test_one_step_is_packed_ahead_and_waits_for_the_commit_of_the_one_before(mak
     assert bench.pack() == 3
 
 
+@pytest.mark.covers("algorithms 10")
 def test_a_step_is_packed_ahead_only_where_no_group_under_way_gets_too_old_by_it(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=1, max_off_policy_steps=2)
     rollout, trainer = bench.rollout(), bench.trainer()
@@ -427,6 +433,7 @@ def test_a_batch_packed_for_another_number_of_ranks_is_refused(make_bench: Make)
         bench.ledger.decide(token=trainer, step=1, rank=1, world_size=2, stop=False)
 
 
+@pytest.mark.covers("algorithms 10")
 def test_after_a_rewind_the_recorded_batches_are_served_again_and_nothing_is_generated(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=1, max_off_policy_steps=0)
     rollout, trainer = bench.rollout(), bench.trainer()
@@ -480,6 +487,7 @@ def test_where_the_checkpoint_is_older_than_what_was_pruned_the_prompts_are_draw
     assert redrawn == drawn[:3]
 
 
+@pytest.mark.covers("algorithms 10")
 def test_a_checkpoint_ahead_of_the_ledger_means_that_a_ledger_was_lost(make_bench: Make) -> None:
     bench = make_bench()
     trainer = bench.trainer(attempt=3, resume_step=7)
@@ -566,6 +574,7 @@ def test_steps_beyond_the_last_are_finished(make_bench: Make) -> None:
     assert bench.ledger.decide(token=trainer, step=4, rank=0, world_size=1, stop=False).kind is names.BatchKind.FINISHED
 
 
+@pytest.mark.covers("algorithms 2.1")
 def test_a_short_step_closes_where_only_failing_groups_are_outstanding(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=2, max_off_policy_steps=0, min_step_fraction=0.5)
     rollout = bench.rollout()
@@ -635,6 +644,7 @@ def test_a_sync_that_is_reported_twice_is_one_line_of_history(make_bench: Make) 
     assert len(bench.ledger.history_after(0)) == 1
 
 
+@pytest.mark.covers("algorithms 2.1", "workflows 11")
 def test_evaluation_leases_come_first_and_only_to_workers_that_serve_the_version(make_bench: Make) -> None:
     bench = make_bench()
     rollout = bench.rollout()
@@ -650,6 +660,7 @@ def test_evaluation_leases_come_first_and_only_to_workers_that_serve_the_version
     assert (counts.running, counts.accepted) == (1, 0)
 
 
+@pytest.mark.covers("workflows 11")
 def test_an_evaluation_is_finished_once_and_not_begun_again(make_bench: Make) -> None:
     bench = make_bench()
     rollout = bench.rollout()
@@ -675,6 +686,7 @@ def left_out(reason: names.DropReason, size: int = 2) -> list[types.MemberFailur
     ]
 
 
+@pytest.mark.covers("graders 4.3")
 def test_a_prompt_that_is_left_out_is_counted_and_neither_trained_nor_tried_again(make_bench: Make) -> None:
     bench = make_bench(num_prompts=3, max_off_policy_steps=0)
     rollout = bench.rollout()

@@ -249,6 +249,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
     return LedgerMachine
 
 
+@pytest.mark.covers("algorithms 2.1")
 def test_the_promises_hold_whatever_happens_in_whatever_order(make_bench: Callable[..., Any]) -> None:
     run_state_machine_as_test(
         machine(make_bench),

@@ -109,6 +109,7 @@ def test_an_update_may_have_no_micro_batch_at_all() -> None:
     assert packed.minibatches == (types.Minibatch(num_tokens=2, num_rows=1),)
 
 
+@pytest.mark.covers("algorithms 11")
 def test_one_row_of_32_is_looked_at_of_those_that_have_nothing_to_learn_in_the_first_epoch() -> None:
     rows = [sample(row=i, group=f"g{i}", advantage=float(i < 4), masked=i == 5) for i in range(100)]
     cut = dataclasses.replace(shape(epochs=2), observes_skipped=True)
@@ -149,6 +150,7 @@ def groups_of_8(lengths: Sequence[Sequence[int]], *, prompt: int = 16) -> list[t
     return rows
 
 
+@pytest.mark.covers("algorithms 10")
 @pytest.mark.parametrize(
     ("ranks", "groups"), [(64, 64), (64, 65), (64, 96), (64, 128), (64, 160), (8, 9), (8, 12), (8, 16)]
 )
@@ -188,12 +190,14 @@ def test_the_cut_depends_on_step_and_epoch() -> None:
     assert len(cuts) == 4
 
 
+@pytest.mark.covers("algorithms 8", "algorithms 15")
 def test_1024_rows_in_minibatches_of_128_are_8_updates() -> None:
     """128 prompts x 8 samples, one epoch."""
     rows = [sample(row=i) for i in range(1024)]
     assert [len(part) for part in packing.cut(rows, key=(0, 1, 0), parts=8)] == [128] * 8
 
 
+@pytest.mark.covers("algorithms 1", "algorithms 15")
 def test_250_steps_of_4_minibatches_are_1000_updates() -> None:
     rows = [sample(row=i, completion=(4,)) for i in range(4)]
     steps = [packing.pack(rows, step=step, shape=shape(minibatches=4)) for step in range(1, 251)]
@@ -279,6 +283,7 @@ def reference(rows: Sequence[types.TrainSample]) -> Counter[tuple[object, ...]]:
     return facts
 
 
+@pytest.mark.covers("algorithms 8")
 @settings(max_examples=150, deadline=None)
 @given(steps(), shapes)
 def test_every_token_with_something_to_learn_appears_once_an_epoch_with_its_own_context(
@@ -326,6 +331,7 @@ def test_denominators_do_not_depend_on_ranks_or_budget(
     assert max(part.num_rows for part in per_epoch) - min(part.num_rows for part in per_epoch) <= 1
 
 
+@pytest.mark.covers("algorithms 10")
 @settings(max_examples=100, deadline=None)
 @given(steps(), shapes)
 def test_no_rank_has_more_than_its_part_and_a_row(rows: list[types.TrainSample], cut: packing.Shape) -> None:

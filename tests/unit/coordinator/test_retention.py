@@ -50,6 +50,7 @@ def test_nothing_goes_before_a_checkpoint_covers_it(make_bench: Make) -> None:
     assert sizes(bench) == before
 
 
+@pytest.mark.covers("algorithms 10")
 def test_what_a_checkpoint_covers_goes_and_everything_is_still_proven(make_bench: Make) -> None:
     bench = make_bench()
     _, trainer, serving = trained(bench, 3)
@@ -105,6 +106,7 @@ def test_a_late_repetition_of_an_accepted_group_gets_its_answer_and_any_other_is
     assert audit.audit(bench.ledger.database, max_off_policy_steps=1) == []
 
 
+@pytest.mark.covers("algorithms 10")
 def test_a_trainer_behind_a_pruned_checkpoint_gets_the_same_prompts_in_the_same_order(make_bench: Make) -> None:
     bench = make_bench(prompts_per_step=2, max_off_policy_steps=0)
     rollout, trainer, _ = trained(bench, 3)
@@ -241,6 +243,7 @@ def test_damage_to_what_was_pruned_is_found(make_bench: Make, damage: str, sente
     assert any(sentence in text for text in audit.audit(bench.ledger.database, max_off_policy_steps=1))
 
 
+@pytest.mark.covers("workflows 6.2")
 @pytest.mark.parametrize("schema", [1, 2])
 def test_a_ledger_of_an_older_schema_goes_on(make_bench: Make, tmp_path: pathlib.Path, schema: int) -> None:
     """A run outlives an update of the coordinator, in the middle of a step."""

@@ -37,6 +37,7 @@ def assemble(
     return samples.assemble(choice, chosen or config())
 
 
+@pytest.mark.covers("algorithms 2.2", "algorithms 11")
 def test_age_is_split_into_in_flight_and_in_queue() -> None:
     """V 3: a token of step 1, finished under step 2; and one of step 2, finished under step 3."""
     group = makers.make_group(rewards=(1.0, 0.0))
@@ -48,6 +49,7 @@ def test_age_is_split_into_in_flight_and_in_queue() -> None:
     assert summary["staleness_token_mean"] == 2.0
 
 
+@pytest.mark.covers("algorithms 11")
 def test_rewards_are_reported_raw_shaped_and_as_success() -> None:
     shaped = config(rewards=roles.RewardShapingConfig(bias=-0.5, scale=2))
     summary = assemble([makers.make_group(rewards=(1.0, 0.0)), makers.make_group(rewards=(1.0, 1.0))], chosen=shaped)
@@ -56,6 +58,7 @@ def test_rewards_are_reported_raw_shaped_and_as_success() -> None:
     assert summary.summary["success"] == 0.75
 
 
+@pytest.mark.covers("algorithms 11")
 def test_advantages_are_reported_over_rows() -> None:
     """[0.5, -0.5] and [0, 0]: mean 0, deviation sqrt(0.5 / 4)."""
     summary = assemble([makers.make_group(rewards=(1.0, 0.0)), makers.make_group(rewards=(1.0, 1.0))]).summary
@@ -63,6 +66,7 @@ def test_advantages_are_reported_over_rows() -> None:
     assert summary["advantage_std"] == pytest.approx(0.353553, abs=1e-6)
 
 
+@pytest.mark.covers("algorithms 11")
 def test_a_group_whose_advantages_are_all_zero_is_counted() -> None:
     made = assemble([makers.make_group(rewards=(1.0, 0.0)), makers.make_group(rewards=(1.0, 1.0))])
     assert made.zero_advantage_groups == made.summary["zero_advantage_groups"] == 1
@@ -75,6 +79,7 @@ def test_what_the_trainer_makes_of_rewards_is_not_reported_before_it_does() -> N
     assert not {"zero_advantage_groups", "advantage_mean"} & made.summary.keys()
 
 
+@pytest.mark.covers("algorithms 11")
 def test_lengths_are_reported_apart_for_right_and_wrong_rows() -> None:
     rows = [
         makers.make_trajectory(completion=range(1, 1 + length), reward=reward, sample_index=index)
@@ -114,6 +119,7 @@ def turns_row(rewards: tuple[float, ...], *, truncated: bool = False) -> types.T
     )  # fmt: skip
 
 
+@pytest.mark.covers("algorithms 3")
 def test_turn_rewards_are_shaped_each_and_stand_on_the_last_token_of_their_turn() -> None:
     chosen = config(
         group_size=1, normalize_reward=NONE, trainer_returns=True, rewards=roles.RewardShapingConfig(bias=-0.5, scale=2)
@@ -140,6 +146,7 @@ def test_rows_of_one_group_carry_its_index_in_the_step() -> None:
     assert [row.group for row in made.samples] == [0, 0, 1, 1]
 
 
+@pytest.mark.covers("workflows 9")
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_step_of_oats_actor_is_the_published_example(masked: bool) -> None:
     rows = [
@@ -156,6 +163,7 @@ def test_a_step_of_oats_actor_is_the_published_example(masked: bool) -> None:
     assert (made.summary["actor/num_data"], made.summary["actor/total_time"]) == (2, pytest.approx(1.1))
 
 
+@pytest.mark.covers("workflows 9")
 @pytest.mark.parametrize(("chars", "mean"), [((7, 4), 5.5), ((7, 0), 3.5), ((7, None), None)])
 def test_the_mean_characters_are_told_where_every_response_says_its_own(
     chars: tuple[int | None, ...], mean: float | None

@@ -8,6 +8,7 @@ def overlong(maximum: int, tail: int, factor: float) -> roles.OverlongConfig:
     return roles.OverlongConfig(max_tokens=maximum, tail_tokens=tail, factor=factor)
 
 
+@pytest.mark.covers("algorithms 3", "algorithms 15")
 @pytest.mark.parametrize(
     ("config", "num_tokens", "expected"),
     [
@@ -23,6 +24,7 @@ def test_overlong_answers_are_penalised_in_their_tail(
     assert shaping.overlong_penalty(config, num_tokens=num_tokens) == expected
 
 
+@pytest.mark.covers("algorithms 3", "algorithms 15", "workflows 5.3")
 @pytest.mark.parametrize(
     ("config", "reward", "expected"),
     [
@@ -40,12 +42,14 @@ def test_the_bias_is_added_then_scaled_then_clipped(
     assert shaping.shape(config, reward=reward, truncated=False, num_tokens=1) == pytest.approx(expected)
 
 
+@pytest.mark.covers("algorithms 3", "workflows 9")
 def test_a_zeroed_truncated_answer_counts_as_wrong_not_as_neutral() -> None:
     config = roles.RewardShapingConfig(bias=-0.5, scale=2, zero_truncated=True)
     assert shaping.shape(config, reward=1.0, truncated=True, num_tokens=1) == -1.0
     assert shaping.shape(config, reward=1.0, truncated=False, num_tokens=1) == 1.0
 
 
+@pytest.mark.covers("algorithms 3")
 def test_the_scale_multiplies_the_overlong_penalty_too() -> None:
     config = roles.RewardShapingConfig(bias=-0.5, scale=2, overlong=overlong(1000, 200, 0.5))
     assert shaping.shape(config, reward=1.0, truncated=False, num_tokens=850) == 0.75

@@ -15,6 +15,7 @@ def bounds(*, eta: int, b: int, inflight: int | None = None, group_size: int = 4
     )
 
 
+@pytest.mark.covers("algorithms 2.1", "algorithms 2.4", "algorithms 15")
 @pytest.mark.parametrize(
     ("eta", "b", "inflight", "published", "accepted", "running", "expected"),
     [
@@ -36,10 +37,12 @@ def test_capacity_is_what_the_admission_rule_says(
     assert found == expected
 
 
+@pytest.mark.covers("algorithms 2.1", "algorithms 15")
 def test_no_more_groups_are_queued_than_the_bound_could_use() -> None:
     assert staleness.pending_limit(bounds(eta=3, b=8)) == 32
 
 
+@pytest.mark.covers("algorithms 2.1", "algorithms 15")
 @pytest.mark.parametrize(
     ("eta", "accepted", "running", "floor"), [(1, 8, 5, 2), (1, 0, 0, 0), (1, 4, 3, 0), (0, 8, 0, 2)]
 )
@@ -49,12 +52,14 @@ def test_a_lease_needs_a_worker_that_serves_its_version_floor(
     assert staleness.version_floor(bounds(eta=eta, b=4), accepted=accepted, running=running) == floor
 
 
+@pytest.mark.covers("algorithms 2.2", "algorithms 15")
 @pytest.mark.parametrize(("oldest", "age", "stale"), [(6, 1, False), (5, 2, True)])
 def test_age_is_counted_from_the_oldest_token(oldest: int, age: int, stale: bool) -> None:
     assert staleness.age(batch_index=7, min_step=oldest) == age
     assert staleness.is_stale(bounds(eta=1, b=1), batch_index=7, min_step=oldest) is stale
 
 
+@pytest.mark.covers("algorithms 2.3", "algorithms 15")
 def test_under_wait_a_batch_waits_for_those_that_later_steps_could_not_take() -> None:
     # a and b, leased at version 0, are left out; d of version 1 is what would be taken: k = 1 allows one of them.
     waiting = bounds(eta=2, b=1)
@@ -63,12 +68,14 @@ def test_under_wait_a_batch_waits_for_those_that_later_steps_could_not_take() ->
     assert not staleness.may_close_waiting(waiting, batch_index=2, left_out=[0])
 
 
+@pytest.mark.covers("algorithms 4")
 @pytest.mark.parametrize(("fraction", "expected"), [(1.0, 8), (0.5, 4), (0.51, 5), (0.0, 2)])
 def test_a_short_group_has_at_least_two_members(fraction: float, expected: int) -> None:
     short = dataclasses.replace(bounds(eta=1, b=1, group_size=8), min_group_fraction=fraction)
     assert staleness.smallest_group(short) == expected
 
 
+@pytest.mark.covers("algorithms 4")
 def test_a_group_of_one_needs_that_one() -> None:
     assert staleness.smallest_group(bounds(eta=1, b=1, group_size=1)) == 1
 

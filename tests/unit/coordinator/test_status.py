@@ -102,6 +102,7 @@ def test_a_silent_process_neither_counts_nor_waits(make_bench: Make, config: rol
     assert found.waiting == ()
 
 
+@pytest.mark.covers("workflows 6.2")
 def test_filter_starvation_is_named(make_bench: Make, make_config: MakeConfig) -> None:
     config = make_config()
     known = dataclasses.replace(make_bench().ledger.snapshot(), filtered_this_step=1001)
@@ -167,6 +168,7 @@ def test_groups_that_are_left_out_are_told_by_reason(make_bench: Make, config: r
     assert told == {"too_long": 1, "invalid_record": 0}
 
 
+@pytest.mark.covers("workflows 10")
 def test_dumps_that_failed_are_counted_over_all_rollouts(make_bench: Make, config: roles.CoordinatorConfig) -> None:
     some = [
         pods.Pod(token=f"t{n}", role=names.Role.ROLLOUT, pod=f"rollout-{n}", load=types.RolloutLoad(dump_failures=n))

@@ -202,6 +202,7 @@ async def test_a_fetch_that_waited_in_vain_is_told_what_is_missing(start: Start)
     assert (header.kind, header.wait_reason, parts) == (names.BatchKind.NOT_READY, "0 of 2 groups of step 1", [])
 
 
+@pytest.mark.covers("algorithms 2.3")
 async def test_under_wait_a_step_waits_for_stragglers_that_would_grow_too_old_and_takes_them(start: Start) -> None:
     """eta 1, B 2: four groups of version 0; two train step 1, and step 2 is the last that may take the others."""
     run = start(on_stale="wait")
@@ -331,6 +332,7 @@ async def test_a_finished_run_that_is_started_again_with_a_later_end_trains_and_
     assert violations == []
 
 
+@pytest.mark.covers("workflows 11")
 async def test_without_a_step_to_train_the_run_is_an_evaluation_alone(start: Start) -> None:
     run = start(suites=True, max_steps=0)
     rollout = await run.register(names.Role.ROLLOUT)
@@ -411,6 +413,7 @@ async def test_old_artifacts_go_once_nobody_needs_them(start: Start) -> None:
     assert sorted(path.name for path in run.core.artifacts.folder.iterdir()) == ["artifact3", "artifact4", "artifact5"]
 
 
+@pytest.mark.covers("algorithms 10")
 async def test_another_seed_or_job_on_the_same_directory_is_refused(start: Start) -> None:
     start()
     with pytest.raises(Exception, match=r"spec.seed = 7, but this job has spec.seed = 8"):
@@ -423,6 +426,7 @@ async def test_a_second_coordinator_is_kept_out(start: Start, make_config: MakeC
         resume.open_state(make_config(), data_digest="", now=0.0)
 
 
+@pytest.mark.covers("algorithms 11")
 async def test_metrics_count_from_the_start_of_the_process_not_of_the_run(start: Start) -> None:
     run = start()
     rollout = await run.register(names.Role.ROLLOUT)
@@ -448,6 +452,7 @@ async def test_the_phases_of_consumed_groups_are_timed_from_the_queue_on(start: 
     assert counts == dict.fromkeys(counts, 2.0), "both groups of the step"
 
 
+@pytest.mark.covers("workflows 9")
 async def test_a_step_of_oats_actor_is_in_the_gauges_as_it_is_in_the_history(start: Start) -> None:
     run = start()
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
@@ -481,6 +486,7 @@ async def hand_in_as_failed(run: Coordinator, token: str, reason: str, detail: s
     await run.work.submit(token, group)
 
 
+@pytest.mark.covers("graders 4.3")
 async def test_a_run_of_which_no_prompt_can_be_used_ends_with_the_reason_and_not_before(start: Start) -> None:
     run = start(drop=True)
     rollout = await run.register(names.Role.ROLLOUT)
@@ -492,6 +498,7 @@ async def test_a_run_of_which_no_prompt_can_be_used_ends_with_the_reason_and_not
         await run.housekeeper.tick()
 
 
+@pytest.mark.covers("graders 4.3")
 async def test_a_prompt_that_is_too_long_is_dropped_and_counted_whatever_becomes_of_invalid_ones(start: Start) -> None:
     run = start(drop=False)
     rollout = await run.register(names.Role.ROLLOUT)
@@ -539,6 +546,7 @@ async def until(run: Coordinator, holds: Callable[[ledgers.Ledger], bool]) -> No
             await asyncio.sleep(0)
 
 
+@pytest.mark.covers("algorithms 10")
 async def test_a_batch_that_takes_longer_to_build_than_its_callers_wait_is_built_once(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -559,6 +567,7 @@ async def test_a_batch_that_takes_longer_to_build_than_its_callers_wait_is_built
     assert (await run.fetch(trainer, 1))[1] == parts
 
 
+@pytest.mark.covers("algorithms 10")
 async def test_the_next_batch_is_built_while_the_trainer_is_at_work_and_nobody_asks(start: Start) -> None:
     run = start()
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
@@ -594,6 +603,7 @@ async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_
     assert "answer that nobody" not in status.failure
 
 
+@pytest.mark.covers("workflows 11")
 async def test_an_evaluation_takes_one_rollout_of_four_and_training_goes_on(start: Start) -> None:
     run = start(suites=True)
     fleet = [await run.register(names.Role.ROLLOUT, number=number) for number in range(4)]

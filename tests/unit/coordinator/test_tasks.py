@@ -35,6 +35,7 @@ def test_prompts_that_are_drawn_sooner_or_later_are_counted() -> None:
     assert tasks.TaskOrder(sources, seed=1).num_prompts == 10 + 4 + 3
 
 
+@pytest.mark.covers("algorithms 8")
 def test_each_epoch_holds_every_prompt_once_in_another_order() -> None:
     order = tasks.TaskOrder([index("a", 20), index("b", 10)], seed=3)
     first, second = ids(order.order(0)), ids(order.order(1))
@@ -112,6 +113,7 @@ class _Ids(tuple[str, ...]):
         raise AssertionError("an epoch is not walked through")
 
 
+@pytest.mark.covers("algorithms 8")
 def test_the_first_prompts_of_an_epoch_do_not_cost_the_whole_epoch() -> None:
     """A million and a half of prompts: an epoch that is sorted first would keep the ledger's thread for seconds."""
     source = tasks.SourceIndex(name="a", prompt_ids=_Ids(["p"] * 1_000_000), weight=1.5)
@@ -120,6 +122,7 @@ def test_the_first_prompts_of_an_epoch_do_not_cost_the_whole_epoch() -> None:
     assert (len(taken), _Ids.num_read) == (64, 64)
 
 
+@pytest.mark.covers("algorithms 8")
 def test_the_order_of_a_seed_and_epoch_is_the_same_for_ever() -> None:
     """A run that goes on with a newer program must see the same sequence: these are of version 2 and of version 1."""
     assert [ref.index for ref in tasks.TaskOrder([index()], seed=7).order(3)] == FIXED

@@ -50,6 +50,7 @@ def drive(bench: Any, choices: Callable[[int], int]) -> None:
         version = bench.publish(trainer, step)
 
 
+@pytest.mark.covers("algorithms 2.3")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(eta=st.integers(1, 3), groups=st.integers(1, 3), seed=st.integers(0, 1 << 32))
 def test_under_wait_every_step_closes_and_nothing_is_dropped(
@@ -71,6 +72,7 @@ def test_under_wait_every_step_closes_and_nothing_is_dropped(
             bench.ledger.close()
 
 
+@pytest.mark.covers("algorithms 2.3")
 def test_a_lower_bound_drops_once_what_no_longer_fits_and_the_run_goes_on(make_bench: Callable[..., Any]) -> None:
     """eta 3, four groups of version 0. After two steps eta is 1: the other two are too old, their prompts come next."""
     bench = make_bench(prompts_per_step=1, max_off_policy_steps=3, on_stale_wait=True)

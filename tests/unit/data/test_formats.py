@@ -14,6 +14,7 @@ def canonical(columns: dict[str, object], source: roles.DataSourceConfig | None 
     return formats.canonical(readers.RawRecord(line=4, columns=columns), source or config())
 
 
+@pytest.mark.covers("graders 4.2")
 @pytest.mark.parametrize(
     ("columns", "prompt", "answer"),
     [
@@ -36,6 +37,7 @@ def test_what_the_manifest_names_wins_over_what_is_recognised() -> None:
     assert canonical({"ask": "mine", "question": "theirs", "answer": "1"}, source)["prompt"] == "mine"
 
 
+@pytest.mark.covers("graders 4.1")
 def test_records_of_areal_have_the_columns_that_they_imply() -> None:
     code = {"query_id": 7, "prompt": "p", "input_output": "{}", "scores": [1, 0]}
     found = canonical(code)
@@ -48,6 +50,7 @@ def test_a_code_record_may_have_no_answer() -> None:
     assert (found["answer"], found["id"]) == ("", "c")
 
 
+@pytest.mark.covers("graders 4.2")
 @pytest.mark.parametrize("solutions", [{}, {"solutions": []}], ids=["without solutions", "with none, as AReaL's"])
 def test_a_file_may_hold_records_of_maths_and_of_code(solutions: dict[str, object]) -> None:
     code = canonical({"query_id": "c", "task": "code", "prompt": "p", "input_output": "{}", **solutions})

@@ -6,12 +6,14 @@ from rljob_api import errors
 from rljob_workers.data import id2info
 
 
+@pytest.mark.covers("graders 4.1")
 def test_a_code_record_without_a_problem_id_has_its_query_id_as_one() -> None:
     assert id2info.implied({"query_id": 7}, is_code=True) == {"problem_id": "7"}
     assert id2info.implied({"query_id": "q", "problem_id": "p"}, is_code=True) == {}
     assert id2info.implied({"query_id": "q"}, is_code=False) == {}
 
 
+@pytest.mark.covers("graders 4.1")
 def test_the_base_score_is_the_mean_of_the_scores() -> None:
     assert id2info.implied({"query_id": "q", "scores": [0, 1, 0.5, 0.5]}, is_code=False) == {"base_score": 0.5}
 

@@ -30,6 +30,7 @@ def test_records_that_a_source_drops_are_one_warning_with_their_number() -> None
     assert found == left_out.Findings(warnings=[f"source 'train': 2 of 3 records are left out: {told}"])
 
 
+@pytest.mark.covers("graders 4.3")
 def test_a_source_that_would_drop_all_its_records_is_a_problem() -> None:
     found = judged([(0, "x"), (1, "x"), (2, "x")], drop=True)
     assert (len(found.problems), found.warnings) == (1, ())

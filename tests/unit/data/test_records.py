@@ -86,6 +86,7 @@ def test_a_bad_record_is_named_with_its_line(write: Write, line: object, sentenc
     assert problems(write(line))[0].startswith(sentence)
 
 
+@pytest.mark.covers("graders 4.3")
 def test_a_duplicate_id_is_an_error_that_names_both_lines(write: Write) -> None:
     assert problems(write(record("a"), record("b"), record("a"))) == ["3: id 'a' was already used on line 1"]
 
@@ -97,6 +98,7 @@ def test_every_problem_is_reported_at_once(write: Write) -> None:
     assert [line.split(":")[1] for line in str(refusal.value).splitlines()] == ["1", "3"]
 
 
+@pytest.mark.covers("graders 4.3")
 def test_invalid_records_may_be_dropped_and_are_counted(write: Write) -> None:
     loaded = records.load_source(write("{", record("a"), record("a"), {"prompt": "x"}, drop=True))
     assert loaded.prompt_ids == ("a",)

@@ -49,6 +49,7 @@ def run(folder: pathlib.Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.covers("workflows 11")
 def test_an_evaluation_starts_no_trainer_files_its_results_under_the_step_and_is_not_repeated(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -66,6 +67,7 @@ def test_an_evaluation_starts_no_trainer_files_its_results_under_the_step_and_is
     assert json.loads(done.stdout[done.stdout.index("{") :]) == found
 
 
+@pytest.mark.covers("workflows 11")
 def test_a_suite_without_result_fails_the_command_and_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "missing").write_text("hard")
     done = run(tmp_path)
@@ -74,6 +76,7 @@ def test_a_suite_without_result_fails_the_command_and_is_named(tmp_path: pathlib
     assert "eval/hard/accuracy" not in (tmp_path / "out" / "eval_results" / "40.json").read_text()
 
 
+@pytest.mark.covers("workflows 11")
 def test_suites_are_chosen_by_exact_name_in_the_manifests_order() -> None:
     assert evaluate.chosen(["math", "math500", "aime"], ["aime", "math"]) == ["math", "aime"]
     assert evaluate.chosen(["math", "aime"], []) == ["math", "aime"]

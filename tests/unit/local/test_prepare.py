@@ -30,6 +30,7 @@ def manifest(folder: pathlib.Path, isolation: str) -> prepare.Manifest:
     return prepare.read_manifest(path)
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_a_run_and_an_evaluation_of_a_runtime_class_are_refused_and_nothing_is_written(tmp_path: pathlib.Path) -> None:
     given, directory = manifest(tmp_path, "runtimeClass:gvisor"), tmp_path / "run"
     with pytest.raises(errors.ManifestError, match=REFUSAL):

@@ -70,6 +70,7 @@ def test_a_predicate_and_a_suites_template_are_looked_at_too(tmp_path: pathlib.P
     assert problem == "spec.data.filterGroups.predicate is 'game:keep', which is int and not a function"
 
 
+@pytest.mark.covers("workflows 2.1")
 def test_options_of_a_built_in_workflow_are_looked_at_too(tmp_path: pathlib.Path) -> None:
     found = user_code.problems(spec(type="multi_turn_math", config={"numTurns": 0, "turns": 3}), tmp_path)
     assert found == [

@@ -107,6 +107,7 @@ def test_only_namespaces_that_were_named_may_scrape(
     assert rule["from"] == [{"namespaceSelector": {} if labels is None else {"matchLabels": labels}}]
 
 
+@pytest.mark.covers("security")
 def test_peers_are_selected_by_the_uid_so_that_another_job_of_the_namespace_is_no_peer(given: inputs.Inputs) -> None:
     other = given.job.model_copy(update={"metadata": given.job.metadata.model_copy(update={"uid": "u-2"})})
     second = dataclasses.replace(given, job=other)
@@ -114,6 +115,7 @@ def test_peers_are_selected_by_the_uid_so_that_another_job_of_the_namespace_is_n
     assert inputs.selector(given, C) != inputs.selector(second, C)
 
 
+@pytest.mark.covers("security")
 def test_an_account_mounts_no_token(given: inputs.Inputs) -> None:
     account = service_accounts.service_account(given, V)
     assert account["automountServiceAccountToken"] is False

@@ -50,6 +50,7 @@ def _env(given: Inputs, role: names.Role) -> dict[str, object]:
     return {item["name"]: item.get("value", item.get("valueFrom")) for item in _container(given, role)["env"]}
 
 
+@pytest.mark.covers("workflows 2.1")
 @pytest.mark.parametrize(("reward", "told"), [("exact", {R}), ("mine:reward", {R, V})])
 def test_a_file_of_the_users_is_mounted_where_it_runs_and_nowhere_else(
     example: Example, reward: str, told: set[names.Role]
@@ -104,6 +105,7 @@ def test_children_of_the_example_are_those_that_were_reviewed(
     assert text == path.read_text()
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize("role", names.Role)
 def test_every_pod_is_restricted(example: Example, role: names.Role) -> None:
     pod, box = _template(example.make(), role)["spec"], _container(example.make(), role)
@@ -321,6 +323,7 @@ def test_budgets_exist_for_roles_of_several_pods_while_they_do_not_block(example
     assert disruption.budgets(allowed, running=True) == []
 
 
+@pytest.mark.covers("security")
 def test_hubs_are_reached_on_443_but_no_address_of_the_cluster_and_the_verifier_reaches_nothing(
     example: Example,
 ) -> None:
@@ -466,6 +469,7 @@ def test_one_pod_monitor_finds_all_pods_of_a_job(example: Example) -> None:
     assert (endpoint["port"], endpoint["path"]) == ("health", "/metrics")
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_a_verifier_pod_tests_its_isolation_first_with_its_own_posture(example: Example) -> None:
     given = example.make()
     (first,) = _template(given, V)["spec"]["initContainers"]
@@ -481,6 +485,7 @@ def test_a_verifier_pod_tests_its_isolation_first_with_its_own_posture(example: 
         assert "initContainers" not in _template(given, role)["spec"]
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_the_runtime_class_that_isolation_asks_for_is_the_verifiers_alone(example: Example) -> None:
     rewards = [{"name": "sum", "type": "exact"}]
     given = example.make(verifier={"rewards": rewards, "isolation": "runtimeClass:gvisor"})

@@ -55,6 +55,7 @@ async def test_a_result_that_breaks_the_contract_never_reaches_an_episode() -> N
     assert door.num_inside == 0
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_cancelled_request_leaves() -> None:
     door, engine, clock = await make_door()
     door.open(types.VersionId(0))
@@ -65,6 +66,7 @@ async def test_a_cancelled_request_leaves() -> None:
     assert (door.num_inside, engine.num_running()) == (0, 0)
 
 
+@pytest.mark.covers("workflows 1.2")
 async def test_an_answer_tells_its_latency_its_first_tokens_and_the_time_between_any_two() -> None:
     door, _, clock = await make_door(token_s=2.0)
     door.open(types.VersionId(0))

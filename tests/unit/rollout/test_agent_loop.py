@@ -81,6 +81,7 @@ async def run(
     return episode.rows[0]
 
 
+@pytest.mark.covers("workflows 2")
 async def test_steps_that_append_make_one_row_whose_reward_is_their_sum() -> None:
     row = await run(episodes.FakeModel((65, EOS), (66, EOS)), FakeEnvironment(0.25, 0.5))
     assert list(row.tokens) == [10, 11, 65, EOS, 20, 21, 66, EOS]
@@ -90,17 +91,20 @@ async def test_steps_that_append_make_one_row_whose_reward_is_their_sum() -> Non
     assert (row.reward, row.raw_reward, row.num_turns) == (0.75, 0.75, 2)
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_rewritten_context_fails_the_attempt_with_the_remedy() -> None:
     with pytest.raises(errors.EpisodeError, match="context of step 1 does not begin with the ids of step 0: append"):
         await run(episodes.FakeModel((65, EOS), (66, EOS)), FakeEnvironment(0.0, 1.0), agent=FakeAgent(rewrites=True))
 
 
+@pytest.mark.covers("workflows 2")
 async def test_the_agent_forgets_before_and_the_environment_is_closed_after_the_episode() -> None:
     environment = FakeEnvironment(1.0)
     await run(episodes.FakeModel((65, EOS)), environment)
     assert environment.events == ["reset", "step (65, 2)", "close"]
 
 
+@pytest.mark.covers("workflows 2")
 async def test_the_environment_is_closed_after_a_failure_too() -> None:
     environment = FakeEnvironment(float("nan"))
     with pytest.raises(errors.EpisodeError, match="reward is nan, but must be a finite number"):
@@ -108,6 +112,7 @@ async def test_the_environment_is_closed_after_a_failure_too() -> None:
     assert environment.events[-1] == "close"
 
 
+@pytest.mark.covers("workflows 2")
 async def test_the_environment_gets_the_record_with_ids_and_query_id() -> None:
     environment = FakeEnvironment(1.0)
     await run(episodes.FakeModel((65, EOS)), environment)

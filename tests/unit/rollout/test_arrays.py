@@ -30,6 +30,7 @@ def trajectories(draw: st.DrawFn) -> types.Trajectory:
     )
 
 
+@pytest.mark.covers("workflows 1.3")
 @given(st.lists(trajectories(), min_size=1, max_size=4))
 def test_padded_rows_come_back_from_json_as_they_were_but_for_the_numbers_of_their_turns(
     rows: list[types.Trajectory],
@@ -41,6 +42,7 @@ def test_padded_rows_come_back_from_json_as_they_were_but_for_the_numbers_of_the
         assert list(back.turn_ids) == [index if sampled else -1 for sampled in row.loss_mask]
 
 
+@pytest.mark.covers("workflows 1.3")
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -60,6 +62,7 @@ def test_a_missing_key_is_named() -> None:
         arrays.rows_of({key: value for key, value in ROW.items() if key not in ("versions", "rewards")})
 
 
+@pytest.mark.covers("workflows 1.3")
 def test_a_row_that_breaks_a_rule_is_refused() -> None:
     with pytest.raises(errors.WireError, match="was not sampled but has"):
         arrays.rows_of({**ROW, "logprobs": [[-0.1, -0.5, -0.5]]})

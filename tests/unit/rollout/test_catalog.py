@@ -15,6 +15,7 @@ def test_rlvr_is_the_single_turn_collector() -> None:
     assert isinstance(make("rlvr", {}), rlvr.RlvrCollector)
 
 
+@pytest.mark.covers("workflows 2.1")
 def test_an_unknown_workflow_names_field_value_and_choice() -> None:
     with pytest.raises(
         errors.ManifestError,
@@ -23,6 +24,7 @@ def test_an_unknown_workflow_names_field_value_and_choice() -> None:
         make("tree_search", {})
 
 
+@pytest.mark.covers("workflows 2.1")
 def test_every_unknown_option_is_named() -> None:
     with pytest.raises(errors.ManifestError) as refused:
         make("rlvr", {"numTurns": 3, "layout": "concat"})
@@ -32,6 +34,7 @@ def test_every_unknown_option_is_named() -> None:
     ]
 
 
+@pytest.mark.covers("workflows 5")
 def test_multi_turn_math_is_made_with_its_defaults() -> None:
     assert isinstance(make("multi_turn_math", {}), multi_turn.MultiTurnCollector)
 
@@ -40,6 +43,7 @@ def test_layout_legacy_makes_a_row_per_turn() -> None:
     assert isinstance(make("multi_turn_math", {"layout": "legacy"}), legacy_turns.LegacyCollector)
 
 
+@pytest.mark.covers("workflows 2.1")
 def test_an_option_cannot_choose_another_workflow() -> None:
     with pytest.raises(errors.ManifestError, match="spec.workflow.config.type does not belong to workflow 'rlvr'"):
         make("rlvr", {"type": "multi_turn_math"})

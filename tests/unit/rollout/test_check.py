@@ -162,6 +162,7 @@ def test_an_unknown_workflow_is_refused(
     assert (code, problems) == (2, [f"error: spec.workflow.type is 'nope', but must be one of {known}"])
 
 
+@pytest.mark.covers("workflows 3")
 def test_tokenizer_round_trips_ids_and_skips_special_tokens_in_text(model: pathlib.Path) -> None:
     tokens = tokenizer.PromptTokenizer(model, template="no")
 
@@ -173,6 +174,7 @@ def test_tokenizer_round_trips_ids_and_skips_special_tokens_in_text(model: pathl
     assert tokens.eos_ids == (2,)
 
 
+@pytest.mark.covers("workflows 3")
 def test_chat_template_opens_the_answer(model: pathlib.Path) -> None:
 
     tokens = tokenizer.PromptTokenizer(model, template="chat")
@@ -189,6 +191,7 @@ def test_messages_under_either_name_become_one_conversation(model: pathlib.Path,
     assert tokens.decode_exact(ids) == turns + "<|im_start|>assistant\n"
 
 
+@pytest.mark.covers("workflows 8.1")
 def test_a_template_of_the_users_is_tokenised_as_it_is(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "asking.py"
     file.write_text("def ask(record):\n    return '<|im_start|>' + record['question']\n")
@@ -197,6 +200,7 @@ def test_a_template_of_the_users_is_tokenised_as_it_is(model: pathlib.Path, tmp_
     assert (ids[0], tokens.decode_exact(ids)) == (1, "<|im_start|>hi")
 
 
+@pytest.mark.covers("workflows 3")
 def test_ids_of_the_record_are_used_as_they_are(model: pathlib.Path) -> None:
 
     tokens = tokenizer.PromptTokenizer(model, template="chat")

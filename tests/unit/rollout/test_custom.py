@@ -89,6 +89,7 @@ async def test_an_answer_without_eos_is_closed_before_the_next_turn(write: Write
     assert list(row.loss_mask)[2:4] == [1, 0]
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_synchronous_gymnasium_environment_runs_too(write: Write) -> None:
     text = GUESSING.replace("async def", "def").replace("def aclose", "def close")
     row = await run(make(write(text), "Guessing"), (65, EOS), (66, EOS))
@@ -118,6 +119,7 @@ async def test_an_agent_of_the_user_acts_in_the_environment_of_the_user(write: W
     assert row.reward == 1.0
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_collector_of_the_user_runs_as_it_is_and_none_means_rejected(write: Write) -> None:
     text = """
     class Nothing:
@@ -140,6 +142,7 @@ async def test_a_collector_of_the_user_runs_as_it_is_and_none_means_rejected(wri
     )
 
 
+@pytest.mark.covers("workflows 2.1")
 def test_a_class_with_its_own_config_model_refuses_wrong_options_by_path(write: Write) -> None:
     text = """
     import pydantic
@@ -183,6 +186,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.covers("workflows 2.1")
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_with_a_file_is_said_with_its_place(case: str, write: Write) -> None:
     text, name, said = WRONG[case]
@@ -210,6 +214,7 @@ def test_a_file_named_like_a_loaded_module_is_refused(tmp_path: pathlib.Path) ->
         custom.check("json:Mine", file=str(path), config={})
 
 
+@pytest.mark.covers("workflows 2")
 async def test_an_agent_of_the_openai_api_is_given_an_address_a_key_and_a_client(write: Write) -> None:
     file = write(
         """
@@ -267,6 +272,7 @@ WORKFLOW = """
 """
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_workflow_that_returns_arrays_becomes_rows_without_padding(write: Write) -> None:
     made = make(write(WORKFLOW), "Flow")
     grader = episodes.FakeGrader(0.5)
@@ -281,6 +287,7 @@ async def test_a_workflow_that_returns_arrays_becomes_rows_without_padding(write
     assert (row.reward, row.raw_reward, grader.seen[0][:2]) == (1.0, 0.5, ("hi", "B"))
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_workflow_that_returns_none_is_rejected(write: Write) -> None:
     made = make(write(WORKFLOW), "Flow", {"skips": True})
     found = await made.arun_episode(
@@ -318,6 +325,7 @@ async def ask(flow: protocols.RolloutCollector, *answers: tuple[int, ...]) -> pr
     )  # fmt: skip
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_workflow_may_return_interactions_by_id_each_a_row_with_its_own_reward(write: Write) -> None:
     episode = await ask(make(write(INTERACTIONS), "Flow"), (65, EOS), (66, EOS))
     assert episode is not None
@@ -328,10 +336,12 @@ async def test_a_workflow_may_return_interactions_by_id_each_a_row_with_its_own_
     assert (episode.total_reward, episode.num_turns) == (0.5, 2)
 
 
+@pytest.mark.covers("workflows 2")
 async def test_no_interaction_is_rejected(write: Write) -> None:
     assert await ask(make(write(INTERACTIONS), "Flow", {"kind": "none"}), (65, EOS)) is None
 
 
+@pytest.mark.covers("workflows 2")
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

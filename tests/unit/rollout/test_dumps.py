@@ -27,6 +27,7 @@ def make_row(versions: list[int], loss_mask: list[int]) -> types.Trajectory:
     )
 
 
+@pytest.mark.covers("workflows 10")
 @pytest.mark.parametrize(
     ("versions", "loss_mask", "expected"),
     [
@@ -43,6 +44,7 @@ def test_version_summary_of_the_published_examples(
     assert dump_lines.segments(row, fakes.FakeTokens()) is None
 
 
+@pytest.mark.covers("workflows 10")
 def test_segments_name_prompt_gen_and_context_runs() -> None:
     row = make_row([-1, 2, -1, 2, -1], [0, 1, 0, 1, 0])
     assert dump_lines.segments(row, fakes.FakeTokens()) == [
@@ -78,6 +80,7 @@ def read(path: pathlib.Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.covers("workflows 10")
 def test_rows_are_appended_under_kind_and_newest_version(tmp_path: pathlib.Path) -> None:
     dumper = make_dumper(tmp_path)
     group = scored(makers.make_group(group_id="g", rewards=(1.0, 0.0), versions=3))
@@ -88,6 +91,7 @@ def test_rows_are_appended_under_kind_and_newest_version(tmp_path: pathlib.Path)
     assert (tmp_path / "eval-rollout" / "3" / "g.jsonl").exists()
 
 
+@pytest.mark.covers("workflows 10")
 def test_a_row_of_several_turns_tells_of_each_its_own_lengths_versions_and_verdict(tmp_path: pathlib.Path) -> None:
     turns = (make_turn(0.0), make_turn(1.0, prompt_len=9, answer_len=4))
     make_dumper(tmp_path).dump(fakes.make_lease(), scored(makers.make_group(rewards=(1.0,)), {0: turns}))
@@ -117,6 +121,7 @@ def test_turns_belong_to_the_one_row_or_each_to_its_own() -> None:
     assert told([one, two], ()) == [(one, (), 0, 0), (two, (), 0, 0)]
 
 
+@pytest.mark.covers("workflows 10")
 def test_a_row_of_one_of_several_turns_tells_of_that_turn_and_its_number(tmp_path: pathlib.Path) -> None:
     rows = [makers.make_trajectory(prompt=(65,) * length, completion=(66, 67)) for length in (3, 7)]
     group = dataclasses.replace(makers.make_group(group_id="g"), trajectories=tuple(rows))
@@ -131,6 +136,7 @@ def test_a_row_of_one_of_several_turns_tells_of_that_turn_and_its_number(tmp_pat
     assert [line.split(",")[0] for line in text.splitlines() if line.startswith("idx")] == ["idx: 1 / 2", "idx: 2 / 2"]
 
 
+@pytest.mark.covers("workflows 10")
 def test_the_text_shows_prompt_and_answer_of_that_turn_without_colours(tmp_path: pathlib.Path) -> None:
     row = makers.make_trajectory(prompt=(65, 66, 67), completion=(68, 69, 70, 71), versions=3)
     group = types.PromptGroup(
@@ -149,6 +155,7 @@ def test_the_text_shows_prompt_and_answer_of_that_turn_without_colours(tmp_path:
     ]
 
 
+@pytest.mark.covers("workflows 10")
 def test_the_monitor_has_one_line_a_turn_with_that_turns_own_values(tmp_path: pathlib.Path) -> None:
     turns = (make_turn(0.0), make_turn(1.0, prompt_len=9, answer_len=4))
     make_dumper(tmp_path, monitor=True).dump(fakes.make_lease(), scored(makers.make_group(rewards=(1.0,)), {0: turns}))
@@ -158,6 +165,7 @@ def test_the_monitor_has_one_line_a_turn_with_that_turns_own_values(tmp_path: pa
     ]
 
 
+@pytest.mark.covers("workflows 10")
 def test_a_sample_is_the_first_groups_of_each_version(tmp_path: pathlib.Path) -> None:
     dumper = make_dumper(tmp_path, per_version=2)
     for index, version in enumerate((3, 3, 3, 4)):
@@ -168,6 +176,7 @@ def test_a_sample_is_the_first_groups_of_each_version(tmp_path: pathlib.Path) ->
     assert found == ["rollout/3/g0.jsonl", "rollout/3/g1.jsonl", "rollout/4/g3.jsonl"]
 
 
+@pytest.mark.covers("workflows 10")
 def test_a_row_whose_last_token_is_not_sampled_is_dumped_too(tmp_path: pathlib.Path) -> None:
     row = make_row([-1, 2, -1], [0, 1, 0])
     group = types.PromptGroup(
@@ -178,6 +187,7 @@ def test_a_row_whose_last_token_is_not_sampled_is_dumped_too(tmp_path: pathlib.P
     assert (line["seqlen"], line["completion"]) == (3, "BC")
 
 
+@pytest.mark.covers("workflows 10")
 def test_an_unwritable_folder_is_counted_and_stops_nothing(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     counted: list[int] = []

@@ -84,6 +84,7 @@ def test_missing_logprobs_are_refused(logprobs: list[dict[int, None]], message: 
         engine._result(output(logprobs=logprobs), None, latency_s=1.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.covers("workflows 1.2")
 def test_times_of_a_request_are_the_engines_own() -> None:
     times = SimpleNamespace(first_token_latency=0.5, token_ts=[10.0, 10.25, 11.0])
     result = engine._result(output(), times, latency_s=2.0)  # type: ignore[arg-type]
@@ -103,6 +104,7 @@ class Statistics:
     last_token_ts: float = 0.0
 
 
+@pytest.mark.covers("workflows 1.2")
 def test_every_token_gets_the_time_of_the_step_that_sampled_it() -> None:
     stats = patches.timed(Statistics)(arrival_time=9.0)
     for new, at_s in ((1, 10.0), (0, 10.5), (2, 11.0)):

@@ -76,6 +76,7 @@ def make(folder: pathlib.Path, family: str) -> tokenizer.PromptTokenizer:
     return tokenizer.PromptTokenizer(folder, template="chat")
 
 
+@pytest.mark.covers("workflows 5.1")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_feedback_is_one_user_turn_without_system_prompt_or_bos(family: str, tmp_path: pathlib.Path) -> None:
     tokens = make(tmp_path / family, family)
@@ -85,6 +86,7 @@ def test_feedback_is_one_user_turn_without_system_prompt_or_bos(family: str, tmp
     assert "Be good." not in text
 
 
+@pytest.mark.covers("workflows 5.1")
 def test_a_template_that_rewrites_earlier_turns_is_refused_with_both_renderings() -> None:
     with pytest.raises(errors.ManifestError, match=r"renders as 'A<e>' and with feedback as 'B<e>u'"):
         feedback.between("A<e>", "B<e>u", eos="<e>")

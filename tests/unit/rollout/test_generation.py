@@ -18,10 +18,12 @@ def result(**changes: object) -> generation.GenerationResult:
     return generation.GenerationResult(**(fields | changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.covers("workflows 1.2")
 def test_a_result_that_keeps_the_contract_passes_unchanged() -> None:
     assert generation.checked(result()) == result()
 
 
+@pytest.mark.covers("workflows 1.2", "workflows 1.3")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -44,6 +46,7 @@ def test_a_result_that_breaks_a_rule_is_refused(changes: dict[str, object], mess
         generation.checked(result(**changes))
 
 
+@pytest.mark.covers("algorithms 8", "workflows 1.1")
 @given(st.integers(0, 2**64 - 1), st.integers(0, 512), st.integers(0, 9))
 def test_seeds_are_pure_63_bit_and_differ_between_members(seed: int, member: int, attempt: int) -> None:
     value = generation.derived_seed(seed, member, attempt)
@@ -56,12 +59,14 @@ def test_parts_of_a_seed_do_not_run_together() -> None:
     assert generation.derived_seed(1, 23) != generation.derived_seed(12, 3)
 
 
+@pytest.mark.covers("workflows 1.1")
 def test_budget_of_a_call_is_what_the_context_leaves() -> None:
     sampling = types.Sampling(max_tokens=100)
     assert generation.within_context(sampling, prompt_len=200, max_model_len=256).max_tokens == 56
     assert generation.within_context(sampling, prompt_len=20, max_model_len=256).max_tokens == 100
 
 
+@pytest.mark.covers("workflows 1.1")
 def test_a_prompt_that_fills_the_context_is_the_callers_error() -> None:
     with pytest.raises(errors.EpisodeError, match="256 tokens leaves no room in a context of 256"):
         generation.within_context(types.Sampling(), prompt_len=256, max_model_len=256)

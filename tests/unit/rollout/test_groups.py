@@ -98,6 +98,7 @@ class Failing:
         return await self.inner.generate(request)
 
 
+@pytest.mark.covers("workflows 6.1")
 async def test_a_group_generates_all_members_then_grades_them_in_one_call() -> None:
     rig = Rig()
     await rig.start()
@@ -107,6 +108,7 @@ async def test_a_group_generates_all_members_then_grades_them_in_one_call() -> N
     assert (group.lease_id, group.group_id, group.attempt, group.failures) == ("lease", "group-lease", 1, [])
 
 
+@pytest.mark.covers("workflows 1.2")
 async def test_rows_hold_prompt_ids_then_sampled_ids_with_masks_versions_and_logprobs() -> None:
     rig = Rig()
     await rig.start()
@@ -121,6 +123,7 @@ async def test_rows_hold_prompt_ids_then_sampled_ids_with_masks_versions_and_log
     assert (row.truncated, row.stop_reason) == (True, "length")
 
 
+@pytest.mark.covers("workflows 1.1")
 async def test_members_have_their_own_seeds_and_equal_leases_give_equal_rows() -> None:
     rig = Rig()
     await rig.start()
@@ -130,6 +133,7 @@ async def test_members_have_their_own_seeds_and_equal_leases_give_equal_rows() -
     assert tokens[0][0] != tokens[0][1]
 
 
+@pytest.mark.covers("workflows 3")
 async def test_the_verifier_gets_prompt_completion_columns_and_truncation() -> None:
     rig = Rig()
     await rig.start()
@@ -140,6 +144,7 @@ async def test_the_verifier_gets_prompt_completion_columns_and_truncation() -> N
     assert len({item.sample_id for item in rig.grading.items}) == 2
 
 
+@pytest.mark.covers("workflows 2", "workflows 6.3", "workflows 12")
 async def test_a_failed_member_is_tried_again_while_the_other_keeps_its_result() -> None:
     rig = Rig()
     await rig.start()
@@ -151,6 +156,7 @@ async def test_a_failed_member_is_tried_again_while_the_other_keeps_its_result()
     assert rig.events.count("verify 1") == 2
 
 
+@pytest.mark.covers("workflows 6.3")
 async def test_a_member_out_of_attempts_is_an_infra_failure_and_no_row() -> None:
     rig = Rig(max_attempts=3)
     await rig.start()
@@ -190,6 +196,7 @@ async def test_a_record_without_a_prompt_fails_as_data_without_generation() -> N
     assert [(failure.reason, failure.infra) for failure in group.failures] == [("DataError", False)] * 2
 
 
+@pytest.mark.covers("workflows 2")
 async def test_what_a_users_workflow_raises_fails_the_attempt_is_logged_and_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -216,6 +223,7 @@ async def test_what_a_users_workflow_raises_fails_the_attempt_is_logged_and_trie
     assert 'raise ZeroDivisionError("mine")' in caplog.text, "the stack shows the line of code"
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_workflow_that_always_raises_is_a_failure_of_the_data_not_of_the_infrastructure() -> None:
     rig = Rig(max_attempts=2)
     await rig.start()
@@ -233,6 +241,7 @@ async def test_a_workflow_that_always_raises_is_a_failure_of_the_data_not_of_the
     assert "the workflow raised KeyError at test_groups.py:" in group.failures[0].detail
 
 
+@pytest.mark.covers("workflows 2")
 async def test_a_rejected_episode_is_counted_as_rejected() -> None:
     class Rejecting:
         async def arun_episode(
@@ -276,6 +285,7 @@ async def test_a_lease_above_the_served_step_waits_for_the_update() -> None:
     assert set((await running).group.trajectories[0].versions) == {-1, 1}
 
 
+@pytest.mark.covers("workflows 2")
 async def test_cancelling_a_group_ends_its_generations_and_grades_nothing() -> None:
     rig = Rig(token_s=1.0)
     await rig.start()
@@ -314,6 +324,7 @@ async def test_a_matched_stop_string_is_cut_from_the_text_and_kept_in_the_ids() 
     assert list(group.trajectories[0].tokens)[3:] == list(map(ord, "4\n5"))
 
 
+@pytest.mark.covers("workflows 11")
 async def test_rows_of_an_evaluation_carry_the_texts_that_were_sent_and_sampled() -> None:
     rig = Rig()
     await rig.start()
@@ -332,6 +343,7 @@ class Shouting(fakes.FakeTokens):
         return (ord("!"), *super().prompt_ids(record))
 
 
+@pytest.mark.covers("workflows 11")
 @pytest.mark.parametrize(
     ("kind", "prompt", "suite"),
     [(names.GroupKind.EVALUATION, "!2+2", "train"), (names.GroupKind.TRAIN, "2+2", "")],
@@ -350,6 +362,7 @@ async def test_a_suite_with_a_template_of_its_own_is_asked_by_it_and_training_of
     assert [(item.prompt, item.suite) for item in rig.grading.items] == [(prompt, suite)] * 2
 
 
+@pytest.mark.covers("workflows 6.2")
 @pytest.mark.parametrize(("kind", "rejected"), [(names.GroupKind.TRAIN, True), (names.GroupKind.EVALUATION, False)])
 async def test_the_users_predicate_is_asked_about_groups_of_training_alone(
     kind: names.GroupKind, rejected: bool
@@ -361,6 +374,7 @@ async def test_the_users_predicate_is_asked_about_groups_of_training_alone(
     assert (len(group.trajectories), group.rejected) == (2, rejected)
 
 
+@pytest.mark.covers("workflows 6.2")
 async def test_a_predicate_that_raises_fails_the_group_as_data_and_hands_in_no_row() -> None:
     rig = Rig()
     await rig.start()
@@ -371,6 +385,7 @@ async def test_a_predicate_that_raises_fails_the_group_as_data_and_hands_in_no_r
     assert "KeyError" in group.failures[0].detail
 
 
+@pytest.mark.covers("workflows 9")
 async def test_a_row_says_the_characters_of_the_answer_that_was_graded() -> None:
     rig = Rig()
     await rig.start()
@@ -382,6 +397,7 @@ def rules(most: int, *, drops: bool) -> record_rules.Rules:
     return record_rules.Rules(by_source={"train": roles.RecordRules(max_prompt_tokens=most, drops=drops)})
 
 
+@pytest.mark.covers("graders 4.3")
 @pytest.mark.parametrize("drops", [True, False])
 async def test_a_prompt_that_is_too_long_is_handed_in_as_such_before_anything_is_generated(drops: bool) -> None:
     rig = Rig()
@@ -402,6 +418,7 @@ async def test_a_prompt_that_just_fits_is_generated() -> None:
     assert len((await rig.run(fakes.make_lease())).trajectories) == 2
 
 
+@pytest.mark.covers("graders 4.3")
 async def test_a_record_that_no_grader_can_judge_is_left_out_where_its_source_drops_such() -> None:
     rig = Rig()
     rig.rules = rules(3, drops=True)

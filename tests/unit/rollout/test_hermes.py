@@ -29,6 +29,7 @@ def test_a_last_call_that_was_not_closed_counts() -> None:
     assert names(hermes.found_in(ADD.removesuffix("</tool_call>"), prefix="c")[1]) == ["add"]
 
 
+@pytest.mark.covers("workflows 7")
 @pytest.mark.parametrize(
     "body",
     [

@@ -29,6 +29,7 @@ def call(
     return begun
 
 
+@pytest.mark.covers("workflows 7")
 def test_a_parent_is_the_longest_call_whose_messages_and_answer_come_first() -> None:
     made = interactions.Interactions()
     first = call(made, "hi", answer="A")
@@ -39,6 +40,7 @@ def test_a_parent_is_the_longest_call_whose_messages_and_answer_come_first() -> 
     assert made.num_rewritten == 0
 
 
+@pytest.mark.covers("workflows 7")
 def test_a_rewritten_answer_is_counted_and_has_no_parent() -> None:
     made = interactions.Interactions()
     call(made, "hi", answer="A")
@@ -46,6 +48,7 @@ def test_a_rewritten_answer_is_counted_and_has_no_parent() -> None:
     assert made.num_rewritten == 1
 
 
+@pytest.mark.covers("workflows 7")
 @pytest.mark.parametrize(
     ("rewards", "factor", "expected"), [([None, None, 10], 0.9, [8.1, 9, 10]), ([1, 2, 3], 0.5, [2.75, 3.5, 3])]
 )
@@ -61,6 +64,7 @@ def test_rewards_run_back_in_order_of_creation(
         made.discount(factor)
 
 
+@pytest.mark.covers("workflows 7")
 def test_a_number_is_the_reward_of_the_last_call_and_no_reward_on_it_counts_0() -> None:
     made = interactions.Interactions()
     first, last = call(made, "a"), call(made, "b")
@@ -72,6 +76,7 @@ def test_a_number_is_the_reward_of_the_last_call_and_no_reward_on_it_counts_0() 
     assert (first.reward, last.reward) == (1.0, 0.0)
 
 
+@pytest.mark.covers("workflows 7")
 @pytest.mark.parametrize("returned", [None, "1", True, float("nan"), {"call-9": 1.0}, {"call-0": "1"}])
 def test_another_type_or_an_unknown_id_is_an_error(returned: object) -> None:
     made = interactions.Interactions()
@@ -80,6 +85,7 @@ def test_another_type_or_an_unknown_id_is_an_error(returned: object) -> None:
         made.reward(returned)
 
 
+@pytest.mark.covers("workflows 7")
 def test_of_repeated_calls_those_without_children_go_and_the_total_is_corrected() -> None:
     made = interactions.Interactions()
     orphan, kept = call(made, "hi", answer="lost"), call(made, "hi", answer="A")
@@ -92,6 +98,7 @@ def test_of_repeated_calls_those_without_children_go_and_the_total_is_corrected(
         made.drop_retry_orphans()
 
 
+@pytest.mark.covers("workflows 7")
 def test_of_repeated_calls_without_children_the_latest_stays() -> None:
     made = interactions.Interactions()
     calls = [call(made, "hi", answer=str(index)) for index in range(3)]
@@ -127,6 +134,7 @@ def test_a_number_goes_to_the_last_call_that_stays() -> None:
     assert last.reward == 3.0
 
 
+@pytest.mark.covers("workflows 7")
 def test_individual_export_is_a_row_per_answered_call_with_its_own_reward() -> None:
     made = interactions.Interactions()
     call(made, "a", prompt_ids=(5,))
@@ -141,6 +149,7 @@ def test_individual_export_is_a_row_per_answered_call_with_its_own_reward() -> N
     assert [set(row.turn_ids) for row in (first, second)] == [{-1, 0}, {-1, 1}]
 
 
+@pytest.mark.covers("workflows 7")
 def test_concat_export_is_a_row_per_leaf_that_trains_the_whole_chain() -> None:
     made = interactions.Interactions()
     call(made, "hi", answer="A", prompt_ids=(5, 6))
@@ -155,6 +164,7 @@ def test_concat_export_is_a_row_per_leaf_that_trains_the_whole_chain() -> None:
     assert [sorted(set(row.turn_ids)) for row in (left, right)] == [[-1, 0, 1], [-1, 2, 3]]
 
 
+@pytest.mark.covers("workflows 7")
 def test_a_chain_whose_ids_do_not_append_is_refused_with_the_advice() -> None:
     made = interactions.Interactions()
     call(made, "hi", answer="A", prompt_ids=(5, 6))
@@ -166,6 +176,7 @@ def test_a_chain_whose_ids_do_not_append_is_refused_with_the_advice() -> None:
     assert len(made.rows("individual")) == 2
 
 
+@pytest.mark.covers("workflows 7")
 def test_nothing_answered_is_no_row() -> None:
     made = interactions.Interactions()
     call(made, "a", answer=None)

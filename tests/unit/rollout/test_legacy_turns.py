@@ -34,6 +34,7 @@ def ids(text: str) -> tuple[int, ...]:
     return tuple(map(ord, text))
 
 
+@pytest.mark.covers("workflows 5.2")
 async def test_every_turn_is_generated_after_success_too_and_is_a_row_of_its_own() -> None:
     episode = await run(episodes.FakeModel(A, B, C, first_version=3), episodes.FakeGrader(1.0, 0.0, 1.0))
     first, second, third = episode.rows
@@ -43,6 +44,7 @@ async def test_every_turn_is_generated_after_success_too_and_is_a_row_of_its_own
     assert episode.num_turns == 3
 
 
+@pytest.mark.covers("workflows 5.2")
 async def test_each_row_trains_its_newest_answer_alone_so_no_token_is_trained_twice() -> None:
     episode = await run(episodes.FakeModel(A, B, C, first_version=3), episodes.FakeGrader(0.0, 0.0, 0.0))
     assert [row.num_sampled for row in episode.rows] == [2, 2, 2]
@@ -51,6 +53,7 @@ async def test_each_row_trains_its_newest_answer_alone_so_no_token_is_trained_tw
     assert [set(row.turn_ids) for row in episode.rows] == [{-1, 0}, {-1, 1}, {-1, 2}]
 
 
+@pytest.mark.covers("workflows 5.2", "workflows 5.5")
 @pytest.mark.parametrize(
     ("raw", "config", "expected"),
     [
@@ -69,6 +72,7 @@ async def test_rewards_are_shaped_and_run_back_from_the_last_turn(
     assert [row.raw_reward for row in episode.rows] == list(raw)
 
 
+@pytest.mark.covers("workflows 5.2")
 async def test_a_cut_answer_is_closed_with_eos_unless_the_original_feedback_is_asked_for() -> None:
     model = episodes.FakeModel((65, 66, 67), B, C)
     await run(model, episodes.FakeGrader(0.0, 0.0, 0.0), {"maxNewTokensPerTurn": 2})
@@ -83,6 +87,7 @@ async def test_without_context_for_a_further_turn_the_last_row_is_truncated() ->
     assert [row.truncated for row in episode.rows] == [False, True]
 
 
+@pytest.mark.covers("workflows 5.4")
 def test_the_defaults_are_the_published_ones() -> None:
     defaults = legacy_turns.LegacyConfig()
     assert (defaults.num_turns, defaults.turn_discount) == (5, 1.0)
@@ -104,6 +109,7 @@ async def test_an_option_of_the_other_layout_is_refused(config: dict[str, object
     assert str(refused.value).startswith(said)
 
 
+@pytest.mark.covers("workflows 5.2")
 async def test_a_legacy_sample_is_packed_turn_after_turn() -> None:
     model = episodes.FakeModel(A, (66, 67), first_version=3)
     episode = await run(model, episodes.FakeGrader(0.0, 1.0), {"numTurns": 2, "maxNewTokensPerTurn": 2})
@@ -117,6 +123,7 @@ async def test_a_legacy_sample_is_packed_turn_after_turn() -> None:
     assert (found["packed_prompts"], found["birth_time"]) == (list(TASK.input_ids), [1234])
 
 
+@pytest.mark.covers("workflows 1.3")
 async def test_rows_are_padded_on_the_right_and_keep_their_masks() -> None:
     episode = await run(episodes.FakeModel(A, B, first_version=3), episodes.FakeGrader(0.0, 1.0), {"numTurns": 2})
     found = export.padded(episode.rows)

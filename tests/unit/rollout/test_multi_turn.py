@@ -37,11 +37,13 @@ def ids(text: str) -> tuple[int, ...]:
 A, B, C = (65, EOS), (66, EOS), (67, EOS)
 
 
+@pytest.mark.covers("workflows 5.1", "workflows 5.5")
 async def test_a_right_first_answer_ends_the_episode_with_its_whole_reward() -> None:
     row = await run(episodes.FakeModel(A), episodes.FakeGrader(1.0), config={"turnDiscount": 0.9, "numTurns": 5})
     assert (row.num_turns, row.reward, row.raw_reward) == (1, 1.0, 1.0)
 
 
+@pytest.mark.covers("algorithms 1", "workflows 1.3", "workflows 5.5")
 async def test_four_wrong_answers_are_four_turns_with_reward_0_and_not_truncated() -> None:
     row = await run(
         episodes.FakeModel(A, B, C, A),
@@ -51,6 +53,7 @@ async def test_four_wrong_answers_are_four_turns_with_reward_0_and_not_truncated
     assert (row.num_turns, row.reward, row.truncated) == (4, 0.0, False)
 
 
+@pytest.mark.covers("workflows 5.1")
 async def test_one_row_holds_all_turns_and_trains_the_sampled_tokens_of_each() -> None:
     row = await run(
         episodes.FakeModel(A, B, first_version=3), episodes.FakeGrader(0.0, 1.0), config={"turnDiscount": 0.9}
@@ -64,6 +67,7 @@ async def test_one_row_holds_all_turns_and_trains_the_sampled_tokens_of_each() -
     assert row.raw_reward == 1.0
 
 
+@pytest.mark.covers("workflows 5.1")
 async def test_the_ids_of_each_turn_begin_with_those_of_the_turn_before() -> None:
     model = episodes.FakeModel(A, B, C)
     await run(model, episodes.FakeGrader(0.0, 0.0, 0.0), config={"numTurns": 3})
@@ -72,6 +76,7 @@ async def test_the_ids_of_each_turn_begin_with_those_of_the_turn_before() -> Non
         assert after[: len(before) + len(answer)] == before + answer
 
 
+@pytest.mark.covers("workflows 5", "workflows 5.1")
 async def test_an_answer_cut_by_length_is_graded_as_it_stands_and_closed_with_eos() -> None:
     model, grader = episodes.FakeModel((65, 66, 67), B), episodes.FakeGrader(0.0, 1.0)
     row = await run(model, grader, config={"maxNewTokensPerTurn": 2})
@@ -81,6 +86,7 @@ async def test_an_answer_cut_by_length_is_graded_as_it_stands_and_closed_with_eo
     assert row.truncated is False
 
 
+@pytest.mark.covers("workflows 5.1")
 async def test_turns_after_success_are_not_trained_unless_asked_for() -> None:
     config: dict[str, object] = {"stopOnSuccess": False, "numTurns": 2}
     row = await run(episodes.FakeModel(A, B), episodes.FakeGrader(1.0, 0.0), config=config)
@@ -93,11 +99,13 @@ async def test_turns_after_success_are_not_trained_unless_asked_for() -> None:
     assert list(row.loss_mask)[10:] == [1, 1]
 
 
+@pytest.mark.covers("algorithms 1", "workflows 1.3", "workflows 5")
 async def test_without_context_for_a_further_turn_the_row_is_truncated() -> None:
     row = await run(episodes.FakeModel(A, B), episodes.FakeGrader(0.0, 1.0), max_model_len=8)
     assert (row.truncated, row.num_turns) == (True, 1)
 
 
+@pytest.mark.covers("workflows 1.1")
 async def test_every_turn_has_its_own_seed_and_request_id() -> None:
     model = episodes.FakeModel(A, B)
     await run(model, episodes.FakeGrader(0.0, 0.0), config={"numTurns": 2})
@@ -105,6 +113,7 @@ async def test_every_turn_has_its_own_seed_and_request_id() -> None:
     assert len({request.rid for request in model.requests}) == 2
 
 
+@pytest.mark.covers("workflows 5.1")
 async def test_the_gold_never_enters_the_context() -> None:
     model = episodes.FakeModel(A, B)
     await run(model, episodes.FakeGrader(0.0, 0.0), config={"numTurns": 2})
@@ -116,6 +125,7 @@ async def test_a_turn_without_verdict_fails_the_attempt_and_never_scores_0() -> 
         await run(episodes.FakeModel(A, B), episodes.FakeGrader(0.0, None))
 
 
+@pytest.mark.covers("workflows 5")
 @pytest.mark.parametrize(
     ("config", "said"),
     [
@@ -131,6 +141,7 @@ async def test_a_wrong_option_is_refused_with_its_path_and_value(config: dict[st
     assert str(refused.value).startswith(said)
 
 
+@pytest.mark.covers("workflows 5.4")
 def test_the_default_retry_text_is_the_published_one() -> None:
     assert multi_turn.MultiTurnConfig().retry_text == (
         "Your answer is either wrong or not parsable to the reward function. You may misunderstand the original"
@@ -138,6 +149,7 @@ def test_the_default_retry_text_is_the_published_one() -> None:
     )
 
 
+@pytest.mark.covers("workflows 5.1", "workflows 10")
 async def test_the_episode_tells_of_each_turn_its_own_lengths_versions_and_verdict() -> None:
     collector = catalog.make_collector(
         workflow="multi_turn_math", config={"retryText": "no", "maxNewTokensPerTurn": 3}, tokens=fakes.FakeTokens(),

@@ -83,6 +83,7 @@ def text_of(response: httpx.Response) -> str:
     return str(response.json()["choices"][0]["message"]["content"])
 
 
+@pytest.mark.covers("workflows 7")
 async def test_calls_of_an_agent_become_one_row_with_exact_token_prefix() -> None:
     async def script(agent: Agent) -> float:
         first = text_of(await agent.chat("hi"))
@@ -111,6 +112,7 @@ async def test_individual_export_discounts_earlier_calls() -> None:
     assert [(row.reward, row.raw_reward) for row in episode.rows] == [(1.0, 0.0), (2.0, 2.0)]
 
 
+@pytest.mark.covers("workflows 7")
 async def test_a_chat_completion_has_the_fields_that_clients_read() -> None:
     async def script(agent: Agent) -> float:
         await agent.chat("hi", max_tokens=1, model="mine")
@@ -125,6 +127,7 @@ async def test_a_chat_completion_has_the_fields_that_clients_read() -> None:
     assert model.requests[0].sampling.max_tokens == 1
 
 
+@pytest.mark.covers("workflows 7")
 async def test_a_streamed_answer_is_events_that_end_with_done() -> None:
     async def script(agent: Agent) -> float:
         await agent.chat("hi", stream=True)
@@ -140,6 +143,7 @@ async def test_a_streamed_answer_is_events_that_end_with_done() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.covers("workflows 7")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_responses_api_is_served_too(stream: bool) -> None:
     async def script(agent: Agent) -> float:
@@ -164,6 +168,7 @@ async def test_the_responses_api_is_served_too(stream: bool) -> None:
         )
 
 
+@pytest.mark.covers("workflows 7")
 async def test_a_wrong_key_and_the_address_of_an_ended_episode_open_nothing() -> None:
     async def script(agent: Agent) -> float:
         await agent.chat("hi", key="wrong")
@@ -186,6 +191,7 @@ async def test_a_wrong_key_and_the_address_of_an_ended_episode_open_nothing() ->
     assert agent.answers[0].json() == agent.answers[2].json()
 
 
+@pytest.mark.covers("workflows 7")
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -226,6 +232,7 @@ async def test_what_is_not_served_is_refused_by_name(body: object, said: str) ->
     assert said in answer.json()["error"]["message"]
 
 
+@pytest.mark.covers("workflows 7")
 async def test_a_prompt_without_room_for_an_answer_is_the_clients_error() -> None:
     async def script(agent: Agent) -> float:
         await agent.chat("hi")
@@ -236,6 +243,7 @@ async def test_a_prompt_without_room_for_an_answer_is_the_clients_error() -> Non
     assert agent.answers[0].json()["error"]["code"] == "context_length_exceeded"
 
 
+@pytest.mark.covers("workflows 7")
 async def test_an_engine_that_failed_fails_the_attempt_even_if_the_agent_got_over_it() -> None:
     class Failing:
         async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
@@ -279,6 +287,7 @@ def prompt_of(model: episodes.FakeModel, index: int) -> str:
     return "".join(map(chr, model.requests[index].input_ids))
 
 
+@pytest.mark.covers("workflows 7")
 async def test_an_agent_with_tools_gets_calls_and_goes_on_with_their_results_as_one_row() -> None:
     async def script(agent: Agent) -> float:
         first = (await agent.post("chat/completions", {**HI, "tools": [TOOL]})).json()["choices"][0]
@@ -329,6 +338,7 @@ async def test_a_streamed_call_of_a_tool_is_numbered() -> None:
     assert last["finish_reason"] == "tool_calls"
 
 
+@pytest.mark.covers("workflows 7")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_tools_of_the_responses_api_are_items_that_may_be_handed_back(stream: bool) -> None:
     flat = {"type": "function", "name": "add", "parameters": {"type": "object"}}

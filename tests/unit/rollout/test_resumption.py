@@ -37,6 +37,7 @@ def test_nothing_is_asked_once_the_budget_is_used_up() -> None:
     assert resumption.rest_of(REQUEST, [part(3, 4, 5), part(6, 7)]) is None
 
 
+@pytest.mark.covers("workflows 1.2")
 def test_two_interruptions_make_the_plain_concatenation_with_each_tokens_version() -> None:
     whole = resumption.joined([part(3, 4), part(5, version=1), part(6, 7, version=2, stop="stop")])
     assert whole.output_ids == (3, 4, 5, 6, 7)
@@ -52,6 +53,7 @@ def test_a_part_without_times_leaves_the_whole_without_times() -> None:
     assert resumption.joined([part(3, 4), untimed, part(7, stop="stop")]).itl_s == ()
 
 
+@pytest.mark.covers("workflows 1.2")
 def test_an_interruption_before_the_first_token_is_an_empty_part_and_no_error() -> None:
     whole = resumption.joined([part(), part(3, stop="length")])
     assert (generation.checked(whole).output_ids, whole.ttft_s) == ((3,), 2.5)

@@ -28,6 +28,7 @@ async def run(
     )
 
 
+@pytest.mark.covers("workflows 4")
 async def test_an_episode_is_one_generation_one_verdict_and_one_row() -> None:
     model, grader = episodes.FakeModel((65, 66, episodes.EOS)), episodes.FakeGrader(0.5)
     episode = await run(model, grader)
@@ -59,6 +60,7 @@ async def test_a_prompt_without_room_for_an_answer_is_an_error_of_the_caller() -
         await run(episodes.FakeModel((65, episodes.EOS)), episodes.FakeGrader(1.0), max_model_len=3)
 
 
+@pytest.mark.covers("workflows 4")
 async def test_a_step_ends_the_episode_and_says_task_id_and_verdict() -> None:
     grader = episodes.FakeGrader(1.0)
     environment = single_step.MathCodeEnvironment(grader=grader)
@@ -80,6 +82,7 @@ async def test_a_record_without_a_task_is_told_as_what_grading_takes_it_for(
     assert info["task"] == task
 
 
+@pytest.mark.covers("workflows 2")
 @pytest.mark.parametrize("key", ["input_ids", "query_id", "prompt"])
 async def test_a_missing_option_is_named(key: str) -> None:
     given = {name: value for name, value in OPTIONS.items() if name != key}
@@ -87,6 +90,7 @@ async def test_a_missing_option_is_named(key: str) -> None:
         await single_step.MathCodeEnvironment(grader=episodes.FakeGrader()).reset(options=given)
 
 
+@pytest.mark.covers("workflows 4")
 @pytest.mark.parametrize(("success", "shaped"), [(0.5, -0.2), (0.7, 0.6)])
 async def test_signed_shaping_maps_success_and_keeps_the_raw_reward(success: float, shaped: float) -> None:
     config: dict[str, object] = {"shaping": "signed", "rewardBias": 0.1, "rewardScale": 2.0}
@@ -97,11 +101,13 @@ async def test_signed_shaping_maps_success_and_keeps_the_raw_reward(success: flo
     assert row.raw_reward == success
 
 
+@pytest.mark.covers("workflows 4")
 async def test_a_scale_without_signed_shaping_is_refused() -> None:
     with pytest.raises(errors.ManifestError, match="rewardScale and rewardBias belong to shaping: signed"):
         await run(episodes.FakeModel(), episodes.FakeGrader(), {"rewardScale": 2.0})
 
 
+@pytest.mark.covers("workflows 4")
 async def test_a_list_of_answers_gives_a_list_of_rewards_in_its_order() -> None:
     environment = single_step.MathCodeEnvironment(grader=episodes.FakeGrader(1.0, 0.0))
     await environment.reset(options=OPTIONS)
@@ -113,6 +119,7 @@ async def test_a_list_of_answers_gives_a_list_of_rewards_in_its_order() -> None:
     assert [verdict.reward for verdict in verdicts] == [1.0, 0.0]
 
 
+@pytest.mark.covers("workflows 4")
 @pytest.mark.parametrize(
     ("config", "said"),
     [

@@ -9,6 +9,7 @@ from rljob_workers.rollout import templates
 QUESTION = "What is 6 times 7?"
 
 
+@pytest.mark.covers("workflows 8.1")
 @pytest.mark.parametrize(
     ("template", "characters", "digest"),
     [
@@ -22,6 +23,7 @@ def test_rendered_prompt_has_the_published_length_and_digest(template: str, char
     assert (len(prompt), hashlib.sha256(prompt.encode()).hexdigest()) == (characters, digest)
 
 
+@pytest.mark.covers("workflows 8.1")
 def test_a_question_with_capital_q_braces_and_blanks_is_inserted_unchanged() -> None:
     question = "  Q {x} Q \n"
     assert templates.render("no", question) == question
@@ -36,6 +38,7 @@ def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
 CONFIGURED = types.Sampling(stop=("\n",), stop_token_ids=(9,), include_stop=False)
 
 
+@pytest.mark.covers("workflows 8.2")
 @pytest.mark.parametrize(
     ("template", "stop", "ids", "include"),
     [
@@ -50,6 +53,7 @@ def test_stop_rules_of_each_template(template: str, stop: tuple[str], ids: tuple
     assert (ruled.stop, ruled.stop_token_ids, ruled.include_stop) == (stop, ids, include)
 
 
+@pytest.mark.covers("workflows 1.1", "workflows 12")
 def test_adding_stop_ids_makes_a_new_object() -> None:
     templates.with_stop_rules("chat", CONFIGURED, eos_ids=(2,))
     assert CONFIGURED.stop_token_ids == (9,)
@@ -71,6 +75,7 @@ def load(folder: pathlib.Path, body: str, *, name: str) -> templates.Render:
     return found
 
 
+@pytest.mark.covers("workflows 8.1")
 def test_a_function_of_the_users_maps_a_record_to_a_text_or_to_ids(tmp_path: pathlib.Path) -> None:
     text = load(tmp_path, 'def ask(record):\n    return f\'{record["level"]}: {record["prompt"]}\'\n', name="own_text")
     assert templates.rendered(text, RECORD) == "3: hi"
@@ -78,6 +83,7 @@ def test_a_function_of_the_users_maps_a_record_to_a_text_or_to_ids(tmp_path: pat
     assert templates.rendered(ids, RECORD) == (3, 7)
 
 
+@pytest.mark.covers("workflows 8.1")
 def test_what_a_users_function_may_not_return_or_raise_is_an_error_of_the_record() -> None:
     for made in (None, "", [], [1, "2"], [True], [-1]):
         with pytest.raises(errors.DataError, match="record p of s became .*must become a text or a list of token ids"):

@@ -41,6 +41,7 @@ def test_tools_are_declared_by_the_chat_template(tokens: tokenizer.PromptTokeniz
     assert text.endswith(tokens.decode_exact(tokens.chat_ids(ASKED)))
 
 
+@pytest.mark.covers("workflows 7")
 def test_the_result_of_a_tool_is_appended_to_the_answer_that_called_it(tokens: tokenizer.PromptTokenizer) -> None:
     after: Messages = [*CALLED, {"role": "tool", "content": "3", "tool_call_id": "c"}]
     assert tokens.decode_exact(tokens.continuation_ids(CALLED, after, tools=[TOOL])) == (

@@ -8,6 +8,7 @@ from rljob_workers.rollout.episodes import turn_rewards
 FINITE = st.floats(min_value=-100, max_value=100)
 
 
+@pytest.mark.covers("algorithms 3", "workflows 5.2", "workflows 5.5")
 @pytest.mark.parametrize(
     ("rewards", "discount", "expected"),
     [
@@ -21,6 +22,7 @@ def test_rewards_run_back_from_the_last_turn(rewards: list[float], discount: flo
     assert turn_rewards.back_propagated(rewards, discount=discount) == pytest.approx(expected)
 
 
+@pytest.mark.covers("algorithms 3", "workflows 5.2")
 @given(st.lists(FINITE, min_size=1, max_size=8), st.floats(min_value=-2, max_value=2))
 def test_each_turn_is_its_own_reward_and_the_discounted_rest(rewards: list[float], discount: float) -> None:
     found = turn_rewards.back_propagated(rewards, discount=discount)
@@ -33,16 +35,19 @@ def test_an_infinite_discount_is_refused() -> None:
         turn_rewards.back_propagated([1.0], discount=float("inf"))
 
 
+@pytest.mark.covers("workflows 4", "workflows 5.5")
 def test_signed_shaping_subtracts_the_bias_and_takes_fractions() -> None:
     found = [turn_rewards.signed(success, bias=0.1, scale=2.0) for success in (0.5, 0.7)]
     assert found == pytest.approx([-0.2, 0.6])
 
 
+@pytest.mark.covers("workflows 5.2")
 @pytest.mark.parametrize(("success", "expected"), [(1.0, 5.0), (0.0, -5.0)])
 def test_scale_5_without_bias_gives_plus_and_minus_5(success: float, expected: float) -> None:
     assert turn_rewards.signed(success, scale=5.0) == expected
 
 
+@pytest.mark.covers("workflows 5.5")
 @pytest.mark.parametrize(
     ("successes", "lower", "upper", "expected"),
     [
@@ -58,6 +63,7 @@ def test_a_group_is_judged_by_its_mean_success(
     assert turn_rewards.rejection(successes, lower=lower, upper=upper) is expected
 
 
+@pytest.mark.covers("workflows 5.1")
 @pytest.mark.parametrize(
     ("raw", "expected"), [([1.0], 1.0), ([0.0] * 4, 0.0), ([0.0, 0.0, 1.0], 0.81), ([0.0, 1.0, 1.0], 0.9)]
 )

@@ -101,6 +101,7 @@ async def test_report_measures_fetch_verify_pause_apply_and_requests_in_flight()
     assert (await running).versions == (1, 1, 1)
 
 
+@pytest.mark.covers("workflows 1.2", "workflows 13")
 async def test_tokens_of_one_sequence_carry_the_version_that_sampled_each() -> None:
     rig = Rig(fake_engine.Behaviour(token_s=1.0))
     await rig.start()
@@ -233,6 +234,7 @@ async def test_the_watchdog_bites_at_the_deadline_and_not_before() -> None:
     assert (before, rig.receiver.state) == (ReceiverState.APPLYING, ReceiverState.SERVING)
 
 
+@pytest.mark.covers("workflows 1.2")
 async def test_requests_that_a_broken_load_gave_up_go_on_from_their_tokens_on_the_whole_version() -> None:
     rig = Rig(fake_engine.Behaviour(token_s=1.0, faults={"load": ["shape", None, "shape"]}))
     await rig.start()

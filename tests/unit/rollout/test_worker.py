@@ -477,6 +477,7 @@ async def test_before_the_first_published_version_nothing_is_said_of_changed_wei
     await rig.end()
 
 
+@pytest.mark.covers("workflows 10")
 async def test_heartbeats_tell_how_many_dumps_failed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     rig = Rig(dump_dir=str(tmp_path / "file" / "dumps"))

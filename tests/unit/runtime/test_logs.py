@@ -45,6 +45,7 @@ def test_secrets_are_known_by_the_names_of_their_variables_the_longest_first() -
     assert found.index("hunter2-canary-and-more") < found.index("hunter2-canary")
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize("secret", ["hf_canary_0123456789", 'quoted "canary"\nof two lines'])
 def test_a_secret_is_masked_in_message_stack_and_keys(secret: str) -> None:
     try:

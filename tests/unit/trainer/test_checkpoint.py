@@ -40,6 +40,7 @@ def test_the_newest_valid_checkpoint_is_found_with_its_progress(tmp_path: pathli
     assert (found.path / "state" / "weights.bin").read_bytes() == bytes([10]) * 100
 
 
+@pytest.mark.covers("algorithms 10")
 @pytest.mark.parametrize("harm", ["no marker", "cut marker", "cut file", "lost file"])
 def test_an_incomplete_checkpoint_is_passed_over(tmp_path: pathlib.Path, harm: str) -> None:
     store = checkpoint.CheckpointStore(tmp_path)
@@ -114,6 +115,7 @@ def test_the_same_config_may_go_on(tmp_path: pathlib.Path) -> None:
     checkpoint.check_same_run(found_of(config, tmp_path), config.model_copy(update={"attempt": 7, "max_steps": 99}))
 
 
+@pytest.mark.covers("algorithms 10")
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -146,6 +148,7 @@ def test_the_marker_can_be_read_by_people(tmp_path: pathlib.Path) -> None:
     assert marker["files"] == {"state/weights.bin": 100}
 
 
+@pytest.mark.covers("algorithms 10")
 @pytest.mark.parametrize(("section", "field"), [("groups", "promptsPerStep or groupSize"), ("data", "spec.data")])
 def test_other_data_or_groups_are_refused(tmp_path: pathlib.Path, section: str, field: str) -> None:
     config = make_trainer_config(tmp_path).model_copy(update={"spec_digests": {section: "before"}})
@@ -154,6 +157,7 @@ def test_other_data_or_groups_are_refused(tmp_path: pathlib.Path, section: str, 
         checkpoint.check_same_run(found, config.model_copy(update={"spec_digests": {section: "after"}}))
 
 
+@pytest.mark.covers("algorithms 10")
 def test_another_algorithm_or_reference_model_is_logged(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

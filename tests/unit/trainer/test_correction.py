@@ -28,12 +28,14 @@ def corrected(
 RHO = [0.4, 1.0, 3.0]
 
 
+@pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_tis_clamps_weights_above_and_drops_nothing() -> None:
     found = corrected(RHO, roles.CorrectionConfig(mode="truncate", high=2.0))
     assert found.weights.tolist() == pytest.approx([0.4, 1.0, 2.0])
     assert found.kept.all()
 
 
+@pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_icepop_rejects_out_of_bounds_tokens() -> None:
     found = corrected(RHO, roles.CorrectionConfig(mode="mask", low=0.5, high=2.0))
     assert found.weights.tolist() == pytest.approx([0.0, 1.0, 0.0])
@@ -46,26 +48,31 @@ def test_truncate_has_zero_as_lower_bound_unless_one_is_given() -> None:
     )
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_a_statistic_equal_to_its_bound_is_kept() -> None:
     found = corrected([1.0, 1.0], roles.CorrectionConfig(mode="mask", low=1.0, high=1.0))
     assert found.kept.all()
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_mode_none_keeps_the_full_ratio() -> None:
     assert corrected(RHO, None).weights.tolist() == pytest.approx(RHO)
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_weighting_none_gives_weight_one_to_what_is_kept() -> None:
     found = corrected(RHO, roles.CorrectionConfig(mode="mask", high=2.0, weighting="none"))
     assert found.weights.tolist() == [1.0, 1.0, 0.0]
 
 
+@pytest.mark.covers("algorithms 6.3", "algorithms 15")
 @pytest.mark.parametrize(("agg", "expected"), [("mean", 1.0627), ("sum", 1.2), ("max", 3.0)])
 def test_sequence_weight_is_the_geometric_mean_product_or_largest_ratio(agg: str, expected: float) -> None:
     config = roles.CorrectionConfig.model_validate({"level": "sequence", "mode": "none", "agg": agg, "high": None})
     assert corrected(RHO, config).weights.tolist() == pytest.approx([expected] * 3, rel=1e-4)
 
 
+@pytest.mark.covers("algorithms 6.3", "algorithms 15")
 @pytest.mark.parametrize(("length", "product"), [(10, 2.5937), (100, 13780.6)])
 def test_products_punish_length_and_geometric_means_do_not(length: int, product: float) -> None:
     rho = [1.1] * length
@@ -75,6 +82,7 @@ def test_products_punish_length_and_geometric_means_do_not(length: int, product:
     assert float(corrected(rho, mean).weights[0]) == pytest.approx(1.1, rel=1e-4)
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_sequence_masking_drops_whole_rows_and_leaves_others() -> None:
     config = roles.CorrectionConfig(level="sequence", mode="mask", agg="sum", high=2.0)
     found = corrected([1.5, 1.5, 1.1, 1.1], config, [0, 0, 1, 1])
@@ -82,11 +90,13 @@ def test_sequence_masking_drops_whole_rows_and_leaves_others() -> None:
     assert found.weights.tolist() == pytest.approx([0.0, 0.0, 1.21, 1.21])
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_k_statistics_at_sequence_level_weigh_each_token_by_its_own_ratio() -> None:
     config = roles.CorrectionConfig(level="sequence", mode="mask", metric="k3", agg="mean", high=1.0)
     assert corrected([0.9, 1.2], config).weights.tolist() == pytest.approx([0.9, 1.2])
 
 
+@pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_k_estimators_of_ratio_three() -> None:
     log_rho = torch.tensor([math.log(3.0)])
     assert float(correction.k1(log_rho)) == pytest.approx(-1.0986, abs=1e-4)
@@ -94,6 +104,7 @@ def test_k_estimators_of_ratio_three() -> None:
     assert float(correction.k3(log_rho)) == pytest.approx(0.9014, abs=1e-4)
 
 
+@pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_binary_kl_is_the_larger_direction() -> None:
     p, q = torch.tensor([math.log(0.6)]), torch.tensor([math.log(0.2)])
     assert float(correction.binary_kl(p, q)) == pytest.approx(0.3819, abs=1e-4)
@@ -104,12 +115,14 @@ def test_binary_kl_of_certain_tokens_is_finite() -> None:
     assert math.isfinite(float(correction.binary_kl(torch.tensor([0.0]), torch.tensor([-30.0]))))
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_kpop_masks_by_binary_kl() -> None:
     config = roles.CorrectionConfig(mode="mask", metric="binaryKl", high=0.38)
     proximal, behave = torch.tensor([math.log(0.6), math.log(0.5)]), torch.tensor([math.log(0.2), math.log(0.5)])
     assert correction.correct(proximal, behave, rows_of([0, 0]), config).kept.tolist() == [False, True]
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_mean_weight_is_over_tokens_or_over_rows() -> None:
     rows = rows_of([0, 0, 0, 1])
     kept = torch.ones(4, dtype=torch.bool)
@@ -133,6 +146,7 @@ def test_k3_is_never_negative(log_rho: list[float]) -> None:
     assert float(correction.k3(torch.tensor(log_rho, dtype=torch.float64)).min()) >= -1e-12
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_the_second_filter_masks_rows_and_leaves_the_first_ones_weights_to_the_rest() -> None:
     # Geometric means of the rows: sqrt(3) = 1.732 is out of 0.5 .. 1.7, sqrt(0.4 * 2.5) = 1 is in.
     reject = roles.RejectConfig(level="sequence", agg="mean", low=0.5, high=1.7)

@@ -35,12 +35,14 @@ def tokens(
     )
 
 
+@pytest.mark.covers("algorithms 5.2", "algorithms 15")
 def test_tokens_give_the_worked_numbers() -> None:
     made = tokens([0, 0, 1], [0.5, 0.6, 0.7], rows_of(3), decay=0.5)
     assert made.advantages.tolist() == pytest.approx([0.225, 0.25, 0.3])
     assert made.returns.tolist() == pytest.approx([0.725, 0.85, 1.0])
 
 
+@pytest.mark.covers("algorithms 5.2", "algorithms 15")
 def test_a_cut_answer_goes_on_with_the_value_after_its_last_token() -> None:
     made = tokens([0, 0, 0], [0.5, 0.6, 0.7], rows_of(3), decay=0.5, bootstrap=0.8)
     assert made.advantages.tolist() == pytest.approx([0.175, 0.15, 0.1])
@@ -62,15 +64,18 @@ def turns(
     return found
 
 
+@pytest.mark.covers("algorithms 5.3", "algorithms 15")
 def test_turns_give_the_worked_numbers() -> None:
     assert turns([0, 1, 0, 2], [0, 0, 1, 1], gamma=1.0, decay=0.0) == pytest.approx([1, 1, 2, 2])
     assert turns([1, 4], [0, 1], gamma=0.5, decay=1.0) == pytest.approx([3, 4])
 
 
+@pytest.mark.covers("algorithms 5.3")
 def test_an_unused_turn_takes_no_step_of_time() -> None:
     assert turns([1, 4], [0, 7], gamma=0.5, decay=1.0) == turns([1, 4], [0, 1], gamma=0.5, decay=1.0)
 
 
+@pytest.mark.covers("algorithms 5.3")
 def test_the_value_of_a_turn_is_that_of_its_first_token() -> None:
     """A = 1 - 0.25 for both tokens; the 9 of the second is never read."""
     assert turns([0, 1], [0, 0], gamma=1.0, decay=1.0, values=[0.25, 9.0]) == pytest.approx([0.75, 0.75])
@@ -89,11 +94,13 @@ def test_equal_turn_ids_of_neighbouring_rows_are_two_turns() -> None:
     assert made.advantages.tolist() == [1.0, 2.0]
 
 
+@pytest.mark.covers("algorithms 5.3", "algorithms 15")
 @pytest.mark.parametrize(("length", "expected"), [(100, 0.8), (10, 0.0), (0, 0.0)])
 def test_vapo_decay_rises_with_length(length: int, expected: float) -> None:
     assert float(gae.vapo(torch.tensor([length]), alpha=0.05)) == pytest.approx(expected)
 
 
+@pytest.mark.covers("algorithms 5.3", "algorithms 15")
 @pytest.mark.parametrize(("length", "expected"), [(3, 0.5), (1, 1.0), (0, 0.0)])
 def test_relative_position_decay(length: int, expected: float) -> None:
     assert float(gae.relative_position(torch.tensor([length]), q=0.25)) == pytest.approx(expected)
@@ -123,6 +130,7 @@ def test_rows_of_any_length_side_by_side_equal_the_recursion_of_each(
     assert found.advantages.tolist() == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.covers("algorithms 5.2")
 @settings(deadline=None)
 @given(rewards=st.lists(numbers, min_size=1, max_size=8))
 def test_without_discount_decay_or_critic_every_token_gets_what_is_still_to_come(rewards: list[float]) -> None:

@@ -90,6 +90,7 @@ def step_of(updates: int, *, step: int = 1) -> tuple[types.BatchHeader, list[typ
     return header, [pack(group, shared=True, update=update) for update, group in enumerate(groups)]
 
 
+@pytest.mark.covers("algorithms 11")
 def test_one_update_needs_no_forward_for_prox() -> None:
     engine = FakeEngine()
     learned = learner_of(engine).learn(*step_of(1))
@@ -97,6 +98,7 @@ def test_one_update_needs_no_forward_for_prox() -> None:
     assert learned.stats[Stat.RATIO_MEAN] == 1.0
 
 
+@pytest.mark.covers("algorithms 6.1")
 def test_prox_is_scored_for_the_whole_step_before_the_first_of_several_updates() -> None:
     engine = FakeEngine()
     learner_of(engine, minibatches=2).learn(*step_of(2))
@@ -111,6 +113,7 @@ def test_prox_from_the_engine_costs_no_forward(proximal: str) -> None:
     assert "score" not in engine.events
 
 
+@pytest.mark.covers("algorithms 6.5")
 def test_losses_are_multiplied_by_the_ranks_that_gradients_are_averaged_over() -> None:
     alone, four = FakeEngine(), FakeEngine(world_size=4)
     for engine in (alone, four):
@@ -129,6 +132,7 @@ def test_a_rank_with_less_work_runs_idle_micro_batches_that_count_nowhere() -> N
         assert found.stats[stat] == expected.stats[stat]
 
 
+@pytest.mark.covers("algorithms 11")
 def test_an_update_without_any_micro_batch_still_steps() -> None:
     engine = FakeEngine()
     header = make_header(step=1, minibatches=[types.Minibatch(num_tokens=12, num_rows=3)])
@@ -139,6 +143,7 @@ def test_an_update_without_any_micro_batch_still_steps() -> None:
     assert Stat.RATIO_MEAN not in learned.stats
 
 
+@pytest.mark.covers("algorithms 8", "algorithms 11")
 def test_a_skipped_update_leaves_the_schedule_where_it_was() -> None:
     engine = FakeEngine(norms=[1.0, math.inf, 1.0])
     steps = learner_of(engine, warmup_steps=10)
@@ -149,6 +154,7 @@ def test_a_skipped_update_leaves_the_schedule_where_it_was() -> None:
     assert steps.count.applied == 2
 
 
+@pytest.mark.covers("algorithms 8")
 def test_five_skipped_updates_in_a_row_fail_the_job() -> None:
     steps = learner_of(FakeEngine(norms=[math.nan] * 5))
     for step in range(1, 5):
@@ -175,6 +181,7 @@ def test_later_epochs_count_neither_tokens_nor_mismatch_again() -> None:
         assert twice.stats[stat] == pytest.approx(once.stats[stat])
 
 
+@pytest.mark.covers("algorithms 6.3")
 def test_batch_normalised_weights_have_mean_one_over_the_step() -> None:
     normalised = roles.LossConfig(
         constant_denominator=8.0, correction=roles.CorrectionConfig(high=1.5, batch_normalize=True)
@@ -267,6 +274,7 @@ def step_with_rewards(num_updates: int, *, step: int = 1) -> tuple[types.BatchHe
     return header, made
 
 
+@pytest.mark.covers("algorithms 11")
 def test_what_the_entropy_adds_to_the_loss_is_told_where_it_is_a_term_of_it() -> None:
     engine = FakeEngine()
     chosen = roles.LossConfig.model_validate({"constant_denominator": 8.0, "entropy_coef": 0.1, "correction": None})
@@ -291,6 +299,7 @@ def test_time_in_which_other_ranks_are_waited_for_is_a_wait_for_peers() -> None:
     assert waits == ["peers", "peers"], "before the first forward, and for the sums at the end"
 
 
+@pytest.mark.covers("algorithms 7")
 def test_the_critic_is_valued_before_the_step_and_updated_with_each_minibatch() -> None:
     engine = FakeEngine()
     values = FakeValues(engine.events)
@@ -307,6 +316,7 @@ def test_the_critic_is_valued_before_the_step_and_updated_with_each_minibatch() 
     assert learned.stats[Stat.CRITIC_GRAD_NORM] == 1.0
 
 
+@pytest.mark.covers("algorithms 11")
 def test_rows_without_advantage_are_in_the_facts_of_the_batch_and_in_no_update() -> None:
     """One group is trained, one of two rows is looked at, and eight rows of its kind are not computed at all."""
     trained, idle = make_rows(groups=2, size=2, seed=3)
@@ -326,6 +336,7 @@ def test_rows_without_advantage_are_in_the_facts_of_the_batch_and_in_no_update()
     assert every.stats[Stat.MISMATCH_TOKENS] == pytest.approx(own.num_tokens + seen.num_tokens)
 
 
+@pytest.mark.covers("algorithms 7")
 def test_while_the_critic_warms_up_the_policy_is_neither_run_nor_updated() -> None:
     engine = FakeEngine()
     values = FakeValues(engine.events)

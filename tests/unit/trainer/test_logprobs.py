@@ -16,6 +16,7 @@ def case(rows: int = 40, vocab: int = 50) -> tuple[torch.Tensor, torch.Tensor, t
     return hidden, weight, torch.randint(0, vocab, (rows,), generator=generator)
 
 
+@pytest.mark.covers("algorithms 1")
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("chunk_tokens", [1000, 40, 7, 1])
 def test_values_and_gradients_do_not_depend_on_chunks_and_equal_log_softmax(

@@ -74,6 +74,7 @@ def single(advantage: float, ratio: float, chosen: roles.LossConfig) -> float:
     return float(loss.policy_loss(made, chosen).loss.detach())
 
 
+@pytest.mark.covers("algorithms 6.2", "algorithms 15")
 @pytest.mark.parametrize(
     ("advantage", "ratio", "clip_high", "expected"),
     [(1.0, 1.25, 0.2, -1.2), (-1.0, 0.7, 0.2, 0.8), (-1.0, 5.0, 0.2, 5.0), (1.0, 1.24, 0.28, -1.24)],
@@ -84,11 +85,13 @@ def test_clipped_surrogate_gives_the_worked_numbers(
     assert single(advantage, ratio, config(clip_high=clip_high)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.covers("algorithms 6.2", "algorithms 15")
 @pytest.mark.parametrize(("advantage", "expected"), [(-1.0, 3.0), (1.0, -1.2)])
 def test_dual_clip_caps_negative_advantages_only(advantage: float, expected: float) -> None:
     assert single(advantage, 5.0, config(dual_clip=3.0)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.covers("algorithms 6.2", "algorithms 15")
 def test_whole_token_carries_the_uncapped_weight_under_mode_none() -> None:
     made = inputs(theta=[math.log(0.5)], proximal=[math.log(0.4)], behave=[math.log(0.2)], advantages=[1.0])
     uncapped = roles.CorrectionConfig(mode="none", high=None)
@@ -102,6 +105,7 @@ def test_a_clipped_token_has_no_gradient_and_an_unclipped_one_has_minus_a_r() ->
     assert made.logprobs.grad.tolist() == pytest.approx([0.0, -1.1 / 2], rel=1e-5)
 
 
+@pytest.mark.covers("algorithms 6.1", "algorithms 15")
 @pytest.mark.parametrize(("version", "expected"), [(1, -1.7), (4, -2.0)])
 def test_loglinear_places_prox_between_behave_and_theta_by_age(version: int, expected: float) -> None:
     made = inputs(theta=[-1.6], behave=[-2.0], advantages=[1.0], versions=[version], trainer_version=4)
@@ -109,11 +113,13 @@ def test_loglinear_places_prox_between_behave_and_theta_by_age(version: int, exp
     assert float(prox) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.covers("algorithms 6.1")
 def test_loglinear_keeps_behave_for_tokens_without_a_version_or_from_the_future() -> None:
     made = inputs(theta=[-1.0, -1.0], behave=[-2.0, -2.0], advantages=[1.0, 1.0], versions=[-1, 9], trainer_version=4)
     assert loss.proximal_logprobs(made, config(proximal="loglinear")).tolist() == [-2.0, -2.0]
 
 
+@pytest.mark.covers("algorithms 6.1")
 def test_behaviour_takes_the_engine_as_prox_so_that_weights_are_one() -> None:
     made = inputs(theta=[-1.0], behave=[-1.0 - math.log(1.1)], advantages=[1.0])
     outputs = loss.policy_loss(made, config(proximal="behaviour", correction=None))
@@ -121,6 +127,7 @@ def test_behaviour_takes_the_engine_as_prox_so_that_weights_are_one() -> None:
     assert float(outputs.tally.sums[stats.Sum.WEIGHT]) == 1.0
 
 
+@pytest.mark.covers("algorithms 6.1")
 def test_stop_gradient_prox_equals_a_recomputed_one_in_value_and_gradient() -> None:
     theta, behave, advantages = [-1.0, -2.5, -0.3], [-1.2, -2.0, -0.3], [1.0, -2.0, 0.5]
     found = []
@@ -137,6 +144,7 @@ def test_stop_gradient_prox_equals_a_recomputed_one_in_value_and_gradient() -> N
 TWO_ROWS = ([-1.0] * 8, [-1.0, -1.0] + [-0.5] * 6, [0, 0] + [1] * 6)
 
 
+@pytest.mark.covers("algorithms 6.5", "algorithms 15")
 @pytest.mark.parametrize(
     ("aggregation", "expected"), [("tokenMean", 0.625), ("sequenceMean", 0.75), ("constant", 0.3125)]
 )
@@ -146,6 +154,7 @@ def test_aggregations_give_the_worked_numbers(aggregation: str, expected: float)
     assert float(loss.policy_loss(made, config(aggregation=aggregation)).loss.detach()) == pytest.approx(expected)
 
 
+@pytest.mark.covers("algorithms 6.5", "algorithms 15")
 @pytest.mark.parametrize(
     ("aggregation", "expected"), [("tokenMean", 0.4375), ("sequenceMean", 0.625), ("constant", 0.21875)]
 )
@@ -159,12 +168,14 @@ def test_rejected_tokens_stay_in_every_denominator(aggregation: str, expected: f
     assert float(outputs.tally.sums[stats.Sum.CORRECTION_MASKED]) == 3.0
 
 
+@pytest.mark.covers("algorithms 6.5", "algorithms 15")
 def test_drgrpo_scale_does_not_depend_on_the_answer_length_of_others() -> None:
     made = inputs(theta=[-1.0] * 150, advantages=[-0.6] * 150, minibatch=types.Minibatch(num_tokens=10_000, num_rows=1))
     outputs = loss.policy_loss(made, config(aggregation="constant", constant=3000.0))
     assert float(outputs.loss.detach()) == pytest.approx(0.03, rel=1e-5)
 
 
+@pytest.mark.covers("algorithms 3")
 @pytest.mark.parametrize("aggregation", ["tokenMean", "sequenceMean", "constant"])
 def test_a_truncated_row_is_masked_and_still_counts_in_denominators(aggregation: str) -> None:
     theta, advantages, rows = TWO_ROWS
@@ -176,6 +187,7 @@ def test_a_truncated_row_is_masked_and_still_counts_in_denominators(aggregation:
     assert float(loss.policy_loss(masked, chosen).tally.sums[stats.Sum.TRUNCATED_MASKED]) == 6.0
 
 
+@pytest.mark.covers("algorithms 6.6")
 def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> None:
     made = inputs(
         theta=[-1.0] * 4, advantages=[0.0] * 4, rows=[0, 0, 1, 1], entropies=[1.0, 2.0, 5.0, 5.0], masked=[False, True]
@@ -188,6 +200,7 @@ def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> 
     assert made.entropies.grad.tolist() == pytest.approx([-0.025, -0.025, 0.0, 0.0])
 
 
+@pytest.mark.covers("algorithms 6")
 def test_a_non_finite_log_ratio_counts_as_zero_and_is_reported() -> None:
     made = inputs(theta=[-1.0, -1.0], behave=[float("-inf"), -1.0], advantages=[1.0, 1.0])
     outputs = loss.policy_loss(made, config(correction=roles.CorrectionConfig(mode="none", high=None)))
@@ -201,11 +214,13 @@ def test_a_loss_that_is_not_finite_is_counted() -> None:
     assert float(loss.policy_loss(made, config()).tally.sums[stats.Sum.NONFINITE_LOSS]) == 1.0
 
 
+@pytest.mark.covers("algorithms 6")
 def test_an_enormous_log_ratio_is_clamped_to_twenty() -> None:
     made = inputs(theta=[0.0], proximal=[-100.0], behave=[-100.0], advantages=[-1.0])
     assert float(loss.policy_loss(made, config()).loss.detach()) == pytest.approx(math.exp(20.0), rel=1e-5)
 
 
+@pytest.mark.covers("algorithms 11")
 @pytest.mark.parametrize(
     ("advantage", "ratio", "low", "high", "dual"),
     [(1.0, 1.3, 0, 1, 0), (-1.0, 0.7, 1, 0, 0), (-1.0, 1.3, 0, 0, 0), (1.0, 0.7, 0, 0, 0), (-1.0, 4.0, 0, 0, 1)],
@@ -222,6 +237,7 @@ def test_clip_shares_count_where_the_bound_changed_the_loss(
     ]
 
 
+@pytest.mark.covers("algorithms 11")
 def test_engine_trainer_and_cache_are_told_apart_by_what_sampled_the_row() -> None:
     """Row 0 is version 4's own; row 1 was begun by version 3, whose keys its token of version 4 saw; row 2 is of 3."""
     made = inputs(
@@ -283,6 +299,7 @@ def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
     assert math.isfinite(float(made.logprobs.grad[0]))
 
 
+@pytest.mark.covers("algorithms 11")
 def test_mismatch_under_behaviour_compares_the_engine_with_theta() -> None:
     made = inputs(theta=[-1.0], behave=[-1.5], advantages=[0.0])
     sums = loss.policy_loss(made, config(proximal="behaviour", correction=None)).tally.sums
@@ -290,6 +307,7 @@ def test_mismatch_under_behaviour_compares_the_engine_with_theta() -> None:
     assert float(sums[stats.Sum.BEHAVE_K3]) == 0.0
 
 
+@pytest.mark.covers("algorithms 11")
 def test_row_statistics_of_the_worked_ratios() -> None:
     """rho .4, 1, 3 in one row: product 1.2, chi2 of it 1.2^2 - 1, geometric mean 1.0627 inverted."""
     made = inputs(theta=[0.0] * 3, proximal=[math.log(0.4), 0.0, math.log(3.0)], behave=[0.0] * 3, advantages=[0.0] * 3)
@@ -298,6 +316,7 @@ def test_row_statistics_of_the_worked_ratios() -> None:
     assert float(sums[stats.Sum.ROW_PPL]) == pytest.approx(1.2 ** (-1 / 3), rel=1e-5)
 
 
+@pytest.mark.covers("algorithms 11")
 def test_masked_tokens_are_counted_once_by_the_first_reason_that_takes_them() -> None:
     """rho 9, 1, 1, 4 in rows of two: truncated row 1 whole; then 9 by the cap; then its neighbour by the row's mean."""
     rho = [9.0, 1.0, 1.0, 4.0]

@@ -204,6 +204,7 @@ def assert_close(found: Found, expected: Found) -> None:
     assert found.by_entropy == pytest.approx(expected.by_entropy, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.covers("algorithms 6")
 @pytest.mark.parametrize("correction", CORRECTIONS)
 @pytest.mark.parametrize("loss_type", LOSSES)
 @settings(max_examples=15, deadline=None)
@@ -215,6 +216,7 @@ def test_value_and_gradient_of_the_whole_loss_are_those_of_its_equation(
     assert_close(found, equation(rows, loss_type, CORRECTIONS[correction][1], aggregation, estimator))
 
 
+@pytest.mark.covers("algorithms 6.5")
 @pytest.mark.parametrize("correction", CORRECTIONS)
 @pytest.mark.parametrize("loss_type", LOSSES)
 @settings(max_examples=10, deadline=None)
@@ -236,6 +238,7 @@ def test_the_order_of_rows_does_not_matter(
     assert_close(shuffled, expected)
 
 
+@pytest.mark.covers("algorithms 6.5")
 @pytest.mark.parametrize("correction", CORRECTIONS)
 @pytest.mark.parametrize("loss_type", LOSSES)
 @settings(max_examples=10, deadline=None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ def kept(squares: Sequence[float], threshold: float) -> list[bool]:
     return found
 
 
+@pytest.mark.covers("algorithms 6.4", "algorithms 15")
 def test_the_largest_leave_until_the_mean_of_the_rest_is_below_the_threshold() -> None:
     """Mean of [.01, .04, .0025] is 0.0175."""
     assert kept([0.01, 0.04, 0.25, 0.0025], 0.04) == [True, True, False, True]
@@ -65,6 +67,7 @@ def test_what_stays_is_what_dropping_whole_values_one_after_another_leaves(made:
     assert kept(made, threshold) == [value <= left[-1] for value in made]
 
 
+@pytest.mark.covers("algorithms 6.4")
 @settings(deadline=None)
 @given(mine=squares, theirs=squares, threshold=st.sampled_from([0.01, 0.05, 0.3, 2.0]))
 def test_the_cut_is_that_of_all_ranks_together(mine: list[float], theirs: list[float], threshold: float) -> None:

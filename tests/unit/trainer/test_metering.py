@@ -42,6 +42,7 @@ def test_a_statistic_that_a_step_lacks_leaves_its_series_alone(registry: metrics
     assert value(registry, "rljob_kl_reference") is None
 
 
+@pytest.mark.covers("algorithms 11")
 def test_masked_tokens_are_told_apart_by_reason(registry: metrics_module.Metrics) -> None:
     masked = {"correction": 0.2, "reject": 0.1, "m2po": 0.0, "truncated": 0.05}
     metering.Meter(registry, FakeClock()).step(1, learned(TOKENS, masked), TOKENS)

@@ -116,6 +116,7 @@ def all_rows(groups: Sequence[Sequence[makers.Row]]) -> list[makers.Row]:
     return [row for group in groups for row in group]
 
 
+@pytest.mark.covers("algorithms 6.5")
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("aggregation", ["tokenMean", "sequenceMean", "constant"])
 def test_one_pack_equals_rows_one_by_one(
@@ -175,6 +176,7 @@ def splits(draw: st.DrawFn) -> list[types.MicroBatch]:
     return [makers.pack(pieces[start:end], shared=draw(st.booleans())) for start, end in bounds]
 
 
+@pytest.mark.covers("algorithms 6.5")
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(splits())
 @pytest.mark.parametrize("aggregation", ["tokenMean", "sequenceMean"])

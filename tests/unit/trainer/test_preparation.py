@@ -96,12 +96,14 @@ def test_the_default_asks_for_no_forward_and_changes_nothing() -> None:
     assert work[0][0].kept is None
 
 
+@pytest.mark.covers("algorithms 5", "algorithms 15")
 def test_reinforcepp_whitens_over_the_tokens_of_all_micro_batches() -> None:
     work = work_of([[row(1.0, 1)], [row(-1.0, 3)]])
     preparation.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS))
     assert advantages(work) == [[pytest.approx(1.5)], [pytest.approx(-0.5)] * 3]
 
 
+@pytest.mark.covers("algorithms 5.1")
 def test_rows_without_reward_and_masked_ones_count_in_the_statistics() -> None:
     """Tokens [1, 0, 0, -1]: mean 0, sigma sqrt(2 / 3)."""
     work = work_of([[row(1.0, 1), row(0.0, 2), row(-1.0, 1, masked=True)]])
@@ -109,6 +111,7 @@ def test_rows_without_reward_and_masked_ones_count_in_the_statistics() -> None:
     assert advantages(work) == [pytest.approx([1.224745, 0.0, 0.0, -1.224745])]
 
 
+@pytest.mark.covers("algorithms 5.1")
 def test_whitening_is_over_the_step_and_not_over_each_minibatch() -> None:
     whole, cut = work_of([[row(1.0, 1), row(-1.0, 3)]]), work_of([[row(1.0, 1)]], [[row(-1.0, 3)]])
     preparation.prepare(whole, FakeModel(), None, config(returns=PLUS_PLUS))
@@ -123,6 +126,7 @@ def test_a_second_epoch_gets_the_same_advantages_and_is_not_counted() -> None:
     assert advantages(twice) == [advantages(once)[0], advantages(once)[0][1:]]
 
 
+@pytest.mark.covers("algorithms 5.2")
 def test_a_discount_counts_sampled_tokens_back_from_the_end_of_the_row() -> None:
     work = work_of([[row(1.0, 3), row(2.0, 1)]])
     preparation.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5)))
@@ -135,6 +139,7 @@ def kl_config(**changes: object) -> roles.LossConfig:
     )
 
 
+@pytest.mark.covers("algorithms 6.7")
 def test_kl_in_the_reward_is_that_of_prox_and_reaches_earlier_tokens() -> None:
     """d = -1 - -1.5 = 0.5 on each of three tokens: 1 - 0.15, 1 - 0.10, 1 - 0.05."""
     engine, reference = FakeModel(-1.0), FakeModel(-1.5)
@@ -188,6 +193,7 @@ class FakeCritic:
         )
 
 
+@pytest.mark.covers("algorithms 5")
 def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> None:
     """r [0, 1], V .5, gamma 1, lambda 0: delta [.5 - .5, 1 - .5], returns [.5, 1]."""
     returns = roles.ReturnsConfig(decay=roles.DecayConfig(value=0.0))
@@ -200,6 +206,7 @@ def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> 
     assert prepared.stats[Stat.EXPLAINED_VARIANCE] == 0.0
 
 
+@pytest.mark.covers("algorithms 5.2")
 @pytest.mark.parametrize(("bootstrap", "expected"), [(True, [2.0, 2.0]), (False, [0.0, 0.0])])
 def test_only_a_cut_row_goes_on_with_the_value_after_its_end(bootstrap: bool, expected: list[float]) -> None:
     returns = roles.ReturnsConfig(bootstrap_truncated=bootstrap)
@@ -215,6 +222,7 @@ def test_idle_micro_batches_are_valued_too_since_a_forward_may_be_collective() -
     assert critic.scored == 2
 
 
+@pytest.mark.covers("algorithms 5.3")
 def test_lambda_may_look_at_the_length_of_each_row() -> None:
     """relativePosition .25: over three tokens .5, so that 1 is seen as [.25, .5, 1]; a lone token sees all of it."""
     returns = roles.ReturnsConfig(decay=roles.DecayConfig(kind="relativePosition", value=0.25))
@@ -226,12 +234,14 @@ def test_lambda_may_look_at_the_length_of_each_row() -> None:
 TWO_TURNS = dataclasses.replace(row(0.0, 4), rewards=(0.0, 1.0, 0.0, 2.0), turn_ids=(0, 0, 1, 1))
 
 
+@pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_gamma_acts_once_per_turn() -> None:
     work = work_of([[TWO_TURNS]])
     preparation.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5, unit="turn")))
     assert advantages(work) == [[2.0, 2.0, 2.0, 2.0]]
 
 
+@pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
     """relativePosition .25 over two turns is .25: 1 + .25 x 2 = 1.5."""
     returns = roles.ReturnsConfig(unit="turn", decay=roles.DecayConfig(kind="relativePosition", value=0.25))
@@ -240,6 +250,7 @@ def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
     assert advantages(work) == [[1.5, 1.5, 2.0, 2.0]]
 
 
+@pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back() -> None:
     work = work_of([[TWO_TURNS]])
     returns = roles.ReturnsConfig(unit="turn")
@@ -247,6 +258,7 @@ def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back()
     assert advantages(work) == [pytest.approx([2.95, 2.95, 1.95, 1.95])]
 
 
+@pytest.mark.covers("algorithms 5.1")
 def test_a_level_of_groups_reaches_over_micro_batches() -> None:
     """Group 0 has [2, 0] in two micro-batches, group 1 one row: exactly 0."""
     returns = roles.ReturnsConfig(normalize=roles.NormalizeConfig(mean="group", std="none"))
@@ -255,6 +267,7 @@ def test_a_level_of_groups_reaches_over_micro_batches() -> None:
     assert advantages(work) == [[1.0], [-1.0, 0.0]]
 
 
+@pytest.mark.covers("algorithms 11")
 def test_advantages_are_reported_over_rows_and_groups_without_any_are_counted() -> None:
     """Rows 1, -1, 0, 0: groups 1 and 2 have nothing; group 2's row is on its own."""
     returns = roles.ReturnsConfig(gamma=1.0)
@@ -265,6 +278,7 @@ def test_advantages_are_reported_over_rows_and_groups_without_any_are_counted() 
     assert found[Stat.ADVANTAGE_STD] == pytest.approx(0.5**0.5)
 
 
+@pytest.mark.covers("algorithms 11")
 def test_whitening_that_moves_equal_groups_leaves_none_without_advantage() -> None:
     work = work_of([[row(1.0, 1, group=0), row(0.0, 1, group=1)]])
     found = preparation.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS)).stats

@@ -7,6 +7,7 @@ from rljob_api import roles, types
 from rljob_workers.trainer import loss, reference_kl, stats
 
 
+@pytest.mark.covers("algorithms 6.7", "algorithms 15")
 @pytest.mark.parametrize(("estimator", "expected"), [("k1", 0.5), ("k2", 0.125), ("k3", 0.1065)])
 def test_estimators_of_a_distance_of_one_half(estimator: str, expected: float) -> None:
     k = reference_kl.estimate(torch.tensor([-1.0]), torch.tensor([-1.5]), estimator)
@@ -27,6 +28,7 @@ def test_an_enormous_distance_is_clamped_and_one_that_is_not_finite_counts_as_ze
     assert k.tolist() == [20.0, 0.0]
 
 
+@pytest.mark.covers("algorithms 6.7")
 def test_what_a_reward_loses_is_bounded_by_ten_times_the_coefficient() -> None:
     lost = reference_kl.penalty(
         torch.tensor([-1.0, 0.0, -15.0]), torch.tensor([-1.5, -15.0, 0.0]), coef=0.1, estimator="k1"
@@ -64,6 +66,7 @@ def losses(*, coef: float, placement: str = "loss", aggregation: str = "tokenMea
     )
 
 
+@pytest.mark.covers("algorithms 6.7", "algorithms 11")
 @pytest.mark.parametrize(
     ("aggregation", "expected"),
     # k3(0.5) = 0.106531: two tokens over 3 tokens; their row's mean over 2 rows; their sum over 2 rows of 4.
@@ -77,6 +80,7 @@ def test_the_loss_term_is_aggregated_over_trained_rows_whatever_the_correction_r
     assert float(made.tally.sums[stats.Sum.KL_LOSS]) == pytest.approx(0.5 * expected, rel=1e-4)
 
 
+@pytest.mark.covers("algorithms 11")
 def test_with_the_term_in_the_reward_the_loss_has_none_and_the_distance_is_still_reported() -> None:
     made = losses(coef=0.5, placement="reward")
     assert float(made.loss.detach()) == 0.0

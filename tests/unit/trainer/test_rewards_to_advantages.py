@@ -99,6 +99,7 @@ def test_one_reward_of_a_row_is_discounted_from_its_last_token(max_tokens: int) 
     assert found == {("g0", 0): [0.25, 0.5, 1.0], ("g0", 1): [2.0], ("g1", 0): [-0.5, -1.0]}
 
 
+@pytest.mark.covers("algorithms 3")
 @BUDGETS
 def test_rewards_of_turns_stand_on_their_last_tokens_and_inserted_text_takes_no_time(max_tokens: int) -> None:
     """Tokens [a b | c d] earn [0, 1 | 0, 2], gamma .5: from the end 2, 1, 1 + .5, .75."""
@@ -107,6 +108,7 @@ def test_rewards_of_turns_stand_on_their_last_tokens_and_inserted_text_takes_no_
     assert found == {("g0", 0): [0.75, 1.5, 1.0, 2.0]}
 
 
+@pytest.mark.covers("algorithms 5.3")
 @BUDGETS
 def test_with_the_turn_as_unit_all_tokens_of_a_turn_share_its_advantage(max_tokens: int) -> None:
     groups = [[member(0, [2, 1], rewards=(1.0, 4.0)), member(1, [1], rewards=(3.0,))]]

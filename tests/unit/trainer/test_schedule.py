@@ -9,6 +9,7 @@ def rate(update: int, *, kind: str = "constant", warmup: int = 0, per_step: int 
     return schedule.learning_rate(update, config=config, updates_per_step=per_step, max_steps=steps)
 
 
+@pytest.mark.covers("algorithms 8")
 def test_warmup_counts_steps_and_rises_with_each_update() -> None:
     # lr_u = lr * min(1, (u + 1) / (w * updates per step)), w = 2, 4 updates a step.
     assert [rate(update, warmup=2, per_step=4) for update in (0, 3, 7, 8)] == [0.125, 0.5, 1.0, 1.0]

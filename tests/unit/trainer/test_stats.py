@@ -19,6 +19,7 @@ def report(made: stats.Tally, updates: int = 1) -> dict[Stat, float]:
     return stats.report(made.sums.tolist(), made.peaks.tolist(), minibatches)
 
 
+@pytest.mark.covers("algorithms 11", "algorithms 15")
 def test_behave_statistics_of_the_worked_ratios() -> None:
     # rho .4, 1, 3: section 11's row of the table.
     found = report(tally(tokens=3, rho=4.4, rho_squared=10.16, behave_k3=0.3163 + 0.0 + 0.9014))
@@ -34,6 +35,7 @@ def test_means_over_nothing_are_left_out() -> None:
     assert found[Stat.MISMATCH_TOKENS] == 0.0
 
 
+@pytest.mark.covers("algorithms 11")
 def test_facts_of_the_batch_count_in_the_first_epoch_only() -> None:
     total = stats.Tally(torch.device("cpu"))
     part = tally(tokens=3, mismatch_tokens=2, update_tokens=3, loss=0.5)
@@ -67,6 +69,7 @@ def test_masked_share_holds_every_reason() -> None:
     assert found[Stat.MASKED_RATIO] == pytest.approx(0.7)
 
 
+@pytest.mark.covers("algorithms 11")
 def test_the_critics_loss_is_per_update_and_its_clip_per_token() -> None:
     found = report(tally(value_tokens=8, value_loss=0.5, value_clipped=2), updates=2)
     assert (found[Stat.VALUE_LOSS], found[Stat.VALUE_CLIP]) == (0.25, 0.25)

@@ -32,6 +32,7 @@ def token(advantage: float, ratio: float, chosen: roles.LossConfig) -> tuple[flo
     return float(made.losses.detach()), float(logprobs.grad)
 
 
+@pytest.mark.covers("algorithms 6.4", "algorithms 15")
 def test_gspo_clips_the_geometric_mean_of_the_row_and_stops_its_gradient() -> None:
     logprobs = torch.tensor([0.1, -0.05, 0.1], requires_grad=True)
     made = surrogates.compute(
@@ -55,6 +56,7 @@ def test_gspo_averages_the_advantage_over_the_row_and_shares_the_gradient_of_s_a
     assert logprobs.grad.tolist() == pytest.approx([-0.5, -0.5, 0.25, 0.25])
 
 
+@pytest.mark.covers("algorithms 6.4", "algorithms 15")
 @pytest.mark.parametrize(
     ("advantage", "ratio", "slope"), [(2.0, 6.0, -10.0), (-1.0, 3.0, 3.0), (1.0, 0.5, -0.5), (0.0, 2.0, 0.0)]
 )
@@ -70,6 +72,7 @@ def test_cispo_counts_tokens_outside_the_band_on_either_side() -> None:
     assert (made.low.tolist(), made.high.tolist()) == ([True, False, False], [False, False, True])
 
 
+@pytest.mark.covers("algorithms 6.4", "algorithms 15")
 @pytest.mark.parametrize(
     ("advantage", "ratio", "expected"), [(1.0, 1.0, -2.0), (1.0, 1.2, -2.1993), (-1.0, 1.2, 2.1040)]
 )
@@ -82,6 +85,7 @@ def test_sapo_has_slope_minus_a_at_the_proximal_policy(advantage: float) -> None
     assert token(advantage, 1.0, config("sapo"))[1] == pytest.approx(-advantage, rel=1e-5)
 
 
+@pytest.mark.covers("algorithms 6.4")
 def test_reinforce_is_minus_a_times_the_log_probability() -> None:
     assert token(2.0, 3.0, config("reinforce")) == pytest.approx((-2.0 * (-5.0 + math.log(3.0)), -2.0), rel=1e-6)
 

@@ -25,6 +25,7 @@ def loss_of(
     return made, float(values.grad)
 
 
+@pytest.mark.covers("algorithms 7", "algorithms 15")
 def test_worked_number_takes_the_clipped_square_and_has_no_gradient() -> None:
     """v_old .5, v 1.2, ret 1.5: max(.3^2, (1.0 - 1.5)^2) / 2 = .125; the clipped branch does not move with v."""
     made, slope = loss_of(1.2, 0.5, 1.5)
@@ -62,6 +63,7 @@ def test_shares_of_any_split_add_up_to_the_whole(values: list[float], data: st.D
     assert first + second == pytest.approx(total, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.covers("algorithms 11")
 def test_explained_variance_is_one_for_a_critic_that_knew_and_zero_for_a_constant() -> None:
     """Returns [1, 3]: count 2, sum 4, squares 10; residuals [0, 0] or [1, 3] less 2."""
     returns = (2.0, 4.0, 10.0)

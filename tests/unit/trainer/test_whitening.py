@@ -59,6 +59,7 @@ def test_equal_values_give_exactly_zero_and_one_token_too() -> None:
     assert normalize([[0.7]], PRESET) == [0.0]
 
 
+@pytest.mark.covers("algorithms 5.1")
 def test_a_step_of_one_token_divides_by_one() -> None:
     config = roles.NormalizeConfig(mean="none", std="batch", eps=0.0)
     assert normalize([[0.7]], config) == [0.7]
@@ -70,6 +71,7 @@ def test_repeated_tokens_of_later_epochs_are_normalised_and_not_counted() -> Non
     assert float(found[2]) == float(found[0]) == pytest.approx(1.5)
 
 
+@pytest.mark.covers("algorithms 5.1")
 def test_each_group_is_normalised_by_its_own_tokens() -> None:
     """[2, 0] around 1 with sigma sqrt 2; [5, 5] are equal and give exactly 0."""
     config = roles.NormalizeConfig(mean="group", std="group", eps=0.0)
@@ -78,6 +80,7 @@ def test_each_group_is_normalised_by_its_own_tokens() -> None:
     assert found[1] == found[3] == 0.0
 
 
+@pytest.mark.covers("algorithms 5.1")
 @pytest.mark.parametrize(("center", "sigma"), [("own", 0.5), ("subtracted", math.sqrt(0.5 / 3))])
 def test_a_group_mean_may_stand_over_the_deviation_of_the_batch(center: str, sigma: float) -> None:
     """liteppo's [1, 0 / 1, 1] over tokens, unbiased: around 0.75 squares 0.75 / 3; around group means 0.5 / 3."""
@@ -97,6 +100,7 @@ def test_leaving_one_out_of_its_group_gives_a_lone_token_exactly_zero() -> None:
     assert normalize([[1.0, 0.0, 0.0, 7.0]], config, [[0, 0, 0, 1]]) == pytest.approx([1.0, -0.5, -0.5, 0.0])
 
 
+@pytest.mark.covers("algorithms 5.1")
 @pytest.mark.parametrize("level", ["batch", "group"])
 def test_statistics_are_those_of_all_ranks(level: str) -> None:
     """A group may lie on both ranks; what each gets is what one rank with all tokens gives."""
@@ -151,6 +155,7 @@ normalizations = st.builds(
 )
 
 
+@pytest.mark.covers("algorithms 5.1")
 @settings(deadline=None, max_examples=150)
 @given(
     groups=st.lists(

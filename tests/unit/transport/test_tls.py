@@ -63,6 +63,7 @@ def authority() -> Authority:
     return Authority()
 
 
+@pytest.mark.covers("security")
 async def test_each_call_is_answered_to_its_roles_and_refused_to_the_others(
     authority: Authority, tmp_path: pathlib.Path
 ) -> None:
@@ -96,6 +97,7 @@ async def test_a_stream_is_refused_before_its_servicer_runs(authority: Authority
         await opened.close()
 
 
+@pytest.mark.covers("security")
 async def test_another_jobs_rollout_is_refused_although_the_ca_is_the_same(
     authority: Authority, tmp_path: pathlib.Path
 ) -> None:
@@ -121,6 +123,7 @@ async def test_a_server_of_a_foreign_ca_is_not_believed(authority: Authority, tm
             await _asked(address, authority.files(tmp_path / "client", R))
 
 
+@pytest.mark.covers("security")
 async def test_a_client_without_a_certificate_or_with_plain_text_is_refused(
     authority: Authority, tmp_path: pathlib.Path
 ) -> None:

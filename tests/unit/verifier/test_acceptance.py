@@ -38,6 +38,7 @@ def by_example(name: str) -> dict[Example, list[grader_rows.Case]]:
     return found
 
 
+@pytest.mark.covers("graders 11")
 @pytest.mark.parametrize("name", sorted({family(case) for case in CASES}))
 async def test_example_has_its_verdicts_in_any_order_and_batch_size(
     name: str,

@@ -59,11 +59,13 @@ def stopped(source: str, confined: confinement.Confinement) -> str:
         return ""
 
 
+@pytest.mark.covers("sandbox S-6")
 def test_program_whose_runner_was_kept_from_answering_it_is_not_to_blame(confined: confinement.Confinement) -> None:
     asks = "import signal, threading\nthreading.Thread(target=signal.pause, daemon=True).start()\nsignal.pause()"
     assert "starved" in (stopped(asks, confined) for _ in range(MOST_ATTEMPTS))
 
 
+@pytest.mark.covers("sandbox S-6")
 def test_program_that_asks_for_nothing_is_to_blame_however_late_its_runner_wakes(
     confined: confinement.Confinement,
 ) -> None:

@@ -174,6 +174,7 @@ def test_answer_that_says_what_the_gold_says_is_right(kind: str) -> None:
     assert [pair for pair in RIGHT[kind] if equal(*pair) is not True] == []
 
 
+@pytest.mark.covers("reading_an_answer")
 @pytest.mark.parametrize("kind", sorted(WRONG))
 def test_answer_that_says_something_else_is_wrong(kind: str) -> None:
     assert [pair for pair in WRONG[kind] if equal(*pair) is not False] == []
@@ -468,11 +469,13 @@ def test_other_ways_to_say_something_else_are_refused() -> None:
     assert [pair for pair in NOT_SAID_EITHER if graded(*pair) is not False] == []
 
 
+@pytest.mark.covers("reading_an_answer")
 @pytest.mark.parametrize(("completion", "gold"), SAID)
 def test_answer_in_prose_is_read_whole(completion: str, gold: str) -> None:
     assert graded(completion, gold) is True
 
 
+@pytest.mark.covers("reading_an_answer")
 @pytest.mark.parametrize(("completion", "gold"), NOT_SAID, ids=[f"{said[-40:]} for {gold}" for said, gold in NOT_SAID])
 def test_part_hedge_or_denial_is_no_answer(completion: str, gold: str) -> None:
     assert graded(completion, gold) is False
@@ -481,6 +484,7 @@ def test_part_hedge_or_denial_is_no_answer(completion: str, gold: str) -> None:
 ANSWERS = sorted({text for pairs in (*RIGHT.values(), *WRONG.values()) for pair in pairs for text in pair})
 
 
+@pytest.mark.covers("reading_an_answer")
 @pytest.mark.parametrize("text", ANSWERS)
 def test_answer_equals_itself_however_it_is_set(text: str) -> None:
     for setting in ("{}", " {} ", "${}$", r"\({}\)", r"\boxed{{{}}}", "{}."):
@@ -492,6 +496,7 @@ def is_plain(text: str) -> bool:
     return form.kind == "value" and "." not in text and not (form.unit or form.percent or form.name or form.base)
 
 
+@pytest.mark.covers("reading_an_answer")
 def test_equality_of_plain_values_is_symmetric() -> None:
     # What only the gold names, or only the gold is rounded to, makes a question one-sided.
     plain = [text for text in ANSWERS if is_plain(text)]
@@ -519,6 +524,7 @@ BEHIND = [
 BEFORE = ["-", "−", "–", "1/", "x", "2^", "3 or ", "not ", r"\sqrt", "x > ", "1, ", "at least ", "minus ", "2 + ", "√"]
 
 
+@pytest.mark.covers("reading_an_answer")
 @hypothesis.given(
     value=st.integers(50, 10**6),
     tail=st.sampled_from(BEHIND),
@@ -529,6 +535,7 @@ def test_no_reward_for_the_beginning_of_an_answer(value: int, tail: str, mark: s
     assert graded(rf"\boxed{{{value}{tail}}}", str(value)) is False
 
 
+@pytest.mark.covers("reading_an_answer")
 @hypothesis.given(value=st.integers(50, 10**6), head=st.sampled_from(BEFORE))
 def test_no_reward_for_the_end_of_an_answer(value: int, head: str) -> None:
     assert graded(f"The answer is {head}{value}", str(value)) is False
@@ -538,6 +545,7 @@ def test_no_reward_for_the_end_of_an_answer(value: int, head: str) -> None:
 UNITS = ["cm", "m", "kg", "g", "s", "hours", "dollars", "apples", "L", "m^2", "cm^3", "km/h", "degrees", "%"]
 
 
+@pytest.mark.covers("reading_an_answer")
 @hypothesis.given(value=st.integers(1, 10**4), one=st.sampled_from(UNITS), other=st.sampled_from(UNITS))
 def test_unit_that_the_gold_names_may_be_left_out_and_not_changed(value: int, one: str, other: str) -> None:
     gold = rf"{value}\text{{ {one}}}"
@@ -546,6 +554,7 @@ def test_unit_that_the_gold_names_may_be_left_out_and_not_changed(value: int, on
     assert equal(rf"{value}\text{{ {other}}}", gold) is (one == other)
 
 
+@pytest.mark.covers("reading_an_answer")
 @hypothesis.given(names=st.lists(st.sampled_from("xyztnabk"), min_size=2, max_size=2, unique=True), value=NUMBERS)
 def test_name_that_the_gold_gives_may_be_left_out_and_not_changed(names: list[str], value: int) -> None:
     assert equal(str(value), f"{names[0]}={value}") is True
@@ -553,6 +562,7 @@ def test_name_that_the_gold_gives_may_be_left_out_and_not_changed(names: list[st
     assert equal(f"{names[0]}+{value}", f"{names[1]}+{value}") is False
 
 
+@pytest.mark.covers("reading_an_answer")
 @hypothesis.given(members=st.lists(st.integers(-50, 50), min_size=2, max_size=6), data=st.data())
 def test_multiplicity_counts_and_order_counts_in_brackets(members: list[int], data: st.DataObject) -> None:
     gold = ", ".join(map(str, members))
@@ -586,6 +596,7 @@ TOWERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.covers("graders 3.2", "reading_an_answer", "sandbox A-64")
 @pytest.mark.parametrize("pattern", HOSTILE)
 def test_adversarial_answer_takes_linear_time(pattern: str) -> None:
     for size in (4000, 64 << 10):
@@ -596,6 +607,7 @@ def test_adversarial_answer_takes_linear_time(pattern: str) -> None:
         assert time.process_time() - started_s < 1.0
 
 
+@pytest.mark.covers("reading_an_answer")
 @pytest.mark.parametrize("text", TOWERS, ids=[text[:24] for text in TOWERS])
 def test_hazard_ends_at_once(text: str) -> None:
     for gold in ("5", "x+1", r"\sqrt{2}+x"):

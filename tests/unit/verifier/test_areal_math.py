@@ -36,6 +36,7 @@ def answered(completion: str, *golds: str) -> protocol.Answer:
     return protocol.Answer(prompt="", completion=completion, columns={"query_id": "q", "solutions": list(golds)})
 
 
+@pytest.mark.covers("graders 5.1", "graders 5.3", "graders 5.5")
 @pytest.mark.parametrize(("completion", "gold", "compat", "strict"), ROWS)
 def test_row_has_the_verdict_of_its_mode(
     warm: dict[str, areal_math.ArealMathGrader], mode: str, completion: str, gold: str, compat: int | None, strict: int
@@ -47,6 +48,7 @@ def test_row_has_the_verdict_of_its_mode(
         assert grade.score == expected
 
 
+@pytest.mark.covers("graders 11")
 def test_published_sample_of_160_answers_has_its_83_right_ones(
     warm: dict[str, areal_math.ArealMathGrader], mode: str
 ) -> None:
@@ -56,6 +58,7 @@ def test_published_sample_of_160_answers_has_its_83_right_ones(
     assert others == []
 
 
+@pytest.mark.covers("graders 3.1")
 def test_python_call_is_outside_the_grammar_and_writes_nothing(
     warm: dict[str, areal_math.ArealMathGrader], mode: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +68,7 @@ def test_python_call_is_outside_the_grammar_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.covers("graders 5.4")
 @pytest.mark.parametrize(
     ("completion", "gold", "expected"),
     [
@@ -115,6 +119,7 @@ def test_correction_decides_in_strict_mode(
     assert warm["strict"].grade(answered(completion, gold)).score == expected
 
 
+@pytest.mark.covers("graders 5.1", "graders 5.2", "graders 5.3")
 @pytest.mark.parametrize(
     ("completion", "gold", "expected"),
     [
@@ -133,6 +138,7 @@ def test_rule_of_the_original_decides_in_compat_mode(
     assert warm["compat"].grade(answered(completion, gold)).score == expected
 
 
+@pytest.mark.covers("graders 2.1", "graders 5.1")
 def test_any_solution_counts_and_no_answer_is_told_apart(
     warm: dict[str, areal_math.ArealMathGrader], mode: str
 ) -> None:
@@ -141,6 +147,7 @@ def test_any_solution_counts_and_no_answer_is_told_apart(
     assert warm[mode].grade(answered(r"\boxed{}", r"\boxed{5}")).reason is R.NO_ANSWER
 
 
+@pytest.mark.covers("graders 2.1")
 def test_reason_over_several_solutions_is_the_gravest(warm: dict[str, areal_math.ArealMathGrader], mode: str) -> None:
     hostile = r"\boxed{9^{9^{9^{9}}}+x}"
     assert warm[mode].grade(answered(hostile, r"\boxed{5}", r"\boxed{x+1}")).reason is R.PARSE_ERROR
@@ -160,12 +167,14 @@ def test_hostile_answer_ends_without_reward_and_without_a_worker(mode: str, text
     assert (grade.score, grade.reason in (R.PARSE_ERROR, R.WRONG, R.NO_ANSWER)) == (0.0, True)
 
 
+@pytest.mark.covers("graders 2.2", "graders 4.1")
 @pytest.mark.parametrize("columns", [{}, {"solutions": []}, {"solutions": ["no number"]}, {"solutions": [""]}])
 def test_record_without_usable_solution_is_an_error(mode: str, columns: dict[str, object]) -> None:
     with pytest.raises(errors.DataError, match="answer|solutions"):
         make_grader(mode).check(columns)
 
 
+@pytest.mark.covers("graders 2.2", "graders 4.1")
 def test_solutions_come_from_the_file_and_ids_are_cut_at_the_first_at(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "id2info.jsonl"
     path.write_text('{"query_id": 7, "task": "stem", "prompt": "p", "solutions": ["\\\\boxed{5}"]}\n')
@@ -178,6 +187,7 @@ def test_solutions_come_from_the_file_and_ids_are_cut_at_the_first_at(tmp_path: 
         grader.check({"query_id": "8"})
 
 
+@pytest.mark.covers("graders 4.1")
 def test_graders_with_different_files_never_see_each_others_records(tmp_path: pathlib.Path) -> None:
     graders = []
     for name, solution in (("one", "5"), ("two", "6")):
@@ -188,6 +198,7 @@ def test_graders_with_different_files_never_see_each_others_records(tmp_path: pa
     assert [grade and grade.reason for grade in (grader.quick(answer) for grader in graders)] == [R.OK, R.WRONG]
 
 
+@pytest.mark.covers("graders 4.1", "graders 4.3")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

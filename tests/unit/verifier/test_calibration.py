@@ -23,6 +23,7 @@ GAUGE = "rljob_verifier_calibration_ratio"
 MakeConfig = Callable[..., roles.VerifierConfig]
 
 
+@pytest.mark.covers("sandbox 9")
 @pytest.mark.parametrize(
     ("measured_s", "expected"),
     [
@@ -74,6 +75,7 @@ def shown(counted: metrics.Metrics) -> float:
     return float(found[1])
 
 
+@pytest.mark.covers("sandbox 9")
 async def test_machine_is_measured_again_every_ten_minutes(verifier_metrics: metrics.Metrics) -> None:
     clock, machine = FakeClock(), Machine([2.0, 3.0, 1.5])
     calibrated = calibration.Calibration(measure=machine, metrics=verifier_metrics, clock=clock)
@@ -88,6 +90,7 @@ async def test_machine_is_measured_again_every_ten_minutes(verifier_metrics: met
     assert seen == [(1, 2.0, 2.0), (2, 3.0, 3.0), (2, 3.0, 3.0), (3, 1.5, 1.5)]
 
 
+@pytest.mark.covers("sandbox 9")
 async def test_measurement_that_fails_keeps_the_factor_and_is_made_again_in_its_time(
     verifier_metrics: metrics.Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,6 +134,7 @@ class Clocks(protocol.OneClock):
 ITEM = types.VerifyItem(sample_id="s", attempt=0, prompt="", completion="", columns={})
 
 
+@pytest.mark.covers("sandbox 9")
 @pytest.mark.parametrize(
     ("reward_type", "wall_s"),
     # Of an answer with a program the wall limit is in seconds of any clock, and the pool's comes later by a grace.
@@ -146,6 +150,7 @@ def test_limits_of_a_request_are_reference_seconds_times_the_factor(reward_type:
     assert request.timed_out.detail == "over 6 s of CPU"
 
 
+@pytest.mark.covers("sandbox 9")
 @pytest.mark.parametrize(("cpu_factor", "cpu_s", "wall_s"), [(1.0, 2.0, 6.0), (0.5, 1.0, 3.0), (4.0, 8.0, 24.0)])
 def test_limits_of_a_case_are_reference_seconds_times_the_factor(
     cpu_factor: float, cpu_s: float, wall_s: float
@@ -176,6 +181,7 @@ FIXED = {
 }
 
 
+@pytest.mark.covers("sandbox 9")
 @pytest.mark.parametrize("source", FIXED)
 def test_verdict_on_a_program_is_the_same_on_the_fastest_and_on_the_slowest_machine(
     source: str, confined: confinement.Confinement, interpreter: warm.Interpreter
@@ -243,6 +249,7 @@ async def test_answer_has_the_factor_of_the_moment_in_which_it_was_admitted(veri
 BURNS = "import time\nwhile time.process_time() < 0.6:\n    pass\nprint(sum(map(int, input().split())))"
 
 
+@pytest.mark.covers("sandbox 9")
 @pytest.mark.parametrize(
     ("ratio", "outcome"), [(4.0, names.VerifyOutcome.PASS), (1.0, names.VerifyOutcome.TIMEOUT_CPU)]
 )

@@ -39,6 +39,7 @@ class Scripted:
         return {"program": RIGHT, **ENDS, **self.otherwise}[name]
 
 
+@pytest.mark.covers("sandbox 9")
 def test_all_canaries_are_right_on_a_warm_interpreter(
     confined: confinement.Confinement, interpreter: warm.Interpreter
 ) -> None:
@@ -46,6 +47,7 @@ def test_all_canaries_are_right_on_a_warm_interpreter(
     assert canaries.wrong(run) == ""
 
 
+@pytest.mark.covers("sandbox 9")
 @pytest.mark.parametrize("name", [canary.name for canary in canaries.CANARIES])
 def test_canary_that_comes_out_otherwise_is_named(name: str) -> None:
     assert canaries.wrong(Scripted()) == ""
@@ -64,6 +66,7 @@ def test_machine_too_busy_for_a_canary_has_shown_nothing(name: str, stopped: str
     assert canaries.wrong(Scripted(otherwise={name: busy})) == ""
 
 
+@pytest.mark.covers("sandbox 9")
 def test_canaries_are_due_after_so_many_executions_and_do_not_count_themselves() -> None:
     run = Scripted()
     watch = canaries.Watch(run, every=2)

@@ -4,6 +4,8 @@ import json
 import pathlib
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from rljob_api import roles
 from rljob_testing import attack_repositories
 from rljob_workers.verifier import check
@@ -33,6 +35,7 @@ def test_gradable_records_are_no_problem(make_config: MakeConfig, tmp_path: path
     assert check.findings(make_config(MATH), [data]).problems == []
 
 
+@pytest.mark.covers("graders 2.2")
 def test_record_that_a_reward_cannot_grade_is_named_by_file_and_line(
     make_config: MakeConfig, tmp_path: pathlib.Path
 ) -> None:
@@ -67,6 +70,7 @@ def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_co
     ]
 
 
+@pytest.mark.covers("graders 4.3")
 def test_golds_that_no_reader_takes_are_counted_by_source_and_reward(
     make_config: MakeConfig, tmp_path: pathlib.Path
 ) -> None:
@@ -93,6 +97,7 @@ def test_records_of_a_suite_with_rewards_of_its_own_are_checked_against_those_al
     assert problem.startswith(f"{tmp_path}/own.jsonl:1: reward 'puzzles': ")
 
 
+@pytest.mark.covers("workflows 4")
 def test_a_record_of_maths_or_code_is_checked_against_the_reward_of_its_task_alone(
     make_config: MakeConfig, tmp_path: pathlib.Path
 ) -> None:
@@ -111,6 +116,7 @@ def test_a_record_of_maths_or_code_is_checked_against_the_reward_of_its_task_alo
     assert odd == f"{tmp_path}/d.jsonl:4: 'task' is none of math, stem, code"
 
 
+@pytest.mark.covers("graders 4.1")
 def test_tasks_that_records_do_not_name_are_counted_by_what_they_are_taken_for(
     make_config: MakeConfig, tmp_path: pathlib.Path
 ) -> None:
@@ -129,6 +135,7 @@ def test_tasks_that_records_do_not_name_are_counted_by_what_they_are_taken_for(
     ]
 
 
+@pytest.mark.covers("graders 4.3")
 def test_records_that_cannot_be_graded_are_counted_and_left_out_where_their_source_drops_such(
     make_config: MakeConfig, tmp_path: pathlib.Path
 ) -> None:

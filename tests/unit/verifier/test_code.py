@@ -33,6 +33,7 @@ def answer(text: str, tests: str | Mapping[str, object], tag: str = "python") ->
     return protocol.Answer(prompt="", completion=fenced, columns={"query_id": "q", "input_output": tests})
 
 
+@pytest.mark.covers("graders 6.8", "graders 11")
 @pytest.mark.parametrize("mode", ["compat", "strict"])
 @pytest.mark.parametrize(("text", "tests", "compat", "strict", "results", "error_code"), ROWS)
 def test_row_has_the_verdict_of_its_mode(
@@ -49,6 +50,7 @@ def test_reason_and_outcome_tell_timeout_from_absence() -> None:
     assert make_grader().grade(answer(ROWS[6][0], IO)).reason is R.NO_ANSWER
 
 
+@pytest.mark.covers("graders 2.2", "graders 6.8")
 @pytest.mark.parametrize("mode", ["compat", "strict"])
 def test_empty_test_list_is_an_error_and_no_zero(mode: str) -> None:
     with pytest.raises(errors.DataError, match="empty list"):
@@ -93,6 +95,7 @@ while True:
 SOLUTION = "class Solution:\n    def add(self, a, b):\n        return a + b"
 
 
+@pytest.mark.covers("graders 6.2", "graders 6.7")
 @pytest.mark.parametrize(
     ("text", "tests", "compat", "strict"),
     [
@@ -133,6 +136,7 @@ BLOCKS = "print(sum(map(int, input().split())))"
 TOTAL = "def total(a, b):\n    return a + b"
 
 
+@pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize(
     ("completion", "tests", "compat", "strict"),
     [
@@ -158,11 +162,13 @@ def test_program_is_taken_from_blocks_as_models_write_them(
     assert make_grader("strict").grade(given).score == strict
 
 
+@pytest.mark.covers("graders 6.7")
 def test_cpp_is_unsupported_in_strict() -> None:
     grade = make_grader().grade(answer("int main() { return 0; }", SUM, tag="cpp"))
     assert (grade.reason, grade.detail) == (R.NO_ANSWER, "unsupported language")
 
 
+@pytest.mark.covers("graders 6.5", "graders 6.6", "sandbox S-4")
 @pytest.mark.parametrize(
     ("text", "tests", "reason", "outcome", "error_code"),
     [
@@ -194,6 +200,7 @@ def test_program_that_fails_has_its_reason_and_no_reward(
     assert (grade.score, grade.reason, grade.outcome, grade.error_code) == (0.0, reason, outcome, error_code)
 
 
+@pytest.mark.covers("graders 6.4")
 def test_first_failing_case_ends_the_run() -> None:
     tests = {"inputs": ["1", "2", "3"], "outputs": ["1", "3", "3"]}
     grade = make_grader().grade(answer("number = input()\nprint(number)", tests))
@@ -206,6 +213,7 @@ def test_detail_holds_neither_input_nor_expected_output() -> None:
     assert "secret" not in grade.detail + grade.extracted
 
 
+@pytest.mark.covers("graders 6.5")
 def test_sleep_does_not_pay() -> None:
     grader = make_grader(run=programs.run)
     # A machine that is too busy to start it in time says so, and is asked again.
@@ -214,6 +222,7 @@ def test_sleep_does_not_pay() -> None:
     assert (grade.score, grade.reason, grade.outcome, grade.error_code) == (0.0, R.TIMEOUT, O.TIMEOUT_WALL, -3)
 
 
+@pytest.mark.covers("sandbox S-6")
 @pytest.mark.parametrize(("stopped", "score", "reason"), [("starved", None, R.INFRA_FAILURE), ("wall", 0.0, R.TIMEOUT)])
 def test_wall_limit_on_a_machine_that_gave_no_time_is_nobodys_fault(
     stopped: str, score: float | None, reason: names.VerdictReason
@@ -225,6 +234,7 @@ def test_wall_limit_on_a_machine_that_gave_no_time_is_nobodys_fault(
     assert (grade.score, grade.reason) == (score, reason)
 
 
+@pytest.mark.covers("graders 6.6")
 def test_programs_that_cannot_be_started_are_nobodys_fault() -> None:
     def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         raise processes.CannotRunError("no processes left")
@@ -232,6 +242,7 @@ def test_programs_that_cannot_be_started_are_nobodys_fault() -> None:
     assert make_grader(run=run).grade(answer("print(3)", SUM)).reason is R.INFRA_FAILURE
 
 
+@pytest.mark.covers("graders 3.3")
 @pytest.mark.parametrize(("expected", "output_bytes"), [("3", 64 << 10), ("x" * 50_000, 100_000)])
 def test_output_limit_is_the_larger_of_its_own_and_twice_the_expected(expected: str, output_bytes: int) -> None:
     seen: list[programs.Limits] = []

@@ -21,6 +21,7 @@ def fenced(tag: str, text: str) -> str:
     return f"```{tag}\n{text}\n```"
 
 
+@pytest.mark.covers("graders 6.1")
 @pytest.mark.parametrize(
     ("completion", "program"),
     [
@@ -77,11 +78,13 @@ def parsed(source: str) -> str:
         return ""
 
 
+@pytest.mark.covers("graders 6.1")
 @pytest.mark.parametrize("tag", TAGS)
 def test_block_that_is_tagged_as_python_or_not_at_all_is_the_program(tag: str) -> None:
     assert program_of(f"so:\n{fenced(tag, LONG)}\ndone") == LONG
 
 
+@pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize("tag", OTHER_TAGS)
 def test_block_of_another_language_is_never_taken(tag: str) -> None:
     assert program_of(fenced(tag, LONG)) is None
@@ -145,6 +148,7 @@ FORMS: dict[str, tuple[str, str | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize("form", FORMS)
 def test_program_is_found_in_the_form(form: str) -> None:
     completion, program = FORMS[form]
@@ -154,6 +158,7 @@ def test_program_is_found_in_the_form(form: str) -> None:
 ADDS = "def add(a, b):\n    return a + b"
 
 
+@pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize(
     "behind",
     [
@@ -203,6 +208,7 @@ def record(**value: object) -> dict[str, object]:
     return {"input_output": json.dumps(value)}
 
 
+@pytest.mark.covers("graders 4.1")
 def test_tests_are_read_from_text_or_an_object() -> None:
     value = {"fn_name": "f", "inputs": ["[1, 2]\n3"], "outputs": ["[1]"]}
     for columns in (record(**value), {"input_output": value}):
@@ -210,11 +216,13 @@ def test_tests_are_read_from_text_or_an_object() -> None:
         assert (tests.fn_name, tests.arguments(0), tests.expected(0)) == ("f", [[1, 2], 3], [1])
 
 
+@pytest.mark.covers("graders 6.2")
 def test_integer_keys_of_a_lone_object_are_restored() -> None:
     tests = code_tests.tests_of(record(fn_name="f", inputs=['{"1": 2}\n{"a": 3}'], outputs=["0"]))
     assert tests.arguments(0) == [{1: 2}, {"a": 3}]
 
 
+@pytest.mark.covers("graders 4.1")
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -260,6 +268,7 @@ def test_grade_tells_whether_the_visible_cases_alone_passed(
     assert code_verdict.grade_of(cases, num_cases=3, num_visible=num_visible).parts == parts
 
 
+@pytest.mark.covers("graders 6.3")
 @pytest.mark.parametrize(
     ("printed", "expected", "same"),
     [
@@ -286,6 +295,7 @@ def test_output_is_compared_in_five_ways(printed: str, expected: str, same: bool
         assert code_compare.same_output(printed, expected, compat=compat) is same
 
 
+@pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize(
     ("printed", "expected", "compat", "strict"),
     [
@@ -311,6 +321,7 @@ def test_output_equals_itself_whatever_blank_lines_surround_it(text: str) -> Non
     assert code_compare.same_output(f"\n{text}  \n\n", text, compat=False)
 
 
+@pytest.mark.covers("graders 6.2", "graders 6.7")
 @pytest.mark.parametrize(
     ("returned", "expected", "compat", "strict"),
     [
@@ -360,6 +371,7 @@ def test_result_is_compared_as_data(returned: object, expected: object, compat: 
     assert code_compare.same_result(returned, expected, wrapped=False, compat=False) is strict
 
 
+@pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize(
     ("returned", "expected", "strict"),
     [
@@ -371,6 +383,7 @@ def test_wrapped_result_may_leave_out_its_list(returned: object, expected: objec
     assert code_compare.same_result(returned, expected, wrapped=True, compat=False) is strict
 
 
+@pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize(
     ("outputs", "wrapped"),
     [(["[1]"], True), (["[1]", "[[1, 2]]"], True), (["[1]", "[1, 2]"], False), (["[1]", "[]"], False), (["1"], False)],
@@ -381,12 +394,14 @@ def test_record_wraps_its_results_where_each_is_a_list_of_one(outputs: list[str]
     assert not code_tests.tests_of(record(inputs=["1"], outputs=["[1]"])).wraps_results()
 
 
+@pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize("key", [(1, 2), b"a"])
 def test_key_that_json_has_no_form_for_is_an_error_of_the_program(key: object) -> None:
     with pytest.raises(TypeError, match="no key of JSON"):
         code_compare.same_result({key: 1}, {"a": 1}, wrapped=False, compat=False)
 
 
+@pytest.mark.covers("graders 6.5")
 @pytest.mark.parametrize(
     ("case", "result", "code", "reason", "outcome"),
     [
@@ -415,11 +430,13 @@ def test_case_that_could_not_be_run_leaves_no_score() -> None:
     assert (grade.score, grade.reason) == (None, R.INFRA_FAILURE)
 
 
+@pytest.mark.covers("graders 6.4")
 def test_answer_is_right_only_if_every_case_of_the_record_passed() -> None:
     with pytest.raises(ValueError, match="1 of 2 cases ran"):
         code_verdict.grade_of([Case.PASSED], num_cases=2)
 
 
+@pytest.mark.covers("graders 6.5")
 def test_answer_without_a_program_has_every_case_wrong() -> None:
     grade = code_verdict.no_program(num_cases=2)
     assert (grade.reason, grade.case_results, grade.error_code) == (R.NO_ANSWER, (0, 0), None)

@@ -67,6 +67,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.covers("graders 2.1")
 async def test_right_and_wrong_programs_are_told_apart_with_case_results_on_the_wire(graded: grading.Grading) -> None:
     right, wrong, lost = await graded.verify(
         [item(RIGHT, "a"), item("print(4)", "b"), item("import os\nos.abort()", "c")]
@@ -76,12 +77,14 @@ async def test_right_and_wrong_programs_are_told_apart_with_case_results_on_the_
     assert (lost.reward, lost.reason, lost.outcome) == (0.0, R.CRASH, O.FORCED_EXIT)
 
 
+@pytest.mark.covers("graders 6.6", "sandbox A-40", "sandbox P8", "sandbox 4")
 async def test_nothing_of_a_program_outlives_its_verdict(graded: grading.Grading) -> None:
     (verdict,) = await graded.verify([item(STAYS, "stays")])
     assert verdict.reason is R.OK
     await nobody_sleeps()
 
 
+@pytest.mark.covers("graders 3.3")
 async def test_crowd_of_processes_is_ended_as_a_whole_and_the_next_program_runs(graded: grading.Grading) -> None:
     crowd, after = await graded.verify([item(CROWD, "crowd"), item(RIGHT, "after")])
     assert (crowd.reward, crowd.reason, crowd.outcome) == (0.0, R.RESOURCE_LIMIT, O.OOM)

@@ -106,6 +106,7 @@ async def test_a_workers_malformed_reply_is_not_quoted(field: str, caplog: pytes
     marked.assert_untold(marked.lines_of(caplog.records) + told)
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize("field", ["extracted", "detail"])
 async def test_what_a_verdict_carries_is_in_no_log_and_no_metric(field: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
@@ -187,6 +188,7 @@ async def verdicts(made: gradings.Grading, cases: Sequence[str]) -> list[str]:
     return said
 
 
+@pytest.mark.covers("security")
 async def test_what_a_users_reward_prints_raises_or_returns_is_not_quoted(
     config: roles.VerifierConfig, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

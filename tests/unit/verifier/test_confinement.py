@@ -188,6 +188,9 @@ def secret(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 # 5: the last version without scopes, where the filter must refuse signals.
+@pytest.mark.covers(
+    "graders 6.6", "sandbox A-67", "sandbox P1", "sandbox P2", "sandbox P3", "sandbox P4", "sandbox P5", "sandbox S-3"
+)
 @pytest.mark.parametrize("abi", ["of this kernel", 5, 1])
 def test_confined_program_can_do_nothing_outside_its_own_process(
     confined: confinement.Confinement, abi: int | str, secret: pathlib.Path, start: processes.Start
@@ -214,6 +217,7 @@ def test_confined_program_has_what_innocent_programs_use(
     assert tried(confined, secret, granted, start) == dict.fromkeys(granted, "reached")
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_without_landlock_the_filter_denies_everything_but_reading(
     confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
 ) -> None:
@@ -244,6 +248,7 @@ def test_program_with_processes_may_start_the_interpreter_and_nothing_else(
     assert found == {again: "reached", shell: "ENOENT", reads: "CalledProcessError"}
 
 
+@pytest.mark.covers("sandbox P4", "sandbox P7")
 @pytest.mark.parametrize(
     "call", ["ptrace", "process_vm_readv", "unshare", "mount", "setns", "bpf", "perf_event_open", "keyctl", "chroot"]
 )
@@ -260,6 +265,7 @@ def test_without_confinement_the_same_program_goes_on() -> None:
     assert (ended.stopped, ended.output) == ("", b"True\n")
 
 
+@pytest.mark.covers("sandbox S-3")
 @pytest.mark.parametrize("broken", ["ruleset", "readable", "filter"])
 def test_process_that_cannot_be_confined_runs_nothing_and_nobody_is_to_blame(
     confined: confinement.Confinement, broken: str, tmp_path: pathlib.Path, start: processes.Start
@@ -274,6 +280,7 @@ def test_process_that_cannot_be_confined_runs_nothing_and_nobody_is_to_blame(
         run(programs.Program(source="print('on')", compat=False), Broken(**fields), start)
 
 
+@pytest.mark.covers("sandbox S-6")
 @pytest.mark.parametrize("noise", ["", "\\n", '{"nonce": "0", "status": "entered", "value": null}\\n'])
 def test_program_cannot_pretend_that_it_was_never_confined(
     confined: confinement.Confinement, noise: str, start: processes.Start
@@ -292,6 +299,7 @@ def answer():
     assert (ended.records, ended.exit_code) == ((), 0)
 
 
+@pytest.mark.covers("sandbox 4")
 @pytest.mark.parametrize(("kills", "stopped"), [([3, 4], "memory"), ([3, 3], "")])
 def test_kill_by_nobody_of_ours_is_for_memory_where_the_kernel_counted_one(
     confined: confinement.Confinement, kills: list[int], stopped: str
@@ -340,10 +348,12 @@ def test_runtime_class_excuses_a_kernel_without_landlock_and_one_whose_filters_c
     assert (found.abi, found.asks) == (0, False)
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_what_a_kernel_has_is_used_under_a_runtime_class_too(confined: confinement.Confinement) -> None:
     assert confinement.of_this_machine(runtime_class="kata") == confined
 
 
+@pytest.mark.covers("sandbox S-2")
 @pytest.mark.parametrize(("asked", "layer"), [(landlock, "landlock"), (notifications, "seccomp")])
 def test_layer_that_is_there_and_refused_is_missing_under_a_runtime_class_too(
     asked: object, layer: str, monkeypatch: pytest.MonkeyPatch
@@ -354,6 +364,7 @@ def test_layer_that_is_there_and_refused_is_missing_under_a_runtime_class_too(
         confinement.of_this_machine(runtime_class="gvisor")
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_machine_without_a_table_of_calls_is_refused_and_the_layer_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landlock, "version", lambda: 7)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")

@@ -81,16 +81,19 @@ def answer(gold: str = "5") -> protocol.Answer:
     return protocol.Answer(prompt="2+3=", completion="5", columns=columns, prompt_ids=(1, 2, 3), completion_ids=(4, 5))
 
 
+@pytest.mark.covers("graders 2.3")
 def test_function_sees_texts_ids_and_every_other_column(make_grader: MakeGrader) -> None:
     grade = make_grader("seen").grade(answer())
     assert (grade.score, grade.reason, grade.outcome) == (1.0, R.OK, names.VerifyOutcome.PASS)
 
 
+@pytest.mark.covers("graders 2.3")
 @pytest.mark.parametrize(("function", "score"), [("length", 2.3), ("patient", 0.5), ("named", 1.5)])
 def test_number_async_number_and_mapping_are_scores(make_grader: MakeGrader, function: str, score: float) -> None:
     assert make_grader(function).grade(answer()).score == pytest.approx(score)
 
 
+@pytest.mark.covers("graders 2.3")
 def test_mapping_is_weighted_by_the_manifest_and_its_members_become_parts(make_grader: MakeGrader) -> None:
     grade = make_grader("named", weights={"value": 4, "form": -1}).grade(answer())
     assert (grade.score, grade.parts) == (1.0, {"form": 1.0, "value": 0.5})
@@ -103,6 +106,7 @@ def test_config_is_handed_on_by_keyword(make_grader: MakeGrader, function: str) 
     assert make_grader(function, bonus=0.25, weights={}).grade(answer()).score == 0.25
 
 
+@pytest.mark.covers("graders 2.3")
 @pytest.mark.parametrize("returned", ["none", "text", "nan", "infinite", "list", "part", "nothing"])
 def test_other_return_value_is_an_error_that_names_the_function(make_grader: MakeGrader, returned: str) -> None:
     grader = make_grader("returning")
@@ -143,6 +147,7 @@ def test_record_without_an_id_is_an_error(make_grader: MakeGrader) -> None:
         make_grader("named").check({"answer": "5"})
 
 
+@pytest.mark.covers("graders 1")
 def test_mode_compat_reproduces_nothing(make_grader: MakeGrader) -> None:
     reward = roles.GraderConfig(name="mine", type="rewards:named", mode="compat")
     with pytest.raises(errors.ManifestError, match="no compat mode"):
@@ -158,6 +163,7 @@ def test_check_of_a_file_says_where_it_fails(tmp_path: pathlib.Path, capsys: pyt
     assert code_check.main([str(path), "broken_reward:reward", "{}"]) == names.ExitCode.OK
 
 
+@pytest.mark.covers("graders 2.3")
 async def test_worker_runs_the_function_and_its_error_reaches_the_caller(
     make_grader: MakeGrader,
     make_config: Callable[..., roles.VerifierConfig],

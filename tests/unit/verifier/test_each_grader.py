@@ -118,6 +118,7 @@ def make_grader(sheet: Sheet, mode: str) -> protocol.Grader:
     return grader
 
 
+@pytest.mark.covers("graders 1", "graders 11")
 @pytest.mark.parametrize(("sheet", "mode"), CASES, ids=IDS)
 def test_right_wrong_and_absent_answers_are_told_apart(sheet: Sheet, mode: str) -> None:
     grader = make_grader(sheet, mode)
@@ -133,6 +134,7 @@ def test_right_wrong_and_absent_answers_are_told_apart(sheet: Sheet, mode: str) 
         assert grade.formatted is (reason is not R.NO_ANSWER)
 
 
+@pytest.mark.covers("graders 11")
 @pytest.mark.parametrize(("sheet", "mode"), CASES, ids=IDS)
 def test_record_without_a_usable_gold_is_an_error_and_no_zero(sheet: Sheet, mode: str) -> None:
     grader = make_grader(sheet, mode)

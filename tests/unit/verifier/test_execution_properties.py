@@ -75,6 +75,7 @@ def is_silent(listener: socket.socket) -> bool:
     return False
 
 
+@pytest.mark.covers("sandbox P1")
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["stream", "datagram"])
 @pytest.mark.parametrize("where", ["loopback", "abstract", "path"])
 def test_p1_program_reaches_no_listener_on_its_own_machine(
@@ -111,6 +112,7 @@ def neighbour() -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
+@pytest.mark.covers("sandbox P2")
 def test_p2_program_reads_nothing_of_its_service_its_answers_or_others(
     confined: confinement.Confinement,
     start: processes.Start,
@@ -130,6 +132,7 @@ def test_p2_program_reads_nothing_of_its_service_its_answers_or_others(
     assert reached(statements, None) == statements
 
 
+@pytest.mark.covers("sandbox P4")
 def test_p4_program_signals_nobody_outside(
     confined: confinement.Confinement, start: processes.Start, neighbour: "subprocess.Popen[bytes]"
 ) -> None:
@@ -165,6 +168,7 @@ print(json.dumps({"held": held, "environment": dict(os.environ), "arguments": sy
 """
 
 
+@pytest.mark.covers("sandbox P9")
 def test_p9_program_inherits_no_secret_no_descriptor_and_a_fixed_environment(
     confined: confinement.Confinement,
     start: processes.Start,

@@ -90,6 +90,7 @@ def run(source: str, confined: confinement.Confinement, start: Begun, **changes:
     return programs.run(program, stdin=b"", limits=limits, confined=confined, start=start, poll_s=RARELY_S)
 
 
+@pytest.mark.covers("sandbox A-28", "sandbox P6", "security")
 @pytest.mark.parametrize("what", TOO_MANY)
 def test_program_never_has_more_than_64_though_nobody_looks(
     what: str, confined: confinement.Confinement, start: processes.Start
@@ -102,6 +103,7 @@ def test_program_never_has_more_than_64_though_nobody_looks(
     assert peak.num_tasks <= programs.MAX_PROCESSES
 
 
+@pytest.mark.covers("sandbox A-29", "sandbox P6")
 def test_threads_of_a_program_without_processes_are_bounded_too(
     confined: confinement.Confinement, start: processes.Start
 ) -> None:
@@ -138,6 +140,7 @@ print("all")
     assert (ended.stopped, ended.output) == ("", b"all\n")
 
 
+@pytest.mark.covers("sandbox A-28")
 def test_program_holds_no_descriptor_with_which_it_could_answer_itself(
     confined: confinement.Confinement, start: processes.Start
 ) -> None:

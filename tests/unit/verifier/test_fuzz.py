@@ -43,6 +43,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.covers("sandbox 4")
 @pytest.mark.parametrize("name", text_functions.ALL)
 @hypothesis.given(text=TEXTS)
 @fuzzing.settings
@@ -127,6 +128,7 @@ def test_payload_survives_the_socket_in_any_chunks(payload: dict[str, object]) -
 GRADE = replies.grade_to(protocol.passed("5"))
 
 
+@pytest.mark.covers("sandbox 4")
 @hypothesis.given(changes=st.dictionaries(st.sampled_from([*GRADE, "error", "canary"]), JSON))
 @fuzzing.settings
 def test_any_reply_of_a_worker_is_a_grade_or_an_error_of_its_kind(changes: dict[str, object]) -> None:
@@ -137,6 +139,7 @@ def test_any_reply_of_a_worker_is_a_grade_or_an_error_of_its_kind(changes: dict[
     assert grade.score is None or grade.score == grade.score
 
 
+@pytest.mark.covers("sandbox 4")
 @hypothesis.given(data=st.binary() | TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")))
 @fuzzing.settings
 def test_no_bytes_without_the_nonce_are_a_record(data: bytes) -> None:
@@ -202,6 +205,7 @@ def is_request(data: bytes) -> bool:
     return True
 
 
+@pytest.mark.covers("sandbox 4")
 @hypothesis.given(data=st.binary(max_size=300))
 @fuzzing.settings
 def test_any_bytes_are_a_request_or_refused_and_the_next_one_is_served(
@@ -213,6 +217,7 @@ def test_any_bytes_are_a_request_or_refused_and_the_next_one_is_served(
     assert still_serves(verify)
 
 
+@pytest.mark.covers("sandbox 4")
 @hypothesis.given(
     fields=st.fixed_dictionaries(
         {},

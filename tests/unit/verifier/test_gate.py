@@ -139,6 +139,7 @@ def test_request_that_was_interrupted_takes_no_place() -> None:
     assert played.gate.answer() is Room.FREE, "one of three places is taken, and nobody needs to look"
 
 
+@pytest.mark.covers("sandbox P2")
 @pytest.mark.parametrize(
     ("call", "text", "event"),
     [

@@ -6,6 +6,7 @@ from rljob_api import errors
 from rljob_workers.data import gold
 
 
+@pytest.mark.covers("graders 4.2")
 @pytest.mark.parametrize(
     ("value", "texts"),
     [("5", ("5",)), (27.0, ("27.0",)), (142, ("142",)), ([" a ", 2], ("a", "2"))],
@@ -15,6 +16,7 @@ def test_gold_becomes_trimmed_text(value: object, texts: tuple[str, ...]) -> Non
     assert gold.gold_texts({"answer": value}) == texts
 
 
+@pytest.mark.covers("graders 2.2")
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

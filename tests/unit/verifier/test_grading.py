@@ -106,6 +106,7 @@ async def with_bench(
         await workers.close()
 
 
+@pytest.mark.covers("graders 2.4")
 @hypothesis.given(completions=st.lists(st.sampled_from(["5", "6", "quick", "raise", "a", "b", "c"]), max_size=30))
 @hypothesis.settings(deadline=None, max_examples=50)
 def test_there_is_one_verdict_per_item_in_input_order(completions: list[str]) -> None:
@@ -121,6 +122,7 @@ def test_there_is_one_verdict_per_item_in_input_order(completions: list[str]) ->
     asyncio.run(with_bench(use))
 
 
+@pytest.mark.covers("graders 2.4")
 async def test_repeated_item_gets_the_recorded_verdict(make_item: MakeItem) -> None:
     async def use(bench: Bench) -> None:
         first = await bench.grading.verify([make_item("5")])
@@ -141,6 +143,7 @@ async def test_item_that_is_being_graded_is_joined_not_graded_twice(make_item: M
     await with_bench(use)
 
 
+@pytest.mark.covers("graders 2.4")
 async def test_another_attempt_or_another_text_is_graded_anew(make_item: MakeItem) -> None:
     async def use(bench: Bench) -> None:
         await bench.grading.verify([make_item("5"), make_item("5", attempt=1), make_item("6")])
@@ -159,6 +162,7 @@ async def test_infrastructure_failure_is_not_remembered(make_item: MakeItem) -> 
     await with_bench(use)
 
 
+@pytest.mark.covers("sandbox 4")
 async def test_nothing_is_remembered_of_before_a_wrong_canary(make_item: MakeItem) -> None:
     async def use(bench: Bench) -> None:
         await bench.grading.verify([make_item("5")])
@@ -171,6 +175,7 @@ async def test_nothing_is_remembered_of_before_a_wrong_canary(make_item: MakeIte
     await with_bench(use)
 
 
+@pytest.mark.covers("sandbox 4")
 async def test_what_is_not_delivered_when_a_canary_is_wrong_is_to_be_graded_elsewhere(make_item: MakeItem) -> None:
     async def use(bench: Bench) -> None:
         items = [make_item(text, sample_id=text) for text in ("5", "quick", "6", "doubt")]
@@ -184,6 +189,7 @@ async def test_what_is_not_delivered_when_a_canary_is_wrong_is_to_be_graded_else
     await with_bench(use)
 
 
+@pytest.mark.covers("sandbox 4")
 async def test_grading_that_began_before_a_wrong_canary_is_neither_joined_nor_remembered(make_item: MakeItem) -> None:
     async def use(bench: Bench) -> None:
         held = make_item("hold", sample_id="held")
@@ -254,6 +260,7 @@ async def test_item_too_large_for_a_worker_is_refused_by_name(make_item: MakeIte
     await with_bench(use)
 
 
+@pytest.mark.covers("graders 2.4")
 async def test_every_reward_grades_the_item_and_counts(make_item: MakeItem) -> None:
     async def use(bench: Bench) -> None:
         (verdict,) = await bench.grading.verify([make_item("5")])
@@ -280,6 +287,7 @@ async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch:
     await with_bench(use)
 
 
+@pytest.mark.covers("graders 1", "sandbox S-2")
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -324,6 +332,7 @@ class Hacked(Slow):
         return dataclasses.replace(protocol.failed(R.WRONG), parts=parts)
 
 
+@pytest.mark.covers("sandbox A-57")
 async def test_share_of_programs_that_pass_the_visible_tests_alone_is_told(
     make_item: MakeItem, verifier_metrics: metrics.Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +352,7 @@ async def never() -> launcher.Worker:
     raise AssertionError("every grader decides at once")
 
 
+@pytest.mark.covers("workflows 11")
 async def test_an_item_of_a_suite_is_graded_by_the_rewards_of_that_suite_alone(
     make_item: MakeItem, verifier_metrics: metrics.Metrics
 ) -> None:
@@ -362,6 +372,7 @@ async def test_an_item_of_a_suite_is_graded_by_the_rewards_of_that_suite_alone(
     ]
 
 
+@pytest.mark.covers("workflows 4")
 async def test_an_item_of_a_task_is_graded_by_the_reward_for_it_and_by_those_for_any(
     verifier_metrics: metrics.Metrics,
 ) -> None:

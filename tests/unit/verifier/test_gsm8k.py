@@ -23,6 +23,7 @@ def graded(grader: protocol.Grader, completion: str, gold: object) -> protocol.G
     return grade
 
 
+@pytest.mark.covers("graders 7.1", "graders 7.2", "graders 7.3")
 @pytest.mark.parametrize("mode", ["compat", "strict"])
 @pytest.mark.parametrize(("type_", "config", "completion", "gold", "compat", "strict"), ROWS)
 def test_row_has_the_verdict_of_its_mode(
@@ -32,6 +33,7 @@ def test_row_has_the_verdict_of_its_mode(
     assert grade.score == (compat if mode == "compat" else strict)
 
 
+@pytest.mark.covers("reading_an_answer")
 @pytest.mark.parametrize(
     ("method", "completion", "gold", "expected"),
     [
@@ -54,6 +56,7 @@ def test_number_is_read_whole_in_strict_mode(method: str, completion: str, gold:
     assert graded(make_grader("gsm8k", {"method": method}, "strict"), completion, gold).score == expected
 
 
+@pytest.mark.covers("graders 7.1")
 @pytest.mark.parametrize("mode", ["compat", "strict"])
 @pytest.mark.parametrize(("type_", "completion"), [("gsm8k", "I give up"), ("gsm8k", "72"), ("clevr_count_70k", "3")])
 def test_answer_in_another_form_is_no_answer(type_: str, completion: str, mode: str) -> None:
@@ -61,12 +64,14 @@ def test_answer_in_another_form_is_no_answer(type_: str, completion: str, mode: 
     assert (grade.reason, grade.formatted) == (R.NO_ANSWER, False)
 
 
+@pytest.mark.covers("graders 1")
 def test_format_score_goes_to_a_found_but_wrong_answer_only() -> None:
     grader = make_grader("gsm8k", {"formatScore": 0.25}, "strict")
     assert graded(grader, "#### 5", "#### 6").score == 0.25
     assert graded(grader, "five", "#### 6").score == 0.0
 
 
+@pytest.mark.covers("graders 7.1")
 @pytest.mark.parametrize("columns", [{}, {"answer": ""}, {"answer": []}, {"answer": "72"}])
 def test_gold_without_a_mark_is_an_error_that_names_the_key(columns: dict[str, object]) -> None:
     with pytest.raises(errors.DataError, match="answer"):
@@ -81,12 +86,14 @@ def test_option_that_is_not_served_is_refused(config: dict[str, object]) -> None
         make_grader("gsm8k", config, "strict")
 
 
+@pytest.mark.covers("graders 7.2")
 @hypothesis.given(value=st.integers(-(10**40), 10**40), other=st.integers(-(10**40), 10**40))
 def test_strict_compares_values_whatever_the_commas(value: int, other: int) -> None:
     grader = make_grader("gsm8k", {}, "strict")
     assert graded(grader, f"#### {other:,}", f"#### {value}").score == float(value == other)
 
 
+@pytest.mark.covers("graders 3.2")
 @pytest.mark.parametrize(
     "text", ["#" * 65536, "[" * 65536, "9," * 32768, "####" + " " * 65536, "#### " + "9" * 100_000]
 )

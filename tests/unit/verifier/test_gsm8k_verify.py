@@ -23,11 +23,13 @@ def answered(completion: str, gold: str) -> protocol.Answer:
     return protocol.Answer(prompt="", completion=completion, columns={"answer": gold})
 
 
+@pytest.mark.covers("graders 9")
 @pytest.mark.parametrize(("completion", "gold", "score"), ROWS)
 def test_row_has_its_verdict(grader: protocol.Grader, completion: str, gold: str, score: int) -> None:
     assert grader.grade(answered(completion, gold)).score == score
 
 
+@pytest.mark.covers("graders 9")
 @pytest.mark.parametrize("completion", ["...", "I do not know"])
 def test_completion_without_an_expression_is_no_answer(grader: protocol.Grader, completion: str) -> None:
     assert grader.grade(answered(completion, "#### 72")).reason is R.NO_ANSWER

@@ -30,6 +30,7 @@ for file in ("environ", "fd/0"):
 """
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize(("how", "found"), [("hidden", "closed"), ("as it is", "open")])
 def test_hidden_process_is_closed_to_others_of_its_user(how: str, found: str) -> None:
     environment = {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}

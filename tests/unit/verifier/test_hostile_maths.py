@@ -62,6 +62,7 @@ async def check_ordinary(graded: grading.Grading, label: str) -> float:
     return time.monotonic() - started_s
 
 
+@pytest.mark.covers("graders 11", "sandbox A-59", "sandbox A-60", "sandbox A-61")
 @pytest.mark.parametrize("wrapped", [r"\boxed{%s}", "The answer is %s", "$%s$"], ids=["boxed", "marked", "dollars"])
 @pytest.mark.parametrize(("name", "text"), CASES, ids=[f"{name} {text[:16]!r}" for name, text in CASES])
 async def test_hostile_answer_is_worth_nothing_and_takes_no_time(
@@ -74,6 +75,7 @@ async def test_hostile_answer_is_worth_nothing_and_takes_no_time(
     assert verdict.cpu_s + time.process_time() - started_s < 0.5
 
 
+@pytest.mark.covers("graders 3.1", "graders 11", "sandbox A-63", "security")
 async def test_nothing_was_written_and_the_next_hundred_are_graded_at_normal_speed(graded: grading.Grading) -> None:
     await check_ordinary(graded, "warm")
     before_s = await check_ordinary(graded, "before")
@@ -91,6 +93,7 @@ async def test_nothing_was_written_and_the_next_hundred_are_graded_at_normal_spe
         assert "owned" not in os.listdir(folder)
 
 
+@pytest.mark.covers("graders 3.1", "sandbox A-65")
 async def test_hostile_items_do_not_delay_the_honest_ones_among_them(graded: grading.Grading) -> None:
     honest = ordinary(64, "among")
     hostile = [
@@ -104,6 +107,7 @@ async def test_hostile_items_do_not_delay_the_honest_ones_among_them(graded: gra
     assert [verdict.reward for verdict in verdicts[::2]] == [1.0 if n % 3 else 0.0 for n in range(len(hostile))]
 
 
+@pytest.mark.covers("sandbox A-62", "security")
 async def test_expression_that_passes_the_screen_and_is_hard_uses_up_its_own_limit_only(
     make_config: Callable[..., roles.VerifierConfig],
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],

@@ -59,6 +59,7 @@ def texts(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(WRAPPERS)).format(body)
 
 
+@pytest.mark.covers("graders 3.2")
 @pytest.mark.parametrize(("type_", "config", "mode"), GRADERS, ids=lambda value: str(value))
 @hypothesis.given(text=texts())
 @fuzzing.settings

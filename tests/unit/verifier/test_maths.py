@@ -79,6 +79,7 @@ def test_absent_answer_is_no_answer(grader: maths.MathGrader, completion: str) -
     assert (grade.score, grade.reason) == (0.0, R.NO_ANSWER)
 
 
+@pytest.mark.covers("graders 2.1")
 def test_gold_never_shows_in_a_grade(grader: maths.MathGrader) -> None:
     grade = grader.grade(answered(r"\boxed{6}", "987654321"))
     assert "987654321" not in grade.extracted + grade.detail
@@ -96,12 +97,14 @@ def test_boxed_only_option_wants_a_box() -> None:
     assert grade.reason is R.NO_ANSWER
 
 
+@pytest.mark.covers("graders 2.1")
 def test_answer_outside_a_box_counts_but_is_unformatted() -> None:
     grade = make_grader().quick(answered("so I get 5", "5"))
     assert grade is not None
     assert (grade.score, grade.formatted) == (1.0, False)
 
 
+@pytest.mark.covers("graders 3.2")
 def test_overlong_answer_matches_by_text_only() -> None:
     text = "1+" * 4000 + "1"
     right = make_grader().quick(answered(rf"\boxed{{{text}}}", text))
@@ -123,6 +126,7 @@ class RecordedError(Exception):
     """Ends the evaluation that is being recorded."""
 
 
+@pytest.mark.covers("graders 3.1")
 @pytest.mark.parametrize(
     "text",
     [
@@ -151,6 +155,7 @@ def test_math_verify_hands_only_digits_and_operators_to_an_evaluator(
         assert seen, "the recorder is in the path that it means to watch"
 
 
+@pytest.mark.covers("graders 3.1")
 def test_math_verify_is_the_version_whose_evaluator_was_read() -> None:
     import importlib.metadata
 

@@ -1,6 +1,6 @@
 r"""`math` against math-verify: the same verdicts on what math-verify publishes of itself, and the listed differences.
 
-Each pair is judged by both: math-verify as its users call it, `math` in a warm grader. docs/coverage/graders.md lists
+Each pair is judged by both: math-verify as its users call it, `math` in a warm grader. docs/reading_an_answer.md lists
 the differences with their reasons; a row here that no longer differs fails, so that the list stays true.
 """
 
@@ -13,7 +13,7 @@ from rljob_api import roles
 from rljob_testing import answer_pairs
 from rljob_workers.verifier.graders import maths, protocol
 
-PAGE = pathlib.Path(__file__).parents[3] / "docs/coverage/graders.md"
+PAGE = pathlib.Path(__file__).parents[3] / "docs/reading_an_answer.md"
 # Completion, gold: kinds of answers that math-verify says it understands.
 SAME = [
     ("so 7,425,000", "7425000"), ("1000.0", "1000"), ("which is 1,000.99€", "1000.99"), (r"Answer \[ 9 \]", "9"),
@@ -78,6 +78,7 @@ def test_listed_difference_is_one(grader: maths.MathGrader, completion: str, gol
     assert f"`{completion}` against `{gold}`" in PAGE.read_text(), "list it with its reason"
 
 
+@pytest.mark.covers("reading_an_answer")
 def test_no_made_pair_is_judged_wrongly_and_math_verify_errs_in_each_direction(grader: maths.MathGrader) -> None:
     # A slice of `python -m tests.bench.reading`; the table of docs/reading_an_answer.md is of 20,000.
     pairs = answer_pairs.pairs(600, seed=7)

@@ -36,6 +36,7 @@ def answered(completion: str, gold: object) -> protocol.Answer:
     return protocol.Answer(prompt="", completion=completion, columns={"answer": gold})
 
 
+@pytest.mark.covers("graders 8.2", "graders 8.3", "graders 8.4")
 @pytest.mark.parametrize(("mode", "version", "column"), [
     ("compat", "fast", 0), ("compat", "math_verify", 1), ("strict", "fast", 2), ("strict", "math_verify", 3),
 ])  # fmt: skip
@@ -55,6 +56,7 @@ def test_row_has_the_verdict_of_its_mode_and_version(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.covers("graders 2.1", "graders 8.1")
 @pytest.mark.parametrize(
     ("type_", "completion", "formatted"),
     [
@@ -70,6 +72,7 @@ def test_formatted_says_whether_the_required_form_was_there(type_: str, completi
     assert (grade.score, grade.formatted) == (0.0, formatted)
 
 
+@pytest.mark.covers("graders 8.3")
 @pytest.mark.parametrize(("mode", "reason", "formatted"), [("compat", R.WRONG, True), ("strict", R.NO_ANSWER, False)])
 def test_empty_box_is_formatted_in_compat_and_no_answer_in_strict(mode: str, reason: R, formatted: bool) -> None:
     grade = make_grader("boxed", mode).quick(answered(r"\boxed{}", "5"))
@@ -105,6 +108,7 @@ READ = [
 ]  # fmt: skip
 
 
+@pytest.mark.covers("reading_an_answer")
 @pytest.mark.parametrize("version", ["fast", "math_verify"])
 @pytest.mark.parametrize(("completion", "gold", "expected"), READ)
 def test_strict_refuses_what_says_something_else(
@@ -119,12 +123,14 @@ def test_comma_that_groups_no_thousands_separates_in_compat_mode_too(
     assert warm["boxed", "compat", "fast"].grade(answered(r"\boxed{2,3.5}", "23.5")).score == 0.0
 
 
+@pytest.mark.covers("graders 8.1")
 def test_loose_rule_needs_only_the_answer_tags() -> None:
     grade = make_grader("answer_tag", "strict", tagRule="loose").quick(answered(r"<answer>\boxed{5}</answer>", "5"))
     assert grade is not None
     assert grade.reason is R.OK
 
 
+@pytest.mark.covers("graders 8.3")
 def test_tagged_answer_ends_at_the_first_closing_tag_in_strict_mode_only() -> None:
     completion = "</think> <answer>5</answer>, or 6</answer>"
     strict, compat = (make_grader("answer_tag", mode).quick(answered(completion, "5")) for mode in ("strict", "compat"))
@@ -133,6 +139,7 @@ def test_tagged_answer_ends_at_the_first_closing_tag_in_strict_mode_only() -> No
     assert compat is None or compat.score == 0.0
 
 
+@pytest.mark.covers("graders 4.2", "graders 8.2")
 def test_any_member_of_a_list_and_a_boxed_gold_count() -> None:
     grader = make_grader("boxed", "strict")
     for gold in (["4", "5"], r"\boxed{5}", 5):
@@ -172,6 +179,7 @@ def test_prose_with_small_formulas_is_no_hazard(text: str) -> None:
     assert hazards.first(text) == ""
 
 
+@pytest.mark.covers("graders 8.2")
 def test_repetition_is_told_from_variety() -> None:
     assert repetition.is_repetitive("1+" * 100)
     assert not repetition.is_repetitive("1+" * 64)

@@ -30,6 +30,7 @@ def run(source: str, confined: confinement.Confinement, start: processes.Start, 
     return programs.run(program, stdin=b"", limits=LIMITS, confined=confined, start=start)
 
 
+@pytest.mark.covers("sandbox 4")
 def test_program_has_the_packages_that_its_reward_names(
     confined: confinement.Confinement, start: processes.Start
 ) -> None:
@@ -90,6 +91,7 @@ def reached(secret, statements):
 """
 
 
+@pytest.mark.covers("sandbox 4")
 def test_nothing_outside_is_reached_through_numpy(
     confined: confinement.Confinement, start: processes.Start, tmp_path: pathlib.Path
 ) -> None:
@@ -114,6 +116,7 @@ def test_most_of_it_succeeds_where_nothing_confines(tmp_path: pathlib.Path) -> N
     assert ended.records == (("returned", reads),)
 
 
+@pytest.mark.covers("sandbox 4")
 def test_random_numbers_of_two_programs_differ_and_a_seed_still_counts(confined: confinement.Confinement) -> None:
     source = "import numpy as np\nfirst = np.random.rand()\nnp.random.seed(5)\nprint(first, np.random.rand())"
     with contextlib.closing(warm.Interpreter(NUMPY)) as interpreter:
@@ -187,6 +190,7 @@ def site(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     return tmp_path
 
 
+@pytest.mark.covers("sandbox 4")
 def test_package_comes_with_what_it_requires_and_nothing_that_lies_beside_it(
     site: pathlib.Path, confined: confinement.Confinement
 ) -> None:

@@ -116,6 +116,7 @@ def test_proc_is_not_in_the_view_whatever_it_would_lead_to(view: PathView, folde
 PARTS = st.lists(st.sampled_from(["..", ".", "", "shown", "hidden", "file", "inner", "alias", "out", "in", "x"]))
 
 
+@pytest.mark.covers("sandbox P2")
 @given(parts=PARTS, follow=st.booleans())
 def test_no_path_at_all_leads_to_what_is_hidden(parts: list[str], follow: bool, maze: pathlib.Path) -> None:
     path = "/".join([str(maze), *parts])
@@ -180,6 +181,7 @@ def test_what_returns_something_of_a_file_is_made_on_the_path_that_was_looked_at
     assert asked("statfs", os.fsencode(folder / "shown")).value == 0
 
 
+@pytest.mark.covers("sandbox A-27", "sandbox P2")
 @pytest.mark.parametrize("call", path_calls.NAMES)
 def test_nothing_is_learnt_of_what_is_hidden(call: str, asked: Asked, folder: pathlib.Path) -> None:
     if syscalls.number(call, ARCHITECTURE) is None:

@@ -136,12 +136,14 @@ async def test_answers_share_a_worker_that_behaves(start: Started, nursery: Nurs
     assert [event for event in nursery.events if "right" in event] == ["w1 right"] * 3
 
 
+@pytest.mark.covers("graders 3.1")
 async def test_spare_is_started_before_it_is_needed(start: Started, nursery: Nursery) -> None:
     workers = await start(num_slots=2)
     await workers.submit(order("right"))
     assert [event for event in nursery.events if "started" in event] == ["w1 started", "w2 started", "w3 started"]
 
 
+@pytest.mark.covers("graders 2.1", "sandbox A-67", "sandbox S-6")
 async def test_first_death_is_graded_again_on_a_fresh_worker_and_the_second_is_the_answers_own(
     start: Started, nursery: Nursery
 ) -> None:
@@ -153,6 +155,7 @@ async def test_first_death_is_graded_again_on_a_fresh_worker_and_the_second_is_t
     assert (await workers.submit(order("right"))).reason is R.OK
 
 
+@pytest.mark.covers("graders 2.1")
 async def test_busy_answer_is_killed_at_its_cpu_limit_and_scored_zero(start: Started, nursery: Nursery) -> None:
     workers = await start()
     grade = await workers.submit(order("spin"))
@@ -169,6 +172,7 @@ async def test_answer_that_the_kernels_cpu_limit_ends_is_a_timeout_and_not_grade
     assert [event for event in nursery.events if "cpu_signal" in event] == ["w1 cpu_signal"]
 
 
+@pytest.mark.covers("graders 2.1", "graders 3.1")
 async def test_wall_cap_without_cpu_use_is_nobodys_fault_and_has_no_score(start: Started) -> None:
     workers = await start()
     began_s = time.monotonic()
@@ -193,6 +197,7 @@ async def test_worker_that_asks_to_retire_is_replaced_and_its_grade_kept(start: 
     assert "w2 right" in nursery.events
 
 
+@pytest.mark.covers("sandbox 4")
 async def test_worker_whose_canary_is_wrong_is_replaced_and_the_answer_graded_by_the_next(
     start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics
 ) -> None:
@@ -205,6 +210,7 @@ async def test_worker_whose_canary_is_wrong_is_replaced_and_the_answer_graded_by
     assert 'rljob_verifier_canary_failures_total{canary="flood",rljob="job",rljob_namespace="tests"} 1.0' in text
 
 
+@pytest.mark.covers("sandbox 4")
 async def test_pool_is_in_doubt_until_a_worker_that_was_started_after_a_wrong_canary_is_ready(
     start: Started, nursery: Nursery
 ) -> None:
@@ -268,6 +274,7 @@ async def test_worker_that_its_canaries_end_is_replaced(
     assert f'rljob_verifier_workers_ended_total{{reason="{reason}",rljob="job",rljob_namespace="tests"}} 1.0' in text
 
 
+@pytest.mark.covers("graders 2.4")
 async def test_slow_answer_delays_nobody_while_a_slot_is_free(start: Started) -> None:
     workers = await start(num_slots=2)
     slow = workers.submit(order("hang", cpu_s=600.0))
@@ -276,6 +283,7 @@ async def test_slow_answer_delays_nobody_while_a_slot_is_free(start: Started) ->
     assert not slow.done()
 
 
+@pytest.mark.covers("graders 3.1")
 async def test_clock_of_an_answer_does_not_run_while_it_waits(start: Started) -> None:
     workers = await start()
     ahead = [workers.submit(order("spin")) for _ in range(3)]
@@ -336,6 +344,7 @@ async def test_start_that_fails_leaves_nothing_behind(nursery: Nursery, verifier
     assert nursery.events == ["w1 started", "w1 ended"]
 
 
+@pytest.mark.covers("security")
 async def test_process_that_outlives_its_worker_is_counted_and_the_next_answer_graded(
     start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics
 ) -> None:
@@ -375,6 +384,7 @@ async def test_worker_that_is_being_started_is_ended_whole_when_nobody_watches_a
     assert {"spare ended", "w1 ended"} <= set(nursery.events)
 
 
+@pytest.mark.covers("graders 2.4")
 async def test_starts_and_ends_of_workers_are_counted_by_why(start: Started, verifier_metrics: metrics.Metrics) -> None:
     workers = await start()
     for what in ("spin", "retire", "die", "right"):

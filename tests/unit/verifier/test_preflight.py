@@ -164,6 +164,7 @@ def test_the_program_ends_with_79_when_a_required_layer_is_missing(capsys: pytes
     assert preflight.main(["--require", "seccomp"], probed=lambda _: found) == 0
 
 
+@pytest.mark.covers("sandbox S-1")
 def test_layer_confined_holds_where_its_test_found_no_hole(confined: confinement.Confinement) -> None:
     assert layers.landlock() == Layer("landlock", True, f"ABI {confined.abi}")
     found = layers.confined()
@@ -171,6 +172,7 @@ def test_layer_confined_holds_where_its_test_found_no_hole(confined: confinement
     assert found.detail == f"Landlock ABI {confined.abi}, filter for {confined.architecture.name}"
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_under_a_runtime_class_layer_confined_holds_without_landlock_and_says_so(
     confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +188,7 @@ def test_under_a_runtime_class_layer_confined_holds_without_landlock_and_says_so
     assert not layers.confined().holds
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_layer_confined_does_not_hold_where_something_is_missing_or_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> int:
         raise OSError(38, "Function not implemented")
@@ -203,6 +206,7 @@ def test_layer_confined_does_not_hold_where_something_is_missing_or_leaks(monkey
     assert not layers.confined().holds
 
 
+@pytest.mark.covers("sandbox S-1")
 def test_layer_confined_does_not_hold_where_an_excess_is_not_stopped(
     confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,13 @@ from rljob_api import errors
 from rljob_workers.verifier.sandbox import confinement, probe, processes, programs
 
 
+@pytest.mark.covers("sandbox S-1")
 def test_nothing_succeeds_where_confinement_holds(confined: confinement.Confinement, start: processes.Start) -> None:
     assert probe.holes(confined, start=start) == ()
     assert probe.verified() == confined
 
 
+@pytest.mark.covers("sandbox S-2")
 def test_filter_alone_stops_what_is_tried_and_every_excess(
     confined: confinement.Confinement, start: processes.Start
 ) -> None:
@@ -22,6 +24,7 @@ def test_filter_alone_stops_what_is_tried_and_every_excess(
     assert probe.unlimited(alone) == ()
 
 
+@pytest.mark.covers("sandbox S-1")
 def test_every_attempt_is_one_that_an_unconfined_program_succeeds_with() -> None:
     # Raising one's own limits takes the capability, which only root has.
     wanted = {
@@ -57,10 +60,12 @@ def test_test_that_ends_without_a_result_has_not_passed(
         probe.holes(confined)
 
 
+@pytest.mark.covers("sandbox P5", "sandbox S-1")
 def test_every_excess_is_stopped_by_its_limit(confined: confinement.Confinement) -> None:
     assert probe.unlimited(confined) == ()
 
 
+@pytest.mark.covers("sandbox S-1")
 def test_excess_that_is_stopped_after_it_had_too_many_processes_is_named(
     confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
 ) -> None:

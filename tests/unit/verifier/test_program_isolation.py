@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import pytest
+
 from rljob_api import names, roles, types
 from rljob_workers.verifier import service
 from rljob_workers.verifier.sandbox import bpf, confinement, landlock, syscalls
@@ -78,6 +80,7 @@ def behind(filter_: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )  # fmt: skip
 
 
+@pytest.mark.covers("graders 6.6", "sandbox S-2", "security")
 def test_verifier_with_programs_ends_with_79_where_the_kernel_has_no_landlock(
     make_config: MakeConfig, tmp_path: pathlib.Path
 ) -> None:
@@ -86,6 +89,7 @@ def test_verifier_with_programs_ends_with_79_where_the_kernel_has_no_landlock(
     assert "layer landlock is missing" in log
 
 
+@pytest.mark.covers("sandbox S-2", "security")
 def test_verifier_with_programs_ends_with_79_where_filters_cannot_ask(
     make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
 ) -> None:
@@ -106,6 +110,7 @@ def item(program: str) -> types.VerifyItem:
 RIGHT = "print(sum(map(int, input().split())))"
 
 
+@pytest.mark.covers("graders 6.6", "sandbox P2")
 async def test_default_isolation_serves_programs_and_stops_what_they_may_not_do(
     make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
 ) -> None:
@@ -155,6 +160,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.covers("sandbox S-2", "security")
 def test_verifier_of_a_runtime_class_serves_programs_where_the_kernel_has_no_landlock_and_filters_cannot_ask(
     make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_text_becomes_the_value_that_mathematics_gives_it(text: str, value: obje
     assert node == expected or sympy.simplify(node - expected) == 0
 
 
+@pytest.mark.covers("graders 2.1", "graders 3.1")
 @pytest.mark.parametrize(
     "text",
     [
@@ -44,6 +45,7 @@ def test_text_outside_the_grammar_or_over_a_bound_is_not_read(text: str) -> None
     assert reader.read(text) is None
 
 
+@pytest.mark.covers("graders 3.1")
 @hypothesis.given(st.text(alphabet="0123456789.+-*/^!(){}[]xyie,=<>|\\ _&fracsqt", max_size=24))
 @hypothesis.settings(max_examples=150, deadline=None)
 def test_any_text_is_read_or_refused_and_never_raises(text: str) -> None:

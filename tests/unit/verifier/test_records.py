@@ -25,6 +25,7 @@ def test_reply_that_does_not_begin_with_the_launchers_word_is_not_the_programs(d
     assert not records.read(data, NONCE).entered
 
 
+@pytest.mark.covers("sandbox S-5")
 @pytest.mark.parametrize(
     "forged",
     [

@@ -12,6 +12,7 @@ def test_a_further_type_is_found_under_its_name() -> None:
     assert catalog.imported([f"mine={EXACT}"]) == {"mine": exact.ExactGrader}
 
 
+@pytest.mark.covers("workflows 2.1")
 @pytest.mark.parametrize("entries", [[f"mine={EXACT}", f"mine={EXACT}"], [f"boxed={EXACT}"]])
 def test_a_name_that_is_taken_is_refused(entries: list[str]) -> None:
     name = entries[-1].partition("=")[0]

@@ -103,6 +103,7 @@ FAIL = (
 MISSING = ("test_of_nothing", "test_passes_with[2]")
 
 
+@pytest.mark.covers("sandbox S-4")
 def test_only_tests_that_pass_in_every_way_are_reported_as_passed(
     run: repository.RunFn, tmp_path: pathlib.Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_file_whose_name_begins_with_a_dash_is_no_option(run: repository.RunFn, 
     assert grade.outcome is O.PASS
 
 
+@pytest.mark.covers("security")
 def test_run_reads_its_own_folder_and_no_other_one(run: repository.RunFn, tmp_path: pathlib.Path) -> None:
     with suites.laid_out({"secret.py": "SECRET = 1"}, below=tmp_path) as other:
         tests = {
@@ -178,6 +180,7 @@ def test_of_writing(write):
         assert list(tmp_path.iterdir()) == [other]
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize(
     ("sums", "outcome"),
     [
@@ -253,6 +256,7 @@ async def waiting(scratch: pathlib.Path) -> AsyncIterator[launcher.ProcessWorker
             await asked
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize("crashes", [False, True], ids=["is killed", "crashes"])
 async def test_repository_of_a_worker_goes_with_it_when_it(
     crashes: bool, confined: confinement.Confinement, tmp_path: pathlib.Path

@@ -172,6 +172,7 @@ def test_answer_that_writes_more_than_it_may_is_unusable(num_files: int, text: s
         repository_answer.files_of(completion)
 
 
+@pytest.mark.covers("sandbox S-4")
 def test_tests_are_put_over_what_the_answer_wrote_and_the_answer_over_the_repository() -> None:
     files = {"a.py": "given", "b.py": "given", "tests/t.py": "given"}
     written = {"b.py": "written", "tests/t.py": "written", "c.py": "written"}
@@ -224,6 +225,7 @@ NOT_PASSED: dict[str, tuple[programs.Run, R, O, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.covers("sandbox S-4")
 @pytest.mark.parametrize("what", NOT_PASSED)
 def test_run_is_worth_nothing_with(what: str) -> None:
     ended, reason, outcome, case_results = NOT_PASSED[what]

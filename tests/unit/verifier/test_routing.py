@@ -15,6 +15,7 @@ REWARDS = (
 TESTS = '{"inputs": ["1"], "outputs": ["1"]}'
 
 
+@pytest.mark.covers("workflows 4")
 @pytest.mark.parametrize(
     ("columns", "graded_by"),
     [
@@ -33,6 +34,7 @@ def test_a_record_is_graded_by_the_rewards_of_its_task(
     assert tuple(REWARDS[index].name for index in indexes) == graded_by
 
 
+@pytest.mark.covers("workflows 4")
 @pytest.mark.parametrize("task", ["poetry", None, ["math"], ""])
 def test_a_task_that_no_reward_is_for_is_an_error_and_never_a_reward_of_0(task: object) -> None:
     with pytest.raises(errors.DataError, match="^'task' is none of math, stem, code$"):

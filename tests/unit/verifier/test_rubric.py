@@ -25,6 +25,7 @@ def scored(score: float) -> protocol.Grade:
     )
 
 
+@pytest.mark.covers("graders 2.1")
 @hypothesis.given(pairs=st.lists(st.tuples(WEIGHTS, st.floats(0, 1)), min_size=1, max_size=5))
 def test_reward_is_the_weighted_sum_and_parts_are_the_raw_scores(pairs: list[tuple[float, float]]) -> None:
     rewards = [reward(f"r{index}", weight) for index, (weight, _) in enumerate(pairs)]
@@ -33,6 +34,7 @@ def test_reward_is_the_weighted_sum_and_parts_are_the_raw_scores(pairs: list[tup
     assert verdict.parts == {f"r{index}": score for index, (_, score) in enumerate(pairs)}
 
 
+@pytest.mark.covers("graders 2.1")
 @hypothesis.given(position=st.integers(0, 3))
 def test_one_infrastructure_failure_leaves_no_reward_at_all(position: int) -> None:
     grades = [protocol.passed("5") for _ in range(4)]
@@ -53,6 +55,7 @@ def test_reason_is_the_gravest_and_ok_needs_all() -> None:
     assert (good.reason, good.outcome, good.reward) == (names.VerdictReason.OK, names.VerifyOutcome.PASS, 2.0)
 
 
+@pytest.mark.covers("graders 2.1")
 def test_truncation_and_attempt_are_copied_and_the_grader_is_named() -> None:
     verdict = rubric.combine([reward("a"), reward("b")], [protocol.passed("5"), protocol.passed("5")], ITEM)
     assert (verdict.truncated, verdict.attempt, verdict.grader) == (True, 3, "exact/strict+exact/strict")

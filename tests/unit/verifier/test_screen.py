@@ -88,6 +88,7 @@ def test_ordinary_mathematics_passes(text: str) -> None:
     screen.check(text)
 
 
+@pytest.mark.covers("graders 3.2")
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_is_refused_at_once(text: str) -> None:
     def refused() -> None:
@@ -106,6 +107,7 @@ def test_any_formula_is_judged_without_evaluating_it(text: str) -> None:
     assert least_cpu_s(judged) < 0.05
 
 
+@pytest.mark.covers("graders 3.2")
 @hypothesis.given(base=st.integers(2, 10**9), exponent=st.integers(1, 10**6))
 def test_power_passes_only_below_the_bound_of_its_true_size(base: int, exponent: int) -> None:
     # log10(base) * exponent digits; the estimate may round up by a hair, never down.

@@ -84,6 +84,7 @@ async def test_thousand_items_at_once_are_all_judged(
     assert {verdict.attempt for verdict in verdicts} == {2}
 
 
+@pytest.mark.covers("graders 2.2")
 @pytest.mark.asyncio(loop_scope="module")
 async def test_missing_gold_is_invalid_argument_and_names_sample_and_key(client: Client) -> None:
     item = types.VerifyItem(sample_id="s7", attempt=0, prompt="", completion="5", columns={"prompt": "2+3"})
@@ -189,6 +190,7 @@ def test_program_ends_in_order_on_sigterm(make_config: MakeConfig, tmp_path: pat
         assert process.wait(60) == names.ExitCode.OK
 
 
+@pytest.mark.covers("security")
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [

@@ -12,6 +12,7 @@ EVENTS = "low 0\nhigh 1\nmax 7\noom 5\noom_kill 3\noom_group_kill 9\n"
 CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"
 
 
+@pytest.mark.covers("sandbox 4")
 @pytest.mark.parametrize(
     ("membership", "file", "text", "count"),
     [

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rljob_workers.verifier.graders.answers import spans
 
 
+@pytest.mark.covers("sandbox A-58")
 @pytest.mark.parametrize(
     ("completion", "text", "formatted"),
     [
@@ -58,6 +59,7 @@ def test_gold_is_unboxed(gold: str, text: str) -> None:
     assert spans.unbox(gold) == text
 
 
+@pytest.mark.covers("graders 3.2", "sandbox A-64")
 @pytest.mark.parametrize(
     "pattern",
     ["{", "}", "$", "\\", "\\boxed{", "\\boxed{{", "answer is", "answer is ", "####", "1", "1,", "1.", "1/", "$1", " "],

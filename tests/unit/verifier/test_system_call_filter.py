@@ -54,6 +54,7 @@ def number(call: str, architecture: syscalls.Architecture = X86_64) -> int:
     return found
 
 
+@pytest.mark.covers("sandbox P7", "sandbox S-3")
 @pytest.mark.parametrize("architecture", [X86_64, AARCH64], ids=lambda one: one.name)
 def test_calls_without_innocent_use_kill_and_the_others_of_the_table_fail(
     architecture: syscalls.Architecture,
@@ -93,6 +94,7 @@ def test_clone3_is_absent_so_that_libraries_fall_back() -> None:
     assert verdict(assembled(may_fork=True), number("clone3")) == ABSENT
 
 
+@pytest.mark.covers("sandbox S-3")
 @pytest.mark.parametrize(
     ("flags", "alone", "with_processes"),
     [
@@ -213,6 +215,7 @@ def test_call_is_judged_by_its_arguments(call: str, arguments: tuple[int, ...], 
         assert verdict(assembled(abi=abi), number(call), *arguments) == wanted
 
 
+@pytest.mark.covers("sandbox S-3")
 @pytest.mark.parametrize(
     ("call", "arguments", "filtered"),
     [

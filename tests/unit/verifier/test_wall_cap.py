@@ -11,6 +11,7 @@ LIMITS = programs.Limits(cpu_s=60.0, wall_s=1e-9, memory_bytes=512 << 20, output
 ADDS = programs.Program(source="print(sum(map(int, input().split())))", compat=False)
 
 
+@pytest.mark.covers("sandbox S-6")
 @pytest.mark.parametrize(
     ("waits_s", "cpu_s", "starved"),
     [
@@ -52,6 +53,7 @@ def overslept(request_fd: int, reply_fd: int) -> processes.Started:
     return cast("processes.Started", Overslept(processes.fresh(request_fd, reply_fd)))
 
 
+@pytest.mark.covers("sandbox S-6")
 def test_program_whose_end_the_runner_slept_through_is_not_over_its_cap() -> None:
     ended = programs.run(ADDS, stdin=b"1 2", limits=LIMITS, start=overslept)
     assert (ended.stopped, ended.output, ended.exit_code) == ("", b"3\n", 0)

@@ -18,6 +18,7 @@ def run(
     return programs.run(program, stdin=stdin, limits=LIMITS, confined=confined, start=start)
 
 
+@pytest.mark.covers("sandbox 4")
 @pytest.mark.parametrize(
     ("num_forks", "now_bytes", "worn"),
     [(0, 100, False), (999, 120, False), (1_000, 100, True), (1, 121, True), (999, 50, False)],
@@ -29,6 +30,7 @@ def test_interpreter_is_worn_after_a_thousand_forks_or_a_fifth_more_memory(
     assert found is worn
 
 
+@pytest.mark.covers("sandbox 4")
 def test_worn_interpreter_is_replaced_and_programs_go_on(confined: confinement.Confinement) -> None:
     seen = []
     with contextlib.closing(warm.Interpreter(max_forks=2)) as interpreter:
@@ -76,6 +78,7 @@ ENDS = {
 }  # fmt: skip
 
 
+@pytest.mark.covers("sandbox 4")
 @pytest.mark.parametrize("how", ENDS)
 def test_program_ends_as_in_an_interpreter_of_its_own(
     how: str, confined: confinement.Confinement, interpreter: warm.Interpreter
@@ -117,6 +120,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.covers("sandbox 4")
 def test_program_finds_what_it_finds_in_an_interpreter_of_its_own(
     confined: confinement.Confinement, interpreter: warm.Interpreter
 ) -> None:
@@ -151,6 +155,7 @@ def found():
 """
 
 
+@pytest.mark.covers("sandbox 4")
 def test_nothing_that_a_program_changed_is_there_for_the_next(
     confined: confinement.Confinement, interpreter: warm.Interpreter
 ) -> None:
@@ -160,6 +165,7 @@ def test_nothing_that_a_program_changed_is_there_for_the_next(
     assert next_one.records == (("returned", []),)
 
 
+@pytest.mark.covers("sandbox 4")
 def test_texts_of_a_program_and_its_input_are_not_in_the_memory_of_the_next(
     confined: confinement.Confinement, interpreter: warm.Interpreter
 ) -> None:
@@ -174,6 +180,7 @@ print(any("".join(["mark-", "83b1"]) in text for text in texts))
     assert run(looks, confined, interpreter.start).output == b"False\n"
 
 
+@pytest.mark.covers("sandbox 4")
 def test_random_numbers_of_two_programs_differ(
     confined: confinement.Confinement, interpreter: warm.Interpreter
 ) -> None:
@@ -193,6 +200,7 @@ def test_interpreter_that_ended_is_replaced_before_the_next_program(
     assert interpreter.pids != {pid}
 
 
+@pytest.mark.covers("sandbox 4")
 def test_program_whose_interpreter_ends_with_it_is_nobodys_fault_and_does_not_stay(
     confined: confinement.Confinement, interpreter: warm.Interpreter
 ) -> None:

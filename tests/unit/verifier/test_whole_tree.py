@@ -66,6 +66,7 @@ def alive(members: frozenset[int]) -> list[int]:
     return [pid for pid in members if procfs.tree(pid)]
 
 
+@pytest.mark.covers("sandbox P8", "sandbox 4", "security")
 @pytest.mark.parametrize("isolation", ["sandbox", "none"])
 async def test_program_and_orphans_end_with_their_worker(isolation: str, confined: confinement.Confinement) -> None:
     async with crowded(isolation) as (worker, members):
@@ -73,6 +74,7 @@ async def test_program_and_orphans_end_with_their_worker(isolation: str, confine
         assert alive(members) == []
 
 
+@pytest.mark.covers("sandbox P8", "sandbox 4")
 async def test_orphans_of_a_worker_that_died_by_itself_end_too(confined: confinement.Confinement) -> None:
     async with crowded("sandbox") as (worker, members):
         # As the pool does while it waits.

@@ -49,6 +49,7 @@ MOST_S = 90.0
 Grade = Callable[[str], "asyncio.Future[protocol.Grade]"]
 
 
+@pytest.mark.covers("graders 2.1", "graders 2.2", "graders 11", "security")
 @pytest.mark.parametrize(
     ("order", "reason", "outcome"),
     [
@@ -75,6 +76,7 @@ async def test_misbehaviour_is_a_verdict_and_the_next_answer_is_graded(
     assert time.monotonic() - after_s < MOST_S, "it waits for no more than the start of a worker"
 
 
+@pytest.mark.covers("graders 11")
 async def test_worker_killed_in_mid_answer_is_replaced_and_the_answer_graded_again(
     grade: Grade, tmp_path: pathlib.Path
 ) -> None:
@@ -82,6 +84,7 @@ async def test_worker_killed_in_mid_answer_is_replaced_and_the_answer_graded_aga
     assert (result.reason, result.extracted) == (R.OK, "second time")
 
 
+@pytest.mark.covers("graders 3.1")
 async def test_worker_cannot_write_files(grade: Grade, tmp_path: pathlib.Path) -> None:
     target = tmp_path / "owned"
     result = await grade(f"write {target}")
@@ -89,11 +92,13 @@ async def test_worker_cannot_write_files(grade: Grade, tmp_path: pathlib.Path) -
     assert not target.exists() or target.read_bytes() == b""
 
 
+@pytest.mark.covers("graders 2.1")
 async def test_texts_of_a_grade_are_cut(grade: Grade) -> None:
     result = await grade("flood")
     assert len(result.extracted) == protocol.MAX_EXTRACTED_CHARS
 
 
+@pytest.mark.covers("sandbox P9")
 async def test_worker_has_no_new_privileges_and_a_clean_environment(grade: Grade) -> None:
     assert (await grade("status NoNewPrivs")).extracted == "1"
     environment = set((await grade("environment")).extracted.split(","))
@@ -129,6 +134,7 @@ async def test_worker_inherits_no_descriptor_but_its_socket(grade: Grade) -> Non
     assert len(descriptors) == 5
 
 
+@pytest.mark.covers("graders 3.1", "security")
 async def test_whole_group_is_gone_after_teardown(obedient: str) -> None:
     hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20)
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=["--grader", obedient], hello=hello.payload())

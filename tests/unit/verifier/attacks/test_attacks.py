@@ -39,6 +39,17 @@ async def served(make_config: MakeConfig, running: Running, confined: confinemen
         yield serve
 
 
+@pytest.mark.covers(
+    "sandbox P1",
+    "sandbox P3",
+    "sandbox P4",
+    "sandbox P5",
+    "sandbox P6",
+    "sandbox P7",
+    "sandbox P9",
+    "sandbox S-4",
+    "sandbox 4",
+)
 @pytest.mark.parametrize("interpreter", ["warm", "packages", "fresh"])
 @pytest.mark.parametrize("attack", attack_rows.ATTACKS, ids=lambda attack: f"{attack.id} {attack.what}")
 async def test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer(

@@ -59,6 +59,7 @@ def burning() -> Iterator[None]:
         yield
 
 
+@pytest.mark.covers("sandbox A-68")
 def test_a_68_program_that_got_no_time_is_nobodys_fault_and_right_when_graded_again(
     one_processor: None, confined: confinement.Confinement, interpreter: warm.Interpreter
 ) -> None:

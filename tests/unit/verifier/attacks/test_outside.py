@@ -53,6 +53,7 @@ def listening(address: str, kind: int) -> Iterator[socket.socket]:
         yield listener
 
 
+@pytest.mark.covers("sandbox A-49", "sandbox P1")
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["stream", "datagram"])
 @pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
 async def test_a_49_nothing_reaches_a_listener_outside(
@@ -82,6 +83,7 @@ for way in ways:
     assert (verdict.reward, verdict.outcome) == (0.0, O.FAIL)
 
 
+@pytest.mark.covers("sandbox A-42", "sandbox P4")
 async def test_a_42_signal_to_everybody_arrives_nowhere(graded: grading.Grading) -> None:
     # SIGURG is ignored where nobody asks for it: a hole would harm nothing.
     arrived: list[int] = []
@@ -94,6 +96,7 @@ async def test_a_42_signal_to_everybody_arrives_nowhere(graded: grading.Grading)
     assert (verdict.outcome, arrived) == (O.FAIL, [])
 
 
+@pytest.mark.covers("sandbox A-26", "sandbox A-41", "sandbox P3")
 async def test_a_26_and_a_41_a_program_finds_nothing_of_the_one_before(
     graded: grading.Grading, tmp_path: pathlib.Path
 ) -> None:
@@ -122,6 +125,7 @@ print(3 if found or 'left' in sys.modules else 4)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.covers("sandbox A-32")
 async def test_a_32_flood_does_not_grow_its_runner(confined: confinement.Confinement) -> None:
     reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=60.0, wall_limit_s=200.0)
     hello = grading_worker.Hello(rewards=(reward,), memory_bytes=512 << 20)
@@ -153,6 +157,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.covers("sandbox A-69")
 async def test_a_69_honest_half_of_64_is_graded_as_when_alone(graded: grading.Grading) -> None:
     programs = [HOSTILE[n // 2 % len(HOSTILE)] if n % 2 else RIGHT for n in range(64)]
     verdicts = await asyncio.gather(*(graded.verify([item(program)]) for program in programs))
@@ -160,6 +165,7 @@ async def test_a_69_honest_half_of_64_is_graded_as_when_alone(graded: grading.Gr
     assert rewards == [0.0 if n % 2 else 1.0 for n in range(64)]
 
 
+@pytest.mark.covers("sandbox A-70")
 async def test_a_70_request_beyond_its_bounds_is_refused_by_size(graded: grading.Grading) -> None:
     with pytest.raises(errors.WireError, match="exceeds"):
         await graded.verify([item("#" * (frames.MAX_REQUEST_BYTES + 1))])
@@ -167,6 +173,7 @@ async def test_a_70_request_beyond_its_bounds_is_refused_by_size(graded: grading
     assert verdict.reward == 1.0
 
 
+@pytest.mark.covers("sandbox A-66")
 async def test_a_66_other_expression_is_wrong(make_config: MakeConfig, running: Running) -> None:
     pairs = {"a+b": "c+b", "m^2": "s^2", "5000": "50", "[1,2]": "(1,2)"}
     items = [

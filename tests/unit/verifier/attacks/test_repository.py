@@ -60,6 +60,7 @@ async def served(
     assert list((scratch / "repositories").iterdir()) == []
 
 
+@pytest.mark.covers("sandbox A-16", "sandbox A-17", "sandbox A-18", "sandbox A-19", "sandbox A-20")
 @pytest.mark.parametrize("attack", attack_repositories.ATTACKS, ids=lambda attack: f"{attack.id} {attack.what}")
 async def test_attack_on_tests_has_its_outcome_and_no_reward_but_for_right_code(attack: Attack, served: Served) -> None:
     verdict = await served.judged(f"{attack.id} {attack.what}", attack.files)
@@ -68,6 +69,7 @@ async def test_attack_on_tests_has_its_outcome_and_no_reward_but_for_right_code(
     assert served.left() == []
 
 
+@pytest.mark.covers("security")
 async def test_right_and_wrong_code_after_all_attacks_is_told_apart_and_marked(served: Served) -> None:
     right = await served.judged("right", attack_repositories.RIGHT)
     wrong = await served.judged("wrong", attack_repositories.WRONG)

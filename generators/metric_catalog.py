@@ -9,13 +9,13 @@ import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from generators import ROOT
 from rljob_api import names
 from rljob_api.conditions import STALL_REASONS
 from rljob_operator import metric_names
 from rljob_operator import metrics as operator_metrics
 from rljob_workers.verifier import canaries, pool
 
-ROOT = pathlib.Path(__file__).parents[2]
 JOB_LABELS = metric_names.JOB
 ANY: tuple[str, ...] = ()
 OPERATOR = names.OPERATOR

@@ -1,16 +1,16 @@
-"""`docs/manifest.md` from the models of the manifest: `python -m rljob_testing.manifest_page`."""
+"""`docs/manifest.md` from the models of the manifest: `python -m generators.manifest_page`."""
 
 import json
-import pathlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from generators import ROOT
 from rljob_api import crd_rule_table, crd_rules, crd_schema, names_elsewhere, not_yet
 from rljob_api.job import JobSpec
 from rljob_api.spec import base
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "manifest.md"
+PAGE = ROOT / "docs" / "manifest.md"
 ROLES = ("coordinator", "rollout", "verifier", "trainer")
 Schema = Mapping[str, Any]
 

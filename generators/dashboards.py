@@ -1,10 +1,10 @@
-"""The chart's Grafana dashboards, rows in the order in which a person asks: `python -m rljob_testing.dashboards`."""
+"""The chart's Grafana dashboards, rows in the order in which a person asks: `python -m generators.dashboards`."""
 
 import json
 import pathlib
 
-from rljob_testing.charts import CHART
-from rljob_testing.grafana import Board, Json, Panel, Query, Row, annotation, board, label_variable
+from generators import CHART
+from generators.grafana import Board, Json, Panel, Query, Row, annotation, board, label_variable
 
 FOLDER = CHART / "files" / "dashboards"
 NAMESPACES = 'rljob_namespace=~"$rljob_namespace"'

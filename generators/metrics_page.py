@@ -1,11 +1,11 @@
-"""`docs/metrics.md` from the declarations in the code: `python -m rljob_testing.metrics_page`."""
+"""`docs/metrics.md` from the declarations in the code: `python -m generators.metrics_page`."""
 
 from collections.abc import Sequence
 
+from generators import ROOT, metric_catalog
 from rljob_api import names
-from rljob_testing import metric_catalog
 
-PAGE = metric_catalog.ROOT / "docs" / "metrics.md"
+PAGE = ROOT / "docs" / "metrics.md"
 _KINDS = {"c": "counter", "g": "gauge", "h": "histogram"}
 _WHERE = {
     metric_catalog.OPERATOR: "Operator",
