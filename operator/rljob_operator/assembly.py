@@ -18,8 +18,8 @@ from typing import Any
 import pydantic
 
 from rljob_api import cluster_placement, crd, errors, names
-from rljob_api.manifest.job import RLJob
-from rljob_api.manifest.status import JobStatus
+from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
 from rljob_operator import events, kinds, metric_names, restart
 from rljob_operator.cache import Cache, key_of, split_key
 from rljob_operator.certifying import Certifier

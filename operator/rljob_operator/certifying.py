@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from rljob_api import errors, names
-from rljob_api.manifest.job import RLJob
+from rljob_api.job import RLJob
 from rljob_operator import trimming
 from rljob_operator.cluster import Client
 from rljob_operator.kinds import Kind

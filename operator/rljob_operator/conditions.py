@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from rljob_api import crd, names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.manifest.job import JobSpec
-from rljob_api.manifest.status import Condition, JobStatus
+from rljob_api.job import JobSpec
+from rljob_api.job_status import Condition, JobStatus
 from rljob_operator import phases, times
 from rljob_operator.model import Observed, Pod, Refusal
 from rljob_operator.policies import crashes, degraded, isolation, refusals, scheduling

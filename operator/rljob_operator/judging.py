@@ -13,7 +13,7 @@ import dataclasses
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.manifest.status import JobStatus
+from rljob_api.job_status import JobStatus
 from rljob_api.waiting import Diagnosis, unreachable
 from rljob_operator import conditions, times
 from rljob_operator.model import Observed, earliest

@@ -3,7 +3,7 @@
 import math
 
 from rljob_api import names, types
-from rljob_api.manifest.status import (
+from rljob_api.job_status import (
     CheckpointStatus,
     EvaluationStatus,
     JobStatus,

@@ -5,7 +5,7 @@ import dataclasses
 from rljob_api import names
 from rljob_api.conditions import STALL_REASONS
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.manifest.status import JobStatus, StalledStatus
+from rljob_api.job_status import JobStatus, StalledStatus
 from rljob_api.waiting import Diagnosis, unreachable
 from rljob_operator import times
 from rljob_operator.model import POD, Delete, Observed, Ref, Report

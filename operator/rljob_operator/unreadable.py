@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.manifest.job import OUR_OPERATOR
+from rljob_api.job import OUR_OPERATOR
 from rljob_operator import conditions, times
 
 _STATES = {

@@ -19,13 +19,15 @@ import torch.distributed as dist
 import transformers
 
 from rljob_api import codec, names, resolve, resolved, types
-from rljob_api.load import load_manifest
+from rljob_api.job import load_manifest
 from rljob_testing import makers
 from rljob_testing.trainer_makers import VOCAB
 from rljob_workers.coordinator import packing, samples
 from rljob_workers.coordinator.transitions import batches
 from rljob_workers.runtime import clock
-from rljob_workers.trainer import critic, engine, learner, reference, updates
+from rljob_workers.trainer import critic, learner
+from rljob_workers.trainer.engine import deepspeed, schedule
+from rljob_workers.trainer.model import reference
 
 STEPS = 8
 LONGEST = 4
@@ -62,7 +64,7 @@ class Sampler:
         self._model = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
         self._random = torch.Generator().manual_seed(seed)
 
-    def follow(self, policy: engine.Engine) -> None:
+    def follow(self, policy: deepspeed.Engine) -> None:
         """Take over the policy's weights."""
         own = self._model.state_dict()
         with torch.no_grad():
@@ -158,12 +160,12 @@ def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list
     found = resolved_job(model_dir, case, folder)
     config, device = found.trainer, torch.device("cpu")
     torch.manual_seed(config.seed)
-    policy, sampler = engine.Engine(config, model_dir, device), Sampler(model_dir, config.seed)
-    valued = None if config.critic is None else engine.CriticEngine(config, model_dir, device)
+    policy, sampler = deepspeed.Engine(config, model_dir, device), Sampler(model_dir, config.seed)
+    valued = None if config.critic is None else deepspeed.CriticEngine(config, model_dir, device)
     steps = learner.Learner(
         engine=policy,
         reference=reference.load(config, device),
-        critic=None if valued is None else critic.Critic(valued, config, updates.UpdateCount()),
+        critic=None if valued is None else critic.Critic(valued, config, schedule.UpdateCount()),
         config=config,
         clock=clock.SystemClock(),
     )

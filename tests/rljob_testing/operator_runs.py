@@ -6,9 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.load import load_manifest
-from rljob_api.manifest.job import RLJob
-from rljob_api.manifest.status import JobStatus
+from rljob_api.job import RLJob, load_manifest
+from rljob_api.job_status import JobStatus
 from rljob_operator import conditions, phases
 from rljob_operator.model import Child, Observed, Pod, Ref, Wanted
 from rljob_operator.policies import lost_pods

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 
 from rljob_api import names
-from rljob_api.manifest.lifecycle import FailureRuleSpec
+from rljob_api.spec.lifecycle import FailureRuleSpec
 
 _INFRA_REASONS = frozenset({"Evicted", "NodeLost", "NodeShutdown", "UnexpectedAdmissionError"})
 _FIRST_BACKOFF_S = 10.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from rljob_api.manifest.job import JobSpec
+from rljob_api.job import JobSpec
 from rljob_operator.resources.inputs import Inputs, Manifest, job_labels, metadata
 
 GROUP = "monitoring.coreos.com"

@@ -3,7 +3,7 @@
 import copy
 
 from rljob_api import names
-from rljob_api.manifest.verifier import runtime_class
+from rljob_api.spec.verifier import runtime_class
 from rljob_operator.resources import container, folders, resources_of
 from rljob_operator.resources.inputs import Inputs, Manifest, pod_of
 

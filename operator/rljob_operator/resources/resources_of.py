@@ -1,7 +1,7 @@
 """Compute resources of a role's container."""
 
 from rljob_api import names
-from rljob_api.manifest.base import num_bytes
+from rljob_api.spec.base import num_bytes
 from rljob_operator.resources.inputs import Inputs, Manifest, pod_of
 
 # What a grading service needs beside its executions.

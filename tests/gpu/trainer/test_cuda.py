@@ -7,7 +7,7 @@ import torch
 
 from rljob_api import roles, types
 from rljob_testing import trainer_makers as makers
-from rljob_workers.trainer import attention, batch
+from rljob_workers.trainer.model import attention, batch_tensors
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,7 +47,7 @@ def test_compiled_flex_attention_equals_segments(dtype: torch.dtype) -> None:
 def test_the_engine_trains_on_cuda_like_on_cpu(
     stage: int, one_rank: torch.device, tiny_model: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    from rljob_workers.trainer import engine
+    from rljob_workers.trainer.engine import deepspeed
 
     config = makers.make_trainer_config(
         tmp_path,
@@ -55,8 +55,8 @@ def test_the_engine_trains_on_cuda_like_on_cpu(
         deepspeed=roles.DeepSpeedConfig.model_validate({"zero_stage": stage}),
         optimizer=roles.OptimizerConfig(learning_rate=0.01),
     ).model_copy(update={"device": "cuda"})
-    built = engine.Engine(config, tiny_model, one_rank)
-    tensors = batch.to_tensors(makers.pack(makers.make_rows(groups=2, size=3), shared=True), one_rank)
+    built = deepspeed.Engine(config, tiny_model, one_rank)
+    tensors = batch_tensors.to_tensors(makers.pack(makers.make_rows(groups=2, size=3), shared=True), one_rank)
     before = float(built.score(tensors).mul(tensors.advantages).sum())
     for _ in range(3):
         logprobs, _ = built.forward(tensors)

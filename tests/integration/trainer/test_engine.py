@@ -13,8 +13,10 @@ from rljob_testing import model_families
 from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
 from rljob_workers.models import families
-from rljob_workers.trainer import batch, engine, export, selftest
-from rljob_workers.trainer import reference as references
+from rljob_workers.trainer.engine import deepspeed
+from rljob_workers.trainer.model import batch_tensors, selftest
+from rljob_workers.trainer.model import reference as references
+from rljob_workers.trainer.state import export
 from rljob_workers.transport import image
 
 pytestmark = [
@@ -24,18 +26,18 @@ pytestmark = [
 ]
 CPU = torch.device("cpu")
 OPTIMIZER = roles.OptimizerConfig(learning_rate=0.01, weight_decay=0.1, max_grad_norm=0.5)
-PART = batch.to_tensors(makers.pack(makers.make_rows(groups=2, size=3), shared=True), CPU)
+PART = batch_tensors.to_tensors(makers.pack(makers.make_rows(groups=2, size=3), shared=True), CPU)
 STAGES = [0, 1, 2, 3]
-Build = Callable[[int, str], engine.Engine]
+Build = Callable[[int, str], deepspeed.Engine]
 
 
 @pytest.fixture
 def build(tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> Build:
-    def made(stage: int, dtype: str) -> engine.Engine:
+    def made(stage: int, dtype: str) -> deepspeed.Engine:
         config = makers.make_trainer_config(
             tmp_path, dtype=dtype, optimizer=OPTIMIZER, deepspeed=roles.DeepSpeedConfig(zero_stage=stage)
         )
-        return engine.Engine(config, tiny_models[dtype], CPU)
+        return deepspeed.Engine(config, tiny_models[dtype], CPU)
 
     return made
 
@@ -44,14 +46,14 @@ def loss_of(logprobs: torch.Tensor) -> torch.Tensor:
     return (logprobs * PART.advantages).sum() / 7
 
 
-def update(built: engine.Engine, *, factor: float = 1.0, parts: int = 1) -> engine.StepOutcome:
+def update(built: deepspeed.Engine, *, factor: float = 1.0, parts: int = 1) -> deepspeed.StepOutcome:
     for _ in range(parts):
         logprobs, _ = built.forward(PART)
         built.backward(loss_of(logprobs) * factor / parts)
     return built.step(OPTIMIZER.learning_rate)
 
 
-def weights_of(built: engine.Engine, names: list[str]) -> dict[str, torch.Tensor]:
+def weights_of(built: deepspeed.Engine, names: list[str]) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     built.visit(names, lambda name, tensor: found.update({name: tensor.clone().float()}))
     return found
@@ -129,7 +131,7 @@ def test_a_non_finite_norm_leaves_everything_as_it_was(build: Build, stage: int,
     assert all(torch.equal(before[name], after[name]) for name in names)
 
 
-def transformers_names(built: engine.Engine) -> list[tuple[str, torch.Tensor]]:
+def transformers_names(built: deepspeed.Engine) -> list[tuple[str, torch.Tensor]]:
     return [(name, value) for name, value in built._policy.named_tensors().items() if name != "lm_head.weight"]
 
 
@@ -163,7 +165,7 @@ def test_a_loaded_checkpoint_goes_on_with_the_manifest_s_own_weight_decay(
     wrote.save(tmp_path / "saved")
     decay = roles.OptimizerConfig(learning_rate=0.01, weight_decay=20.0, max_grad_norm=0.5)
     config = makers.make_trainer_config(tmp_path, optimizer=decay, deepspeed=roles.DeepSpeedConfig(zero_stage=stage))
-    loaded = engine.Engine(config, tiny_models["float32"], CPU)
+    loaded = deepspeed.Engine(config, tiny_models["float32"], CPU)
     loaded.load(tmp_path / "saved")
     # AdamW first takes learning rate x decay of each weight: 0.1 % with the decay that was saved, 20 % with this one.
     name = "model.norm.weight"
@@ -205,13 +207,13 @@ def test_the_self_test_and_the_export_hold_at_every_stage_and_training_goes_on(
     stage: int, family: str, tmp_path: pathlib.Path
 ) -> None:
     folder = model_families.save(family, tmp_path / "model")
-    deepspeed = roles.DeepSpeedConfig(zero_stage=stage)
-    built = engine.Engine(makers.make_trainer_config(tmp_path, deepspeed=deepspeed), folder, CPU)
+    zero = roles.DeepSpeedConfig(zero_stage=stage)
+    built = deepspeed.Engine(makers.make_trainer_config(tmp_path, deepspeed=zero), folder, CPU)
     for _ in range(2):
         selftest.check(built, Ranks(), device=CPU, longest=40, field="spec.model.name", name="tiny", clock=FakeClock())
         assert update(built).applied
     layout, version, _ = image.initial_version(folder, "job", "float32")
-    untouched = engine.Engine(makers.make_trainer_config(tmp_path, deepspeed=deepspeed), folder, CPU)
+    untouched = deepspeed.Engine(makers.make_trainer_config(tmp_path, deepspeed=zero), folder, CPU)
     untouched.check_files(layout)
     exporter = export.ImageExporter(layout=layout, visit=untouched.visit, writes=True)
     assert image.state_hash(layout, image.digests(exporter.export(), layout)) == version.state_hash
@@ -224,9 +226,9 @@ def test_a_model_whose_layers_carry_state_along_is_refused_at_every_stage(
     folder = model_families.save("lfm2", tmp_path / "model")
     config = makers.make_trainer_config(tmp_path, deepspeed=roles.DeepSpeedConfig(zero_stage=stage))
     with pytest.raises(errors.ManifestError, match="layers of kind conv"):
-        engine.Engine(config, folder, CPU)
+        deepspeed.Engine(config, folder, CPU)
     monkeypatch.setattr(families, "refusals", lambda _config, *, longest: [])
-    built = engine.Engine(config, folder, CPU)
+    built = deepspeed.Engine(config, folder, CPU)
     with pytest.raises(errors.ManifestError, match="class Lfm2ForCausalLM gives packed rows other"):
         selftest.check(built, Ranks(), device=CPU, longest=40, field="spec.model.name", name="tiny", clock=FakeClock())
 
@@ -244,7 +246,7 @@ def test_the_reference_scores_as_the_policy_did_before_it_moved_and_never_moves(
 ) -> None:
     folder = tiny_models["float32"]
     config = with_reference(makers.make_trainer_config(tmp_path), folder)
-    built, frozen = engine.Engine(config, folder, CPU), references.load(config, CPU)
+    built, frozen = deepspeed.Engine(config, folder, CPU), references.load(config, CPU)
     assert frozen is not None
     before = built.score(PART)
     assert torch.equal(frozen.score(PART), before)
@@ -263,21 +265,21 @@ def test_a_reference_that_is_missing_is_named_by_its_field(tmp_path: pathlib.Pat
 
 # The critic, here for the same reason.
 
-VALUED = batch.to_tensors(makers.pack(makers.make_rows(groups=2, size=3, turns=True), shared=False), CPU)
+VALUED = batch_tensors.to_tensors(makers.pack(makers.make_rows(groups=2, size=3, turns=True), shared=False), CPU)
 
 
 @pytest.fixture
-def build_critic(tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> Callable[..., engine.CriticEngine]:
-    def made(stage: int, dtype: str = "float32") -> engine.CriticEngine:
+def build_critic(tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> Callable[..., deepspeed.CriticEngine]:
+    def made(stage: int, dtype: str = "float32") -> deepspeed.CriticEngine:
         config = makers.make_trainer_config(
             tmp_path, dtype=dtype, optimizer=OPTIMIZER, deepspeed=roles.DeepSpeedConfig(zero_stage=stage)
         )
-        return engine.CriticEngine(config, tiny_models[dtype], CPU)
+        return deepspeed.CriticEngine(config, tiny_models[dtype], CPU)
 
     return made
 
 
-def learn_values(built: engine.CriticEngine, wanted: torch.Tensor, *, rate: float = 0.003) -> float:
+def learn_values(built: deepspeed.CriticEngine, wanted: torch.Tensor, *, rate: float = 0.003) -> float:
     values, ends = built.values(VALUED)
     loss = (values - wanted).square().mean()
     built.backward(loss + ends.sum() * 0.0)
@@ -288,7 +290,7 @@ def learn_values(built: engine.CriticEngine, wanted: torch.Tensor, *, rate: floa
 @pytest.mark.covers("algorithms 7")
 @pytest.mark.parametrize(("stage", "dtype"), [(0, "float32"), (2, "bfloat16"), (3, "float32")])
 def test_the_critic_learns_the_returns(
-    build_critic: Callable[..., engine.CriticEngine], stage: int, dtype: str
+    build_critic: Callable[..., deepspeed.CriticEngine], stage: int, dtype: str
 ) -> None:
     built, wanted = build_critic(stage, dtype), torch.linspace(-1.0, 1.0, len(VALUED.targets))
     first = learn_values(built, wanted)
@@ -298,7 +300,7 @@ def test_the_critic_learns_the_returns(
 
 
 def test_values_are_of_the_state_before_a_token_and_after_the_row(
-    build_critic: Callable[..., engine.CriticEngine], tiny_models: dict[str, pathlib.Path]
+    build_critic: Callable[..., deepspeed.CriticEngine], tiny_models: dict[str, pathlib.Path]
 ) -> None:
     """Against Hugging Face's own attention, row by row, with the head's weights of a trained critic."""
     built = build_critic(0)
@@ -323,7 +325,7 @@ def test_values_are_of_the_state_before_a_token_and_after_the_row(
 @pytest.mark.covers("algorithms 10")
 @pytest.mark.parametrize("stage", [0, 2])
 def test_a_loaded_critic_goes_on_like_the_one_that_wrote_it(
-    build_critic: Callable[..., engine.CriticEngine], stage: int, tmp_path: pathlib.Path
+    build_critic: Callable[..., deepspeed.CriticEngine], stage: int, tmp_path: pathlib.Path
 ) -> None:
     wanted = torch.linspace(-1.0, 1.0, len(VALUED.targets))
     straight = build_critic(stage)
@@ -339,7 +341,7 @@ def test_a_loaded_critic_goes_on_like_the_one_that_wrote_it(
 
 
 def test_a_policy_and_its_critic_train_side_by_side(
-    build: Build, build_critic: Callable[..., engine.CriticEngine]
+    build: Build, build_critic: Callable[..., deepspeed.CriticEngine]
 ) -> None:
     """Each moves as it does alone: two DeepSpeed engines in one process share nothing."""
     alone, beside = build(2, "float32"), build(2, "float32")

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.manifest.job import RLJob
+from rljob_api.job import RLJob
 from rljob_operator import conditions, kinds, trimming, wanting
 from rljob_operator.cluster import ApiError, Client
 from rljob_operator.model import Child, Observed, Ref, ref_of

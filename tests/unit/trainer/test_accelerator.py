@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rljob_api import types
-from rljob_workers.trainer import accelerator
+from rljob_workers.trainer.engine import mfu
 
 # Ten parameters in the decoder, five in the head, two layers of width 3.
-SIZE = accelerator.ModelSize(decoder_parameters=10, head_parameters=5, num_layers=2, attention_width=3)
+SIZE = mfu.ModelSize(decoder_parameters=10, head_parameters=5, num_layers=2, attention_width=3)
 
 
 def micro_batch(segments: list[types.Segment], num_sampled: int) -> types.MicroBatch:
@@ -31,27 +31,27 @@ def micro_batch(segments: list[types.Segment], num_sampled: int) -> types.MicroB
 
 def test_a_token_attends_to_itself_those_before_it_in_its_segment_and_its_whole_parent() -> None:
     alone = [types.Segment(start=0, end=4)]
-    assert accelerator.attended_pairs(alone) == 1 + 2 + 3 + 4
+    assert mfu.attended_pairs(alone) == 1 + 2 + 3 + 4
     shared = [
         types.Segment(start=0, end=4),
         types.Segment(start=4, end=6, parent=0),
         types.Segment(start=6, end=7, parent=0),
     ]
-    assert accelerator.attended_pairs(shared) == 10 + (1 + 2 + 2 * 4) + (1 + 4)
+    assert mfu.attended_pairs(shared) == 10 + (1 + 2 + 2 * 4) + (1 + 4)
 
 
 def test_a_forward_is_two_operations_a_parameter_and_four_a_layer_width_and_pair() -> None:
     """Four tokens of which one is sampled: 2 * (10 * 4 + 5 * 1) + 4 * 2 * 3 * 10."""
     batch = micro_batch([types.Segment(start=0, end=4)], num_sampled=1)
-    assert accelerator.forward_flops(SIZE, batch, with_head=True) == 2 * 45 + 240
-    assert accelerator.forward_flops(SIZE, batch, with_head=False) == 2 * 40 + 240
+    assert mfu.forward_flops(SIZE, batch, with_head=True) == 2 * 45 + 240
+    assert mfu.forward_flops(SIZE, batch, with_head=False) == 2 * 40 + 240
 
 
 def test_long_rows_without_attention_cost_six_operations_a_parameter_and_token() -> None:
     """The rule of thumb 6 N D (arXiv:2001.08361)."""
-    plain = accelerator.ModelSize(decoder_parameters=1000, head_parameters=0, num_layers=0, attention_width=0)
+    plain = mfu.ModelSize(decoder_parameters=1000, head_parameters=0, num_layers=0, attention_width=0)
     batch = micro_batch([types.Segment(start=0, end=50)], num_sampled=0)
-    found = accelerator.step_flops(plain, [batch, batch], trains_policy=True, num_scores=0, has_critic=False)
+    found = mfu.step_flops(plain, [batch, batch], trains_policy=True, num_scores=0, has_critic=False)
     assert found == 6 * 1000 * 100
 
 
@@ -69,19 +69,17 @@ def test_every_forward_and_backward_of_a_step_counts(
     trains_policy: bool, num_scores: int, has_critic: bool, expected: float
 ) -> None:
     batch = micro_batch([types.Segment(start=0, end=4)], num_sampled=1)
-    found = accelerator.step_flops(
-        SIZE, [batch], trains_policy=trains_policy, num_scores=num_scores, has_critic=has_critic
-    )
+    found = mfu.step_flops(SIZE, [batch], trains_policy=trains_policy, num_scores=num_scores, has_critic=has_critic)
     assert found == expected
 
 
 def test_utilisation_is_the_share_of_what_all_devices_could_do() -> None:
-    assert accelerator.utilisation(flops=300.0, seconds=2.0, num_devices=3, peak_flops=100.0) == 0.5
+    assert mfu.utilisation(flops=300.0, seconds=2.0, num_devices=3, peak_flops=100.0) == 0.5
 
 
 def test_a_device_without_a_peak_is_refused() -> None:
     with pytest.raises(ValueError, match="peak_flops=0.0"):
-        accelerator.utilisation(flops=1.0, seconds=1.0, num_devices=1, peak_flops=0.0)
+        mfu.utilisation(flops=1.0, seconds=1.0, num_devices=1, peak_flops=0.0)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +92,11 @@ def test_a_device_without_a_peak_is_refused() -> None:
     ],
 )
 def test_peaks_are_dense_and_told_by_the_name_of_the_device(name: str, teraflops: float) -> None:
-    assert accelerator.dense_bf16_peak(name) == pytest.approx(teraflops * 1e12)
+    assert mfu.dense_bf16_peak(name) == pytest.approx(teraflops * 1e12)
 
 
 def test_a_device_that_is_not_known_has_no_peak() -> None:
-    assert accelerator.dense_bf16_peak("NVIDIA GeForce RTX 4090") is None
+    assert mfu.dense_bf16_peak("NVIDIA GeForce RTX 4090") is None
 
 
 class Layer(torch.nn.Module):
@@ -123,15 +121,15 @@ class Layer(torch.nn.Module):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_look_up_is_left_out_and_the_head_is_counted_whether_they_share_weights_or_not(tied: bool) -> None:
-    size = accelerator.model_size(Layer(tied=tied))
-    assert size == accelerator.ModelSize(decoder_parameters=16, head_parameters=28, num_layers=3, attention_width=4)
+    size = mfu.model_size(Layer(tied=tied))
+    assert size == mfu.ModelSize(decoder_parameters=16, head_parameters=28, num_layers=3, attention_width=4)
 
 
 def test_heads_may_be_wider_than_their_share_of_the_model() -> None:
-    size = accelerator.model_size(Layer(tied=False, head_dim=8))
+    size = mfu.model_size(Layer(tied=False, head_dim=8))
     assert size is not None
     assert size.attention_width == 16
 
 
 def test_a_mixture_of_experts_has_no_size_since_a_token_uses_a_part_of_it() -> None:
-    assert accelerator.model_size(Layer(tied=False, num_experts=8)) is None
+    assert mfu.model_size(Layer(tied=False, num_experts=8)) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.attention import flex_attention
 
 from rljob_api import errors, types
-from rljob_workers.trainer import attention
+from rljob_workers.trainer.model import attention
 
 CPU = torch.device("cpu")
 # A shared prompt with two completions (one of a single token), a lone row, a prompt with one completion.

@@ -5,7 +5,7 @@ import torch
 
 from rljob_api import errors, types
 from rljob_testing.trainer_makers import make_rows, pack
-from rljob_workers.trainer import batch
+from rljob_workers.trainer.model import batch_tensors
 
 CPU = torch.device("cpu")
 
@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 def test_tensors_hold_the_wire_arrays() -> None:
     groups = make_rows(groups=2, size=2)
     wire = pack(groups, shared=True)
-    tensors = batch.to_tensors(wire, CPU)
+    tensors = batch_tensors.to_tensors(wire, CPU)
     assert tensors.tokens.shape == tensors.position_ids.shape == (1, len(wire.tokens))
     assert tensors.targets.tolist() == [token for group in groups for row in group for token in row.sampled]
     assert tensors.predictors.tolist() == list(wire.predictor_index)
@@ -23,11 +23,11 @@ def test_tensors_hold_the_wire_arrays() -> None:
 def test_arrays_of_a_message_may_be_read_only() -> None:
     wire = pack(make_rows(groups=1, size=1), shared=False)
     frozen = dataclasses.replace(wire, tokens=memoryview(wire.tokens.tobytes()).cast("i"))
-    assert batch.to_tensors(frozen, CPU).tokens.tolist()[0] == list(wire.tokens)
+    assert batch_tensors.to_tensors(frozen, CPU).tokens.tolist()[0] == list(wire.tokens)
 
 
 def test_the_idle_batch_passes_its_own_checks() -> None:
-    tensors = batch.to_tensors(batch.idle_batch(3), CPU)
+    tensors = batch_tensors.to_tensors(batch_tensors.idle_batch(3), CPU)
     assert tensors.update == 3
     assert len(tensors.targets) == 1
 
@@ -48,7 +48,7 @@ def test_contradicting_arrays_are_refused(change: dict[str, object], sentence: s
     wire = pack(make_rows(groups=1, size=2), shared=False)
     fields = {field.name: getattr(wire, field.name) for field in dataclasses.fields(wire)} | change
     with pytest.raises(errors.WireError, match=sentence):
-        batch.to_tensors(types.MicroBatch(**fields), CPU)
+        batch_tensors.to_tensors(types.MicroBatch(**fields), CPU)
 
 
 def test_a_child_must_follow_its_own_root() -> None:
@@ -58,14 +58,14 @@ def test_a_child_must_follow_its_own_root() -> None:
         types.Segment(start=4, end=6, parent=0),
     ]
     wire = dataclasses.replace(
-        batch.idle_batch(0), tokens=types.ints([0] * 6), position_ids=types.ints([0] * 6), segments=segments
+        batch_tensors.idle_batch(0), tokens=types.ints([0] * 6), position_ids=types.ints([0] * 6), segments=segments
     )
     with pytest.raises(errors.WireError, match="does not follow its parent 0"):
-        batch.to_tensors(wire, CPU)
+        batch_tensors.to_tensors(wire, CPU)
 
 
 def test_a_row_ends_at_its_last_sampled_token() -> None:
     (group,) = make_rows(groups=1, size=3, turns=True)
-    tensors = batch.to_tensors(pack([group], shared=False), CPU)
+    tensors = batch_tensors.to_tensors(pack([group], shared=False), CPU)
     lengths = [len(row.tokens) for row in group]
     assert tensors.ends.tolist() == [sum(lengths[: index + 1]) - 1 for index in range(3)]

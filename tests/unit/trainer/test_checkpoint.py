@@ -6,7 +6,7 @@ import pytest
 
 from rljob_api import errors, roles
 from rljob_testing.trainer_makers import make_trainer_config
-from rljob_workers.trainer import checkpoint
+from rljob_workers.trainer.state import checkpoint
 
 
 def write(store: checkpoint.CheckpointStore, step: int, *, attempt: int = 0) -> checkpoint.Checkpoint:

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import roles
-from rljob_workers.trainer import correction
+from rljob_workers.trainer.algorithms import correction, kl
+from rljob_workers.trainer.algorithms.rows import Rows
 
 
-def rows_of(index: Sequence[int]) -> correction.Rows:
+def rows_of(index: Sequence[int]) -> Rows:
     where = torch.tensor(index)
-    return correction.Rows(where, torch.bincount(where).float())
+    return Rows(where, torch.bincount(where).float())
 
 
 def corrected(
@@ -99,20 +100,20 @@ def test_k_statistics_at_sequence_level_weigh_each_token_by_its_own_ratio() -> N
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_k_estimators_of_ratio_three() -> None:
     log_rho = torch.tensor([math.log(3.0)])
-    assert float(correction.k1(log_rho)) == pytest.approx(-1.0986, abs=1e-4)
-    assert float(correction.k2(log_rho)) == pytest.approx(0.6035, abs=1e-4)
-    assert float(correction.k3(log_rho)) == pytest.approx(0.9014, abs=1e-4)
+    assert float(kl.k1(log_rho)) == pytest.approx(-1.0986, abs=1e-4)
+    assert float(kl.k2(log_rho)) == pytest.approx(0.6035, abs=1e-4)
+    assert float(kl.k3(log_rho)) == pytest.approx(0.9014, abs=1e-4)
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_binary_kl_is_the_larger_direction() -> None:
     p, q = torch.tensor([math.log(0.6)]), torch.tensor([math.log(0.2)])
-    assert float(correction.binary_kl(p, q)) == pytest.approx(0.3819, abs=1e-4)
-    assert float(correction.binary_kl(q, p)) == pytest.approx(0.3819, abs=1e-4)
+    assert float(kl.binary_kl(p, q)) == pytest.approx(0.3819, abs=1e-4)
+    assert float(kl.binary_kl(q, p)) == pytest.approx(0.3819, abs=1e-4)
 
 
 def test_binary_kl_of_certain_tokens_is_finite() -> None:
-    assert math.isfinite(float(correction.binary_kl(torch.tensor([0.0]), torch.tensor([-30.0]))))
+    assert math.isfinite(float(kl.binary_kl(torch.tensor([0.0]), torch.tensor([-30.0]))))
 
 
 @pytest.mark.covers("algorithms 6.3")
@@ -143,7 +144,7 @@ def test_truncated_weights_never_leave_their_bounds(log_rho: list[float], low: f
 @settings(deadline=None)
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=12))
 def test_k3_is_never_negative(log_rho: list[float]) -> None:
-    assert float(correction.k3(torch.tensor(log_rho, dtype=torch.float64)).min()) >= -1e-12
+    assert float(kl.k3(torch.tensor(log_rho, dtype=torch.float64)).min()) >= -1e-12
 
 
 @pytest.mark.covers("algorithms 6.3")

@@ -4,14 +4,14 @@ import pytest
 
 from rljob_api import errors, roles
 from rljob_testing.trainer_makers import make_trainer_config
-from rljob_workers.trainer import ds_config
+from rljob_workers.trainer.engine import deepspeed_config
 
 HERE = pathlib.Path("/nowhere")
 
 
-def made(*, stage: int = 2, dtype: str = "bfloat16", extra: dict[str, object] | None = None) -> ds_config.Config:
+def made(*, stage: int = 2, dtype: str = "bfloat16", extra: dict[str, object] | None = None) -> deepspeed_config.Config:
     deepspeed = roles.DeepSpeedConfig.model_validate({"zero_stage": stage, "extra": extra or {}})
-    return ds_config.make(make_trainer_config(HERE, deepspeed=deepspeed, dtype=dtype))
+    return deepspeed_config.make(make_trainer_config(HERE, deepspeed=deepspeed, dtype=dtype))
 
 
 def test_bf16_gradients_add_up_in_fp32_where_deepspeed_offers_it() -> None:

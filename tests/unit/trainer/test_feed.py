@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import pytest
 
 from rljob_api import errors, names, types
-from rljob_workers.trainer import feed
+from rljob_workers.trainer import batch_source
 from rljob_workers.transport import batches
 
 
@@ -31,8 +31,10 @@ class FakeTransport:
         raise errors.UnavailableError("coordinator is gone")
 
 
-def feed_of(transport: FakeTransport, stop: threading.Event | None = None) -> feed.Feed:
-    return feed.Feed(transport=transport, rank=1, world_size=2, stop=stop or threading.Event(), patience_s=0.0)
+def feed_of(transport: FakeTransport, stop: threading.Event | None = None) -> batch_source.BatchSource:
+    return batch_source.BatchSource(
+        transport=transport, rank=1, world_size=2, stop=stop or threading.Event(), patience_s=0.0
+    )
 
 
 def test_asks_again_until_the_batch_is_ready() -> None:

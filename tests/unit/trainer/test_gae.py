@@ -7,25 +7,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_workers.trainer import correction, gae
+from rljob_workers.trainer.algorithms import advantages
+from rljob_workers.trainer.algorithms.rows import Rows
 
 
-def rows_of(*lengths: int) -> correction.Rows:
+def rows_of(*lengths: int) -> Rows:
     index = [row for row, length in enumerate(lengths) for _ in range(length)]
-    return correction.Rows(torch.tensor(index), torch.tensor(lengths, dtype=torch.float32))
+    return Rows(torch.tensor(index), torch.tensor(lengths, dtype=torch.float32))
 
 
 def tokens(
     rewards: Sequence[float],
     values: Sequence[float],
-    rows: correction.Rows,
+    rows: Rows,
     *,
     gamma: float = 1.0,
     decay: float = 1.0,
     bootstrap: float = 0.0,
-) -> gae.Estimated:
+) -> advantages.Estimated:
     ones = torch.ones(len(rows.tokens), dtype=torch.float64)
-    return gae.over_tokens(
+    return advantages.over_tokens(
         torch.tensor(rewards, dtype=torch.float64),
         torch.tensor(values, dtype=torch.float64),
         rows,
@@ -51,7 +52,7 @@ def test_a_cut_answer_goes_on_with_the_value_after_its_last_token() -> None:
 def turns(
     rewards: Sequence[float], ids: Sequence[int], *, gamma: float, decay: float, values: Sequence[float] | None = None
 ) -> list[float]:
-    made = gae.over_turns(
+    made = advantages.over_turns(
         torch.tensor(rewards, dtype=torch.float64),
         torch.tensor(values or [0.0] * len(rewards), dtype=torch.float64),
         torch.tensor(ids),
@@ -82,7 +83,7 @@ def test_the_value_of_a_turn_is_that_of_its_first_token() -> None:
 
 
 def test_equal_turn_ids_of_neighbouring_rows_are_two_turns() -> None:
-    made = gae.over_turns(
+    made = advantages.over_turns(
         torch.tensor([1.0, 2.0]),
         torch.zeros(2),
         torch.tensor([0, 0]),
@@ -97,13 +98,13 @@ def test_equal_turn_ids_of_neighbouring_rows_are_two_turns() -> None:
 @pytest.mark.covers("algorithms 5.3", "algorithms 15")
 @pytest.mark.parametrize(("length", "expected"), [(100, 0.8), (10, 0.0), (0, 0.0)])
 def test_vapo_decay_rises_with_length(length: int, expected: float) -> None:
-    assert float(gae.vapo(torch.tensor([length]), alpha=0.05)) == pytest.approx(expected)
+    assert float(advantages.vapo(torch.tensor([length]), alpha=0.05)) == pytest.approx(expected)
 
 
 @pytest.mark.covers("algorithms 5.3", "algorithms 15")
 @pytest.mark.parametrize(("length", "expected"), [(3, 0.5), (1, 1.0), (0, 0.0)])
 def test_relative_position_decay(length: int, expected: float) -> None:
-    assert float(gae.relative_position(torch.tensor([length]), q=0.25)) == pytest.approx(expected)
+    assert float(advantages.relative_position(torch.tensor([length]), q=0.25)) == pytest.approx(expected)
 
 
 numbers = st.floats(-5, 5, width=32)
@@ -140,4 +141,4 @@ def test_without_discount_decay_or_critic_every_token_gets_what_is_still_to_come
 
 def test_turns_of_a_row_are_those_that_hold_tokens() -> None:
     rows = rows_of(3, 2)
-    assert gae.num_turns(torch.tensor([0, 2, 2, 2, 2]), rows).tolist() == [2, 1]
+    assert advantages.num_turns(torch.tensor([0, 2, 2, 2, 2]), rows).tolist() == [2, 1]

@@ -9,9 +9,9 @@ import pytest
 from rljob_api import names, roles
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer import __main__ as program
-from rljob_workers.trainer import launch, rank
+from rljob_workers.trainer import launch, worker
 
-PLACES = [rank.Place(rank=index, local_rank=index, local_world_size=2) for index in range(2)]
+PLACES = [worker.Place(rank=index, local_rank=index, local_world_size=2) for index in range(2)]
 
 
 def config_of(**changes: object) -> roles.TrainerConfig:
@@ -58,12 +58,12 @@ def test_one_rank_without_a_thread_count_takes_what_the_machine_gives() -> None:
 
 
 def test_each_rank_gets_its_own_cores_where_there_are_enough() -> None:
-    shares = [rank.cores_of(config_of(cpu_affinity=(4, 5, 6, 7), num_threads=2), place) for place in PLACES]
+    shares = [worker.cores_of(config_of(cpu_affinity=(4, 5, 6, 7), num_threads=2), place) for place in PLACES]
     assert shares == [(4, 5), (6, 7)]
 
 
 def test_ranks_share_the_cores_where_there_are_too_few() -> None:
-    shares = [rank.cores_of(config_of(cpu_affinity=(0, 1), num_threads=2), place) for place in PLACES]
+    shares = [worker.cores_of(config_of(cpu_affinity=(0, 1), num_threads=2), place) for place in PLACES]
     assert shares == [(0, 1), (0, 1)]
 
 
@@ -96,4 +96,4 @@ def test_children_are_found_by_their_parent() -> None:
 
 
 def test_a_pod_has_one_last_word_and_its_first_rank_writes_it() -> None:
-    assert [rank.termination_log(place) for place in PLACES] == ["/dev/termination-log", "/dev/null"]
+    assert [worker.termination_log(place) for place in PLACES] == ["/dev/termination-log", "/dev/null"]

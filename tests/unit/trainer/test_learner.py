@@ -13,8 +13,10 @@ import torch
 from rljob_api import errors, names, roles, types
 from rljob_testing.clock import FakeClock
 from rljob_testing.trainer_makers import make_header, make_rows, make_trainer_config, minibatch_of, pack
-from rljob_workers.trainer import accelerator, batch, learner, updates
 from rljob_workers.trainer import critic as critics
+from rljob_workers.trainer import learner
+from rljob_workers.trainer.engine import mfu, schedule
+from rljob_workers.trainer.model import batch_tensors
 
 Stat = names.StepStat
 
@@ -32,19 +34,19 @@ class FakeEngine:
         self, *, norms: Sequence[float] = (), world_size: int = 1, most: Callable[[float], float] = lambda own: own
     ) -> None:
         self.world_size, self.device = world_size, torch.device("cpu")
-        self.accelerator: accelerator.Accelerator | None = None
+        self.accelerator: mfu.Accelerator | None = None
         self.events: list[str] = []
         self.losses: list[float] = []
         self.rates: list[float] = []
         self.theta = torch.tensor(-1.0, requires_grad=True)
         self._norms, self._most = list(norms), most
 
-    def forward(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         self.events.append(f"forward {tensors.update}")
         logprobs = self.theta.expand(len(tensors.targets)) * 1.0
         return logprobs, torch.full_like(logprobs, 0.5)
 
-    def score(self, tensors: batch.BatchTensors) -> torch.Tensor:
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         self.events.append("score")
         return torch.full((len(tensors.targets),), -1.0)
 
@@ -220,7 +222,7 @@ class FakeValues:
         self.value = torch.tensor(0.5, requires_grad=True)
         self._norms = list(norms)
 
-    def values(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+    def values(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         self.events.append(f"values {tensors.update}")
         return self.value.expand(len(tensors.targets)) * 1.0, self.value.expand(len(tensors.row_tokens)) * 1.0
 
@@ -244,7 +246,7 @@ def with_critic(
     minibatches: int = 1,
     max_steps: int = 4,
     optimizer: roles.OptimizerConfig | None = None,
-) -> tuple[learner.Learner, updates.UpdateCount]:
+) -> tuple[learner.Learner, schedule.UpdateCount]:
     config = make_trainer_config(
         pathlib.Path("/nowhere"),
         minibatches=minibatches,
@@ -256,7 +258,7 @@ def with_critic(
             "returns": roles.ReturnsConfig(),
         }
     )
-    count = updates.UpdateCount()
+    count = schedule.UpdateCount()
     made = learner.Learner(
         engine=engine, critic=critics.Critic(values, config, count), config=config, clock=FakeClock()
     )
@@ -396,7 +398,7 @@ class TickingEngine(FakeEngine):
         super().__init__(**more)
         self.clock = clock
 
-    def forward(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         self.clock.tick(0.25)
         return super().forward(tensors)
 
@@ -409,8 +411,8 @@ def test_utilisation_and_peak_memory_are_told_where_there_is_an_accelerator() ->
     """One decoder parameter and no attention: 6 operations a token, by two devices of 100 a second, in 0.75 s."""
     clock = FakeClock()
     engine = TickingEngine(clock, world_size=2)
-    size = accelerator.ModelSize(decoder_parameters=1, head_parameters=0, num_layers=0, attention_width=0)
-    engine.accelerator = accelerator.Accelerator(peak_flops=100.0, size=size, peak_memory=lambda: (700, 900))
+    size = mfu.ModelSize(decoder_parameters=1, head_parameters=0, num_layers=0, attention_width=0)
+    engine.accelerator = mfu.Accelerator(peak_flops=100.0, size=size, peak_memory=lambda: (700, 900))
     config = make_trainer_config(pathlib.Path("/nowhere"))
     header, parts = step_of(1)
     learned = learner.Learner(engine=engine, config=config, clock=clock).learn(header, parts)
@@ -420,10 +422,8 @@ def test_utilisation_and_peak_memory_are_told_where_there_is_an_accelerator() ->
     assert learned.stats[Stat.PEAK_GPU_RESERVED_BYTES] == 900
 
 
-@pytest.mark.parametrize(
-    "chip", [None, accelerator.Accelerator(peak_flops=None, size=None, peak_memory=lambda: (1, 2))]
-)
-def test_nothing_is_said_of_utilisation_where_the_peak_is_not_known(chip: accelerator.Accelerator | None) -> None:
+@pytest.mark.parametrize("chip", [None, mfu.Accelerator(peak_flops=None, size=None, peak_memory=lambda: (1, 2))])
+def test_nothing_is_said_of_utilisation_where_the_peak_is_not_known(chip: mfu.Accelerator | None) -> None:
     engine = FakeEngine()
     engine.accelerator = chip
     learned = learner_of(engine).learn(*step_of(1))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rljob_workers.trainer import logprobs
+from rljob_workers.trainer.model import logprobs
 
 
 def reference(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:

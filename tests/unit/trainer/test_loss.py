@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rljob_api import roles, types
-from rljob_workers.trainer import loss, stats
+from rljob_workers.trainer.algorithms import loss, statistics
 
 UNWEIGHTED = roles.CorrectionConfig(mode="none", high=None, weighting="none")
 
@@ -124,7 +124,7 @@ def test_behaviour_takes_the_engine_as_prox_so_that_weights_are_one() -> None:
     made = inputs(theta=[-1.0], behave=[-1.0 - math.log(1.1)], advantages=[1.0])
     outputs = loss.policy_loss(made, config(proximal="behaviour", correction=None))
     assert float(outputs.loss.detach()) == pytest.approx(-1.1, rel=1e-5)
-    assert float(outputs.tally.sums[stats.Sum.WEIGHT]) == 1.0
+    assert float(outputs.tally.sums[statistics.Sum.WEIGHT]) == 1.0
 
 
 @pytest.mark.covers("algorithms 6.1")
@@ -165,7 +165,7 @@ def test_rejected_tokens_stay_in_every_denominator(aggregation: str, expected: f
     reject = roles.CorrectionConfig(mode="mask", high=5.0)
     outputs = loss.policy_loss(made, config(aggregation=aggregation, correction=reject))
     assert float(outputs.loss.detach()) == pytest.approx(expected)
-    assert float(outputs.tally.sums[stats.Sum.CORRECTION_MASKED]) == 3.0
+    assert float(outputs.tally.sums[statistics.Sum.CORRECTION_MASKED]) == 3.0
 
 
 @pytest.mark.covers("algorithms 6.5", "algorithms 15")
@@ -184,7 +184,7 @@ def test_a_truncated_row_is_masked_and_still_counts_in_denominators(aggregation:
     chosen = config(aggregation=aggregation)
     expected = float(loss.policy_loss(kept, chosen).loss.detach())
     assert float(loss.policy_loss(masked, chosen).loss.detach()) == pytest.approx(expected)
-    assert float(loss.policy_loss(masked, chosen).tally.sums[stats.Sum.TRUNCATED_MASKED]) == 6.0
+    assert float(loss.policy_loss(masked, chosen).tally.sums[statistics.Sum.TRUNCATED_MASKED]) == 6.0
 
 
 @pytest.mark.covers("algorithms 6.6")
@@ -194,7 +194,7 @@ def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> 
     )
     outputs = loss.policy_loss(made, config(entropy_coef=0.1))
     assert float(outputs.loss.detach()) == pytest.approx(-0.1 * 3.0 / 4)
-    assert float(outputs.tally.sums[stats.Sum.ENTROPY_LOSS]) == pytest.approx(-0.1 * 3.0 / 4)
+    assert float(outputs.tally.sums[statistics.Sum.ENTROPY_LOSS]) == pytest.approx(-0.1 * 3.0 / 4)
     outputs.loss.backward()
     assert made.entropies.grad is not None
     assert made.entropies.grad.tolist() == pytest.approx([-0.025, -0.025, 0.0, 0.0])
@@ -205,13 +205,13 @@ def test_a_non_finite_log_ratio_counts_as_zero_and_is_reported() -> None:
     made = inputs(theta=[-1.0, -1.0], behave=[float("-inf"), -1.0], advantages=[1.0, 1.0])
     outputs = loss.policy_loss(made, config(correction=roles.CorrectionConfig(mode="none", high=None)))
     assert float(outputs.loss.detach()) == pytest.approx(-1.0)
-    assert float(outputs.tally.sums[stats.Sum.NONFINITE]) == 1.0
-    assert float(outputs.tally.sums[stats.Sum.NONFINITE_LOSS]) == 0.0
+    assert float(outputs.tally.sums[statistics.Sum.NONFINITE]) == 1.0
+    assert float(outputs.tally.sums[statistics.Sum.NONFINITE_LOSS]) == 0.0
 
 
 def test_a_loss_that_is_not_finite_is_counted() -> None:
     made = inputs(theta=[-1.0, -1.0], advantages=[float("nan"), 1.0])
-    assert float(loss.policy_loss(made, config()).tally.sums[stats.Sum.NONFINITE_LOSS]) == 1.0
+    assert float(loss.policy_loss(made, config()).tally.sums[statistics.Sum.NONFINITE_LOSS]) == 1.0
 
 
 @pytest.mark.covers("algorithms 6")
@@ -230,7 +230,9 @@ def test_clip_shares_count_where_the_bound_changed_the_loss(
 ) -> None:
     made = inputs(theta=[math.log(ratio)], proximal=[0.0], behave=[0.0], advantages=[advantage])
     sums = loss.policy_loss(made, config(dual_clip=3.0)).tally.sums
-    assert [int(sums[index]) for index in (stats.Sum.CLIP_LOW, stats.Sum.CLIP_HIGH, stats.Sum.CLIP_DUAL)] == [
+    assert [
+        int(sums[index]) for index in (statistics.Sum.CLIP_LOW, statistics.Sum.CLIP_HIGH, statistics.Sum.CLIP_DUAL)
+    ] == [
         low,
         high,
         dual,
@@ -249,13 +251,13 @@ def test_engine_trainer_and_cache_are_told_apart_by_what_sampled_the_row() -> No
         trainer_version=4,
     )
     sums = loss.policy_loss(made, config()).tally.sums
-    assert float(sums[stats.Sum.MISMATCH_TOKENS]) == 2
-    assert float(sums[stats.Sum.MISMATCH_ABS]) == pytest.approx(0.5 + 0.25)
-    assert float(sums[stats.Sum.MISMATCH_EXP_ABS]) == pytest.approx(math.exp(0.5) + math.exp(0.25))
-    assert float(sums[stats.Sum.STALE_TOKENS]) == 1
-    assert float(sums[stats.Sum.STALE_ABS]) == pytest.approx(0.125)
-    assert float(sums[stats.Sum.GAP_TOKENS]) == 6
-    assert float(sums[stats.Sum.GAP_ABS]) == pytest.approx(0.5 + 0.25 + 8.0 + 0.125 + 0.25 + 0.25)
+    assert float(sums[statistics.Sum.MISMATCH_TOKENS]) == 2
+    assert float(sums[statistics.Sum.MISMATCH_ABS]) == pytest.approx(0.5 + 0.25)
+    assert float(sums[statistics.Sum.MISMATCH_EXP_ABS]) == pytest.approx(math.exp(0.5) + math.exp(0.25))
+    assert float(sums[statistics.Sum.STALE_TOKENS]) == 1
+    assert float(sums[statistics.Sum.STALE_ABS]) == pytest.approx(0.125)
+    assert float(sums[statistics.Sum.GAP_TOKENS]) == 6
+    assert float(sums[statistics.Sum.GAP_ABS]) == pytest.approx(0.5 + 0.25 + 8.0 + 0.125 + 0.25 + 0.25)
 
 
 def test_a_row_that_is_only_looked_at_counts_for_others_in_the_batch_and_not_in_the_update() -> None:
@@ -272,7 +274,7 @@ def test_a_row_that_is_only_looked_at_counts_for_others_in_the_batch_and_not_in_
     made = dataclasses.replace(
         inputs(**values),
         row_observed=torch.tensor([False, True]),
-        observed=stats.Observed(tokens=3.0, rows=2.0),
+        observed=statistics.Observed(tokens=3.0, rows=2.0),
     )
     found = loss.policy_loss(made, config())
     sums = found.tally.sums
@@ -280,11 +282,11 @@ def test_a_row_that_is_only_looked_at_counts_for_others_in_the_batch_and_not_in_
     found.loss.backward()
     assert made.logprobs.grad is not None
     assert made.logprobs.grad[2] == 0.0
-    told = stats.report(sums.tolist(), found.tally.peaks.tolist(), [made.minibatch])
-    assert told[stats.Stat.ENTROPY] == pytest.approx(17 / 5)
-    assert told[stats.Stat.LOGPROB_ABS_DIFF] == pytest.approx((0.5 + 0.0 + 3 * 0.25) / 5)
-    assert float(sums[stats.Sum.ROWS]) == 3
-    assert float(sums[stats.Sum.UPDATE_TOKENS]) == 2
+    told = statistics.report(sums.tolist(), found.tally.peaks.tolist(), [made.minibatch])
+    assert told[statistics.Stat.ENTROPY] == pytest.approx(17 / 5)
+    assert told[statistics.Stat.LOGPROB_ABS_DIFF] == pytest.approx((0.5 + 0.0 + 3 * 0.25) / 5)
+    assert float(sums[statistics.Sum.ROWS]) == 3
+    assert float(sums[statistics.Sum.UPDATE_TOKENS]) == 2
 
 
 def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
@@ -303,8 +305,8 @@ def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
 def test_mismatch_under_behaviour_compares_the_engine_with_theta() -> None:
     made = inputs(theta=[-1.0], behave=[-1.5], advantages=[0.0])
     sums = loss.policy_loss(made, config(proximal="behaviour", correction=None)).tally.sums
-    assert float(sums[stats.Sum.MISMATCH_ABS]) == pytest.approx(0.5)
-    assert float(sums[stats.Sum.BEHAVE_K3]) == 0.0
+    assert float(sums[statistics.Sum.MISMATCH_ABS]) == pytest.approx(0.5)
+    assert float(sums[statistics.Sum.BEHAVE_K3]) == 0.0
 
 
 @pytest.mark.covers("algorithms 11")
@@ -312,8 +314,8 @@ def test_row_statistics_of_the_worked_ratios() -> None:
     """rho .4, 1, 3 in one row: product 1.2, chi2 of it 1.2^2 - 1, geometric mean 1.0627 inverted."""
     made = inputs(theta=[0.0] * 3, proximal=[math.log(0.4), 0.0, math.log(3.0)], behave=[0.0] * 3, advantages=[0.0] * 3)
     sums = loss.policy_loss(made, config()).tally.sums
-    assert float(sums[stats.Sum.ROW_CHI2]) == pytest.approx(0.44, rel=1e-5)
-    assert float(sums[stats.Sum.ROW_PPL]) == pytest.approx(1.2 ** (-1 / 3), rel=1e-5)
+    assert float(sums[statistics.Sum.ROW_CHI2]) == pytest.approx(0.44, rel=1e-5)
+    assert float(sums[statistics.Sum.ROW_PPL]) == pytest.approx(1.2 ** (-1 / 3), rel=1e-5)
 
 
 @pytest.mark.covers("algorithms 11")
@@ -332,5 +334,10 @@ def test_masked_tokens_are_counted_once_by_the_first_reason_that_takes_them() ->
         mode="mask", high=5.0, reject=roles.RejectConfig(level="sequence", agg="mean", high=2.0)
     )
     sums = loss.policy_loss(made, config(correction=chosen)).tally.sums
-    counted = (stats.Sum.TRUNCATED_MASKED, stats.Sum.CORRECTION_MASKED, stats.Sum.REJECT_MASKED, stats.Sum.M2_MASKED)
+    counted = (
+        statistics.Sum.TRUNCATED_MASKED,
+        statistics.Sum.CORRECTION_MASKED,
+        statistics.Sum.REJECT_MASKED,
+        statistics.Sum.M2_MASKED,
+    )
     assert [int(sums[index]) for index in counted] == [2, 1, 1, 0]

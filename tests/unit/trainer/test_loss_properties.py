@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import roles, types
-from rljob_workers.trainer import loss
+from rljob_workers.trainer.algorithms import loss
 
 STEP, OFFSET = 0.05, 0.013
 LOW, HIGH, CAP, DUAL, CONSTANT = 0.5, 1.5, 2.0, 3.0, 4.0

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_workers.trainer import m2po
+from rljob_workers.trainer.algorithms import m2po
 
 
 def kept(squares: Sequence[float], threshold: float) -> list[bool]:

@@ -13,7 +13,8 @@ from rljob_api import errors, types
 from rljob_testing import model_families, trainer_makers
 from rljob_testing.clock import FakeClock
 from rljob_workers.models import families
-from rljob_workers.trainer import attention, batch, engine, export, policy, saved_names, selftest
+from rljob_workers.trainer.model import attention, batch_tensors, loading, policy, selftest
+from rljob_workers.trainer.state import export
 from rljob_workers.transport import image
 
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ class Scored:
     def model(self) -> policy.Facts:
         return self.policy.facts
 
-    def score(self, tensors: batch.BatchTensors) -> torch.Tensor:
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         with torch.no_grad():
             return self.policy(tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets)[
                 0
@@ -59,7 +60,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pathl
 
 def loaded(folder: pathlib.Path, dtype: str = "float32") -> torch.nn.Module:
     config = trainer_makers.make_trainer_config(folder, model_dir=folder, dtype=dtype)
-    return engine.load_model(folder, config, CPU)
+    return loading.load_model(folder, config, CPU)
 
 
 def check(model: Scored, longest: int = LONGEST) -> None:
@@ -68,7 +69,7 @@ def check(model: Scored, longest: int = LONGEST) -> None:
 
 def gap_of(model: Scored, longest: int = LONGEST) -> float:
     groups = selftest._groups(model.model, longest)
-    packed = model.score(batch.to_tensors(selftest._packed(groups), CPU))
+    packed = model.score(batch_tensors.to_tensors(selftest._packed(groups), CPU))
     alone = torch.cat([model.score_plainly(row) for row in selftest._rows(groups, CPU)])
     return float((packed - alone).abs().max())
 
@@ -129,7 +130,7 @@ def test_what_is_exported_is_what_the_files_held(
     layout, version, data = image.initial_version(folder, "job", dtype)
     lm = loaded(folder, dtype)
     tensors = Scored(lm).policy.named_tensors()
-    names = saved_names.SavedNames(lm, tensors)
+    names = loading.SavedNames(lm, tensors)
     assert names.problem(layout, [name for name, _ in lm.named_parameters()]) == ""
 
     def visit(wanted: Sequence[str], receive: Callable[[str, torch.Tensor], None]) -> None:
@@ -180,7 +181,7 @@ def test_files_and_model_must_hold_the_same_tensors(
 ) -> None:
     folder = folder_of("qwen3_moe")
     lm = loaded(folder)
-    names = saved_names.SavedNames(lm, Scored(lm).policy.named_tensors())
+    names = loading.SavedNames(lm, Scored(lm).policy.named_tensors())
     found = names.problem(layout_of(folder, change), [name for name, _ in lm.named_parameters()])
     assert re.search(problem, found), found
 

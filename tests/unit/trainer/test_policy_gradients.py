@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from rljob_api import roles, types
 from rljob_testing import trainer_makers as makers
-from rljob_workers.trainer import attention, batch, loss, policy
+from rljob_workers.trainer.algorithms import loss
+from rljob_workers.trainer.model import attention, batch_tensors, policy
 
 CPU = torch.device("cpu")
 GROUPS = makers.make_rows(groups=3, size=3, seed=5)
@@ -45,7 +46,7 @@ def packed_gradients(
     model.zero_grad()
     total = 0.0
     for part in parts:
-        tensors = batch.to_tensors(part, CPU)
+        tensors = batch_tensors.to_tensors(part, CPU)
         logprobs, entropies = model(
             tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
         )

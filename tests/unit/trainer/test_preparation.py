@@ -10,8 +10,9 @@ import torch
 
 from rljob_api import errors, names, roles
 from rljob_testing import trainer_makers as makers
-from rljob_workers.trainer import advantages as advantages_module
-from rljob_workers.trainer import batch, preparation
+from rljob_workers.trainer import pre_update
+from rljob_workers.trainer.algorithms import advantages as advantages_module
+from rljob_workers.trainer.model import batch_tensors
 
 Stat = names.StepStat
 
@@ -25,7 +26,7 @@ class FakeModel:
     def __init__(self, logprob: float = -1.0) -> None:
         self.logprob, self.scored = logprob, 0
 
-    def score(self, tensors: batch.BatchTensors) -> torch.Tensor:
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         self.scored += 1
         return torch.full((len(tensors.targets),), self.logprob)
 
@@ -60,11 +61,11 @@ def row(
     )
 
 
-def work_of(*updates: Sequence[Sequence[makers.Row]]) -> list[list[preparation.Work]]:
+def work_of(*updates: Sequence[Sequence[makers.Row]]) -> list[list[pre_update.Work]]:
     """Each update lists its micro-batches, each of them rows."""
     return [
         [
-            preparation.Work(batch.to_tensors(makers.pack([rows], shared=False, update=update), CPU), idle=False)
+            pre_update.Work(batch_tensors.to_tensors(makers.pack([rows], shared=False, update=update), CPU), idle=False)
             for rows in parts
         ]
         for update, parts in enumerate(updates)
@@ -83,14 +84,14 @@ def config(
     return made.model_copy(update={"returns": returns, "critic": critic})
 
 
-def advantages(work: Sequence[Sequence[preparation.Work]]) -> list[list[float]]:
+def advantages(work: Sequence[Sequence[pre_update.Work]]) -> list[list[float]]:
     return [item.tensors.advantages.tolist() for part in work for item in part]
 
 
 def test_the_default_asks_for_no_forward_and_changes_nothing() -> None:
     engine, work = FakeModel(), work_of([[row(0.5, 2)]])
     before = work[0][0].tensors
-    assert preparation.prepare(work, engine, None, config()) == preparation.Prepared(1.0, {})
+    assert pre_update.prepare(work, engine, None, config()) == pre_update.Prepared(1.0, {})
     assert engine.scored == 0
     assert work[0][0].tensors is before
     assert work[0][0].kept is None
@@ -99,7 +100,7 @@ def test_the_default_asks_for_no_forward_and_changes_nothing() -> None:
 @pytest.mark.covers("algorithms 5", "algorithms 15")
 def test_reinforcepp_whitens_over_the_tokens_of_all_micro_batches() -> None:
     work = work_of([[row(1.0, 1)], [row(-1.0, 3)]])
-    preparation.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS))
+    pre_update.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS))
     assert advantages(work) == [[pytest.approx(1.5)], [pytest.approx(-0.5)] * 3]
 
 
@@ -107,29 +108,29 @@ def test_reinforcepp_whitens_over_the_tokens_of_all_micro_batches() -> None:
 def test_rows_without_reward_and_masked_ones_count_in_the_statistics() -> None:
     """Tokens [1, 0, 0, -1]: mean 0, sigma sqrt(2 / 3)."""
     work = work_of([[row(1.0, 1), row(0.0, 2), row(-1.0, 1, masked=True)]])
-    preparation.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS))
+    pre_update.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS))
     assert advantages(work) == [pytest.approx([1.224745, 0.0, 0.0, -1.224745])]
 
 
 @pytest.mark.covers("algorithms 5.1")
 def test_whitening_is_over_the_step_and_not_over_each_minibatch() -> None:
     whole, cut = work_of([[row(1.0, 1), row(-1.0, 3)]]), work_of([[row(1.0, 1)]], [[row(-1.0, 3)]])
-    preparation.prepare(whole, FakeModel(), None, config(returns=PLUS_PLUS))
-    preparation.prepare(cut, FakeModel(), None, config(returns=PLUS_PLUS, minibatches=2))
+    pre_update.prepare(whole, FakeModel(), None, config(returns=PLUS_PLUS))
+    pre_update.prepare(cut, FakeModel(), None, config(returns=PLUS_PLUS, minibatches=2))
     assert list(itertools.chain(*advantages(cut))) == list(itertools.chain(*advantages(whole)))
 
 
 def test_a_second_epoch_gets_the_same_advantages_and_is_not_counted() -> None:
     once, twice = work_of([[row(1.0, 1), row(-1.0, 3)]]), work_of([[row(1.0, 1), row(-1.0, 3)]], [[row(-1.0, 3)]])
-    preparation.prepare(once, FakeModel(), None, config(returns=PLUS_PLUS))
-    preparation.prepare(twice, FakeModel(), None, config(returns=PLUS_PLUS, epochs=2))
+    pre_update.prepare(once, FakeModel(), None, config(returns=PLUS_PLUS))
+    pre_update.prepare(twice, FakeModel(), None, config(returns=PLUS_PLUS, epochs=2))
     assert advantages(twice) == [advantages(once)[0], advantages(once)[0][1:]]
 
 
 @pytest.mark.covers("algorithms 5.2")
 def test_a_discount_counts_sampled_tokens_back_from_the_end_of_the_row() -> None:
     work = work_of([[row(1.0, 3), row(2.0, 1)]])
-    preparation.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5)))
+    pre_update.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5)))
     assert advantages(work) == [[0.25, 0.5, 1.0, 2.0]]
 
 
@@ -144,7 +145,7 @@ def test_kl_in_the_reward_is_that_of_prox_and_reaches_earlier_tokens() -> None:
     """d = -1 - -1.5 = 0.5 on each of three tokens: 1 - 0.15, 1 - 0.10, 1 - 0.05."""
     engine, reference = FakeModel(-1.0), FakeModel(-1.5)
     work = work_of([[row(1.0, 3, behave=-9.0)]])
-    preparation.prepare(work, engine, reference, config(kl_config(), returns=roles.ReturnsConfig()))
+    pre_update.prepare(work, engine, reference, config(kl_config(), returns=roles.ReturnsConfig()))
     assert advantages(work) == [pytest.approx([0.85, 0.9, 0.95])]
     assert (engine.scored, reference.scored) == (1, 1)
 
@@ -153,7 +154,7 @@ def test_under_behaviour_the_engine_s_policy_is_compared_with_the_reference() ->
     engine, reference = FakeModel(-7.0), FakeModel(-1.5)
     work = work_of([[row(1.0, 2, behave=-1.0)]])
     chosen = kl_config(proximal="behaviour", correction=None)
-    preparation.prepare(work, engine, reference, config(chosen, returns=roles.ReturnsConfig()))
+    pre_update.prepare(work, engine, reference, config(chosen, returns=roles.ReturnsConfig()))
     assert advantages(work) == [pytest.approx([0.9, 0.95])]
     assert engine.scored == 0
 
@@ -162,7 +163,7 @@ def test_kl_in_the_loss_asks_the_reference_once_per_micro_batch_and_the_policy_n
     engine, reference = FakeModel(), FakeModel(-1.5)
     work = work_of([[row(1.0, 2)], [row(1.0, 1)]])
     work[0].append(dataclasses.replace(work[0][0], idle=True))
-    preparation.prepare(work, engine, reference, config(kl_config(kl_placement="loss", kl_estimator="k3")))
+    pre_update.prepare(work, engine, reference, config(kl_config(kl_placement="loss", kl_estimator="k3")))
     assert (engine.scored, reference.scored) == (0, 2)
     assert work[0][1].reference is not None
     assert work[0][1].reference.tolist() == [-1.5]
@@ -175,7 +176,7 @@ def test_m2po_drops_tokens_over_the_whole_minibatch_whatever_the_split() -> None
     loss = roles.LossConfig(constant_denominator=8.0, m2_threshold=0.04)
     for parts in ([rows], [[each] for each in rows], [rows[:1], rows[1:]]):
         engine, work = FakeModel(-1.0), work_of(parts)
-        preparation.prepare(work, engine, None, config(loss))
+        pre_update.prepare(work, engine, None, config(loss))
         kept = [item.kept.tolist() for part in work for item in part if item.kept is not None]
         assert list(itertools.chain(*kept)) == [True, True, False, True]
 
@@ -186,7 +187,7 @@ class FakeCritic:
     def __init__(self, value: float, end: float) -> None:
         self.value, self.end, self.scored = value, end, 0
 
-    def score(self, tensors: batch.BatchTensors) -> advantages_module.Values:
+    def score(self, tensors: batch_tensors.BatchTensors) -> advantages_module.Values:
         self.scored += 1
         return advantages_module.Values(
             torch.full((len(tensors.targets),), self.value), torch.full((len(tensors.row_tokens),), self.end)
@@ -199,7 +200,7 @@ def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> 
     returns = roles.ReturnsConfig(decay=roles.DecayConfig(value=0.0))
     work, critic = work_of([[row(1.0, 2)]], [[row(1.0, 2)]]), FakeCritic(0.5, 9.0)
     settings = config(returns=returns, critic=roles.CriticConfig(), epochs=2)
-    prepared = preparation.prepare(work, FakeModel(), None, settings, critic)
+    prepared = pre_update.prepare(work, FakeModel(), None, settings, critic)
     assert advantages(work) == [[0.0, 0.5]] * 2
     assert [item.returns.tolist() for part in work for item in part if item.returns is not None] == [[0.5, 1.0]] * 2
     # Returns [.5, 1]: variance 1/16; residuals [0, .5]: the same.
@@ -211,14 +212,14 @@ def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> 
 def test_only_a_cut_row_goes_on_with_the_value_after_its_end(bootstrap: bool, expected: list[float]) -> None:
     returns = roles.ReturnsConfig(bootstrap_truncated=bootstrap)
     work = work_of([[row(0.0, 2, truncated=True), row(0.0, 1)]])
-    preparation.prepare(work, FakeModel(), None, config(returns=returns, critic=roles.CriticConfig()), FakeCritic(0, 2))
+    pre_update.prepare(work, FakeModel(), None, config(returns=returns, critic=roles.CriticConfig()), FakeCritic(0, 2))
     assert advantages(work) == [[*expected, 0.0]]
 
 
 def test_idle_micro_batches_are_valued_too_since_a_forward_may_be_collective() -> None:
     work, critic = work_of([[row(1.0, 1)]]), FakeCritic(0.0, 0.0)
     work[0].append(dataclasses.replace(work[0][0], idle=True))
-    preparation.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig()), critic)
+    pre_update.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig()), critic)
     assert critic.scored == 2
 
 
@@ -227,7 +228,7 @@ def test_lambda_may_look_at_the_length_of_each_row() -> None:
     """relativePosition .25: over three tokens .5, so that 1 is seen as [.25, .5, 1]; a lone token sees all of it."""
     returns = roles.ReturnsConfig(decay=roles.DecayConfig(kind="relativePosition", value=0.25))
     work = work_of([[row(1.0, 3), row(1.0, 1)]])
-    preparation.prepare(work, FakeModel(), None, config(returns=returns))
+    pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[0.25, 0.5, 1.0, 1.0]]
 
 
@@ -237,7 +238,7 @@ TWO_TURNS = dataclasses.replace(row(0.0, 4), rewards=(0.0, 1.0, 0.0, 2.0), turn_
 @pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_gamma_acts_once_per_turn() -> None:
     work = work_of([[TWO_TURNS]])
-    preparation.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5, unit="turn")))
+    pre_update.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5, unit="turn")))
     assert advantages(work) == [[2.0, 2.0, 2.0, 2.0]]
 
 
@@ -246,7 +247,7 @@ def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
     """relativePosition .25 over two turns is .25: 1 + .25 x 2 = 1.5."""
     returns = roles.ReturnsConfig(unit="turn", decay=roles.DecayConfig(kind="relativePosition", value=0.25))
     work = work_of([[TWO_TURNS]])
-    preparation.prepare(work, FakeModel(), None, config(returns=returns))
+    pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[1.5, 1.5, 2.0, 2.0]]
 
 
@@ -254,7 +255,7 @@ def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
 def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back() -> None:
     work = work_of([[TWO_TURNS]])
     returns = roles.ReturnsConfig(unit="turn")
-    preparation.prepare(work, FakeModel(-1.0), FakeModel(-1.5), config(kl_config(), returns=returns))
+    pre_update.prepare(work, FakeModel(-1.0), FakeModel(-1.5), config(kl_config(), returns=returns))
     assert advantages(work) == [pytest.approx([2.95, 2.95, 1.95, 1.95])]
 
 
@@ -263,7 +264,7 @@ def test_a_level_of_groups_reaches_over_micro_batches() -> None:
     """Group 0 has [2, 0] in two micro-batches, group 1 one row: exactly 0."""
     returns = roles.ReturnsConfig(normalize=roles.NormalizeConfig(mean="group", std="none"))
     work = work_of([[row(2.0, 1, group=0)], [row(0.0, 1, group=0), row(5.0, 1, group=1)]])
-    preparation.prepare(work, FakeModel(), None, config(returns=returns))
+    pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[1.0], [-1.0, 0.0]]
 
 
@@ -272,7 +273,7 @@ def test_advantages_are_reported_over_rows_and_groups_without_any_are_counted() 
     """Rows 1, -1, 0, 0: groups 1 and 2 have nothing; group 2's row is on its own."""
     returns = roles.ReturnsConfig(gamma=1.0)
     work = work_of([[row(1.0, 2, group=0), row(0.0, 3, group=1)], [row(-1.0, 1, group=0), row(0.0, 1, group=2)]])
-    found = preparation.prepare(work, FakeModel(), None, config(returns=returns)).stats
+    found = pre_update.prepare(work, FakeModel(), None, config(returns=returns)).stats
     assert found[Stat.ZERO_ADVANTAGE_GROUPS] == 2.0
     assert (found[Stat.ADVANTAGE_MEAN], found[Stat.ADVANTAGE_MIN], found[Stat.ADVANTAGE_MAX]) == (0.0, -1.0, 1.0)
     assert found[Stat.ADVANTAGE_STD] == pytest.approx(0.5**0.5)
@@ -281,11 +282,11 @@ def test_advantages_are_reported_over_rows_and_groups_without_any_are_counted() 
 @pytest.mark.covers("algorithms 11")
 def test_whitening_that_moves_equal_groups_leaves_none_without_advantage() -> None:
     work = work_of([[row(1.0, 1, group=0), row(0.0, 1, group=1)]])
-    found = preparation.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS)).stats
+    found = pre_update.prepare(work, FakeModel(), None, config(returns=PLUS_PLUS)).stats
     assert found[Stat.ZERO_ADVANTAGE_GROUPS] == 0.0
 
 
 def test_a_batch_without_rewards_is_refused_where_advantages_are_made_of_them() -> None:
     bare = dataclasses.replace(row(1.0, 2), rewards=(), turn_ids=())
     with pytest.raises(errors.WireError, match="no rewards for its 2 sampled tokens"):
-        preparation.prepare(work_of([[bare]]), FakeModel(), None, config(returns=PLUS_PLUS))
+        pre_update.prepare(work_of([[bare]]), FakeModel(), None, config(returns=PLUS_PLUS))

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from rljob_api import errors, types
 from rljob_testing.clock import FakeClock
-from rljob_workers.trainer import export, publish
+from rljob_workers.trainer.state import export, publish
 from rljob_workers.transport import image
 
 

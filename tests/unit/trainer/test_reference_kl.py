@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from rljob_api import roles, types
-from rljob_workers.trainer import loss, reference_kl, stats
+from rljob_workers.trainer.algorithms import kl, loss, statistics
 
 
 @pytest.mark.covers("algorithms 6.7", "algorithms 15")
 @pytest.mark.parametrize(("estimator", "expected"), [("k1", 0.5), ("k2", 0.125), ("k3", 0.1065)])
 def test_estimators_of_a_distance_of_one_half(estimator: str, expected: float) -> None:
-    k = reference_kl.estimate(torch.tensor([-1.0]), torch.tensor([-1.5]), estimator)
+    k = kl.estimate(torch.tensor([-1.0]), torch.tensor([-1.5]), estimator)
     assert float(k) == pytest.approx(expected, abs=5e-5)
 
 
@@ -18,21 +18,19 @@ def test_estimators_of_a_distance_of_one_half(estimator: str, expected: float) -
 def test_gradient_pulls_towards_the_reference(estimator: str, slope: float) -> None:
     """dk2/dd = d; dk3/dd = 1 - exp(-d)."""
     theta = torch.tensor([-1.0], requires_grad=True)
-    reference_kl.estimate(theta, torch.tensor([-1.5]), estimator).sum().backward()
+    kl.estimate(theta, torch.tensor([-1.5]), estimator).sum().backward()
     assert theta.grad is not None
     assert float(theta.grad) == pytest.approx(slope, abs=1e-5)
 
 
 def test_an_enormous_distance_is_clamped_and_one_that_is_not_finite_counts_as_zero() -> None:
-    k = reference_kl.estimate(torch.tensor([0.0, 0.0]), torch.tensor([-50.0, float("-inf")]), "k1")
+    k = kl.estimate(torch.tensor([0.0, 0.0]), torch.tensor([-50.0, float("-inf")]), "k1")
     assert k.tolist() == [20.0, 0.0]
 
 
 @pytest.mark.covers("algorithms 6.7")
 def test_what_a_reward_loses_is_bounded_by_ten_times_the_coefficient() -> None:
-    lost = reference_kl.penalty(
-        torch.tensor([-1.0, 0.0, -15.0]), torch.tensor([-1.5, -15.0, 0.0]), coef=0.1, estimator="k1"
-    )
+    lost = kl.penalty(torch.tensor([-1.0, 0.0, -15.0]), torch.tensor([-1.5, -15.0, 0.0]), coef=0.1, estimator="k1")
     assert lost.tolist() == pytest.approx([0.05, 1.0, -1.0])
 
 
@@ -77,13 +75,13 @@ def test_the_loss_term_is_aggregated_over_trained_rows_whatever_the_correction_r
 ) -> None:
     made = losses(coef=0.5, aggregation=aggregation)
     assert float(made.loss.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
-    assert float(made.tally.sums[stats.Sum.KL_LOSS]) == pytest.approx(0.5 * expected, rel=1e-4)
+    assert float(made.tally.sums[statistics.Sum.KL_LOSS]) == pytest.approx(0.5 * expected, rel=1e-4)
 
 
 @pytest.mark.covers("algorithms 11")
 def test_with_the_term_in_the_reward_the_loss_has_none_and_the_distance_is_still_reported() -> None:
     made = losses(coef=0.5, placement="reward")
     assert float(made.loss.detach()) == 0.0
-    assert float(made.tally.sums[stats.Sum.KL_LOSS]) == 0.0
-    assert float(made.tally.sums[stats.Sum.REF_TOKENS]) == 2.0
-    assert float(made.tally.sums[stats.Sum.REF_KL]) == pytest.approx(2 * 0.106531, rel=1e-4)
+    assert float(made.tally.sums[statistics.Sum.KL_LOSS]) == 0.0
+    assert float(made.tally.sums[statistics.Sum.REF_TOKENS]) == 2.0
+    assert float(made.tally.sums[statistics.Sum.REF_KL]) == pytest.approx(2 * 0.106531, rel=1e-4)

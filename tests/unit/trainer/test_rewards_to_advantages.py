@@ -14,7 +14,8 @@ from rljob_api import codec, roles, types
 from rljob_testing import makers, trainer_makers
 from rljob_workers.coordinator import packing, samples
 from rljob_workers.coordinator.transitions import batches
-from rljob_workers.trainer import batch, preparation
+from rljob_workers.trainer import pre_update
+from rljob_workers.trainer.model import batch_tensors
 
 CPU = torch.device("cpu")
 NONE = roles.NormalizeConfig(mean="none", std="none")
@@ -25,7 +26,7 @@ Found = dict[tuple[str, int], list[float]]
 class Ranks:
     """One rank."""
 
-    def score(self, tensors: batch.BatchTensors) -> torch.Tensor:
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         raise AssertionError("nothing here needs a forward")
 
     def total(self, values: Sequence[float]) -> list[float]:
@@ -77,9 +78,9 @@ def advantages(
     )  # fmt: skip
     packed = packing.pack(samples.assemble(choice, algorithm).samples, step=1, shape=shape)
     sent = [codec.decode_micro_batch(codec.encode_micro_batch(part)) for part in packed.micro_batches[0]]
-    work = [[preparation.Work(batch.to_tensors(part, CPU), idle=False) for part in sent]]
+    work = [[pre_update.Work(batch_tensors.to_tensors(part, CPU), idle=False) for part in sent]]
     config = trainer_makers.make_trainer_config(pathlib.Path("/nowhere")).model_copy(update={"returns": returns})
-    preparation.prepare(work, Ranks(), None, config)
+    pre_update.prepare(work, Ranks(), None, config)
     found: Found = {}
     for part, item in zip(sent, work[0], strict=True):
         for place, row in enumerate(part.rows):

@@ -10,7 +10,8 @@ import pytest
 from rljob_api import errors
 from rljob_testing import ranks
 from rljob_testing.trainer_makers import make_trainer_config
-from rljob_workers.trainer import checkpoint, durable, export, saving, updates
+from rljob_workers.trainer.engine import schedule
+from rljob_workers.trainer.state import atomic_dir, checkpoint, export, saving
 from rljob_workers.transport import image
 
 
@@ -45,7 +46,7 @@ def checkpoints(folder: pathlib.Path, engine: FakeEngine) -> saving.RankCheckpoi
         exporter=export.ImageExporter(layout=layout, visit=lambda names, receive: None, writes=False),
         config=config.model_copy(update={"checkpoint": kept}),
         model_dir=folder,
-        progress=updates.UpdateCount(),
+        progress=schedule.UpdateCount(),
         before_export=lambda: None,
     )
 
@@ -104,7 +105,7 @@ def test_every_rank_syncs_after_all_have_written(tmp_path: pathlib.Path, monkeyp
             names = sorted(path.name for path in folder.rglob("part-*"))
             synced.append((threading.current_thread().name, names))
 
-    monkeypatch.setattr(durable, "sync_tree", sync_tree)
+    monkeypatch.setattr(atomic_dir, "sync_tree", sync_tree)
 
     def save(rank: int) -> Callable[[ranks.Reduce], None]:
         def body(reduce: ranks.Reduce) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api import roles
-from rljob_workers.trainer import schedule
+from rljob_workers.trainer.engine import schedule
 
 
 def rate(update: int, *, kind: str = "constant", warmup: int = 0, per_step: int = 1, steps: int = 10) -> float:

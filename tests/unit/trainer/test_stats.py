@@ -2,21 +2,21 @@ import pytest
 import torch
 
 from rljob_api import names, types
-from rljob_workers.trainer import stats
-from rljob_workers.trainer.stats import Peak, Sum
+from rljob_workers.trainer.algorithms import statistics
+from rljob_workers.trainer.algorithms.statistics import Peak, Sum
 
 Stat = names.StepStat
 
 
-def tally(**values: float) -> stats.Tally:
-    made = stats.Tally(torch.device("cpu"))
+def tally(**values: float) -> statistics.Tally:
+    made = statistics.Tally(torch.device("cpu"))
     made.put({Sum[name.upper()]: torch.tensor(value) for name, value in values.items()}, {})
     return made
 
 
-def report(made: stats.Tally, updates: int = 1) -> dict[Stat, float]:
+def report(made: statistics.Tally, updates: int = 1) -> dict[Stat, float]:
     minibatches = [types.Minibatch(num_tokens=3, num_rows=1)] * updates
-    return stats.report(made.sums.tolist(), made.peaks.tolist(), minibatches)
+    return statistics.report(made.sums.tolist(), made.peaks.tolist(), minibatches)
 
 
 @pytest.mark.covers("algorithms 11", "algorithms 15")
@@ -29,7 +29,7 @@ def test_behave_statistics_of_the_worked_ratios() -> None:
 
 
 def test_means_over_nothing_are_left_out() -> None:
-    found = report(stats.Tally(torch.device("cpu")))
+    found = report(statistics.Tally(torch.device("cpu")))
     assert Stat.MISMATCH_KL not in found
     assert Stat.RATIO_MEAN not in found
     assert found[Stat.MISMATCH_TOKENS] == 0.0
@@ -37,7 +37,7 @@ def test_means_over_nothing_are_left_out() -> None:
 
 @pytest.mark.covers("algorithms 11")
 def test_facts_of_the_batch_count_in_the_first_epoch_only() -> None:
-    total = stats.Tally(torch.device("cpu"))
+    total = statistics.Tally(torch.device("cpu"))
     part = tally(tokens=3, mismatch_tokens=2, update_tokens=3, loss=0.5)
     total.add(part, batch_facts=True, mismatch=True)
     total.add(part, batch_facts=False, mismatch=False)
@@ -48,15 +48,15 @@ def test_facts_of_the_batch_count_in_the_first_epoch_only() -> None:
 
 
 def test_mismatch_alone_can_be_left_out() -> None:
-    total = stats.Tally(torch.device("cpu"))
+    total = statistics.Tally(torch.device("cpu"))
     total.add(tally(tokens=3, mismatch_tokens=2), batch_facts=True, mismatch=False)
     assert [float(total.sums[index]) for index in (Sum.TOKENS, Sum.MISMATCH_TOKENS)] == [3.0, 0.0]
 
 
 def test_maxima_do_not_add_up() -> None:
-    total = stats.Tally(torch.device("cpu"))
+    total = statistics.Tally(torch.device("cpu"))
     for ratio in (1.5, 1.2):
-        part = stats.Tally(torch.device("cpu"))
+        part = statistics.Tally(torch.device("cpu"))
         part.put({}, {Peak.RATIO: torch.tensor(ratio)})
         total.add(part, batch_facts=True, mismatch=True)
     assert report(total)[Stat.RATIO_MAX] == 1.5
@@ -79,10 +79,12 @@ def test_the_critics_loss_is_per_update_and_its_clip_per_token() -> None:
 def test_observed_rows_stand_for_what_is_neither_trained_nor_looked_at() -> None:
     """100 tokens in 20 rows; 40 in 5 are trained; 15 in 3 stand for the other 60 in 15."""
     minibatches = [types.Minibatch(num_tokens=70, num_rows=12), types.Minibatch(num_tokens=30, num_rows=8)]
-    found = stats.Observed.of(minibatches, trained=(40.0, 5.0), seen=(15.0, 3.0))
-    assert found == stats.Observed(tokens=4.0, rows=5.0)
+    found = statistics.Observed.of(minibatches, trained=(40.0, 5.0), seen=(15.0, 3.0))
+    assert found == statistics.Observed(tokens=4.0, rows=5.0)
 
 
 def test_without_observed_rows_nothing_is_divided() -> None:
     minibatches = [types.Minibatch(num_tokens=70, num_rows=12)]
-    assert stats.Observed.of(minibatches, trained=(70.0, 12.0), seen=(0.0, 0.0)) == stats.Observed(tokens=0.0, rows=0.0)
+    assert statistics.Observed.of(minibatches, trained=(70.0, 12.0), seen=(0.0, 0.0)) == statistics.Observed(
+        tokens=0.0, rows=0.0
+    )

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import roles
-from rljob_workers.trainer import correction, surrogates
+from rljob_workers.trainer.algorithms import policy_losses
+from rljob_workers.trainer.algorithms.rows import Rows
 
 
 def config(loss_type: str, *, low: float = 0.2, high: float = 0.2) -> roles.LossConfig:
@@ -18,15 +19,15 @@ def config(loss_type: str, *, low: float = 0.2, high: float = 0.2) -> roles.Loss
     )
 
 
-def rows_of(sizes: Sequence[int]) -> correction.Rows:
+def rows_of(sizes: Sequence[int]) -> Rows:
     index = torch.tensor([row for row, size in enumerate(sizes) for _ in range(size)])
-    return correction.Rows(index, torch.tensor(sizes, dtype=torch.float32))
+    return Rows(index, torch.tensor(sizes, dtype=torch.float32))
 
 
 def token(advantage: float, ratio: float, chosen: roles.LossConfig) -> tuple[float, float]:
     """Return l and dl/dlogp of one token with prox at -5."""
     logprobs = torch.tensor([-5.0 + math.log(ratio)], requires_grad=True)
-    made = surrogates.compute(logprobs, torch.tensor([-5.0]), torch.tensor([advantage]), rows_of([1]), chosen)
+    made = policy_losses.compute(logprobs, torch.tensor([-5.0]), torch.tensor([advantage]), rows_of([1]), chosen)
     made.losses.sum().backward()
     assert logprobs.grad is not None
     return float(made.losses.detach()), float(logprobs.grad)
@@ -35,7 +36,7 @@ def token(advantage: float, ratio: float, chosen: roles.LossConfig) -> tuple[flo
 @pytest.mark.covers("algorithms 6.4", "algorithms 15")
 def test_gspo_clips_the_geometric_mean_of_the_row_and_stops_its_gradient() -> None:
     logprobs = torch.tensor([0.1, -0.05, 0.1], requires_grad=True)
-    made = surrogates.compute(
+    made = policy_losses.compute(
         logprobs, torch.zeros(3), torch.ones(3), rows_of([3]), config("gspo", low=3e-4, high=4e-4)
     )
     assert float(rows_of([3]).mean(logprobs.detach()).exp()) == pytest.approx(1.0513, abs=5e-5)
@@ -48,7 +49,7 @@ def test_gspo_clips_the_geometric_mean_of_the_row_and_stops_its_gradient() -> No
 def test_gspo_averages_the_advantage_over_the_row_and_shares_the_gradient_of_s_among_its_tokens() -> None:
     logprobs = torch.tensor([0.0, 0.0, 0.0, 0.0], requires_grad=True)
     advantages = torch.tensor([1.0, 3.0, -1.0, -1.0])
-    made = surrogates.compute(logprobs, torch.zeros(4), advantages, rows_of([2, 2]), config("gspo"))
+    made = policy_losses.compute(logprobs, torch.zeros(4), advantages, rows_of([2, 2]), config("gspo"))
     assert made.losses.tolist() == [-2.0, -2.0, 1.0, 1.0]
     # Row means, then the mean of rows: d(-2 s)/dlogp = -2 / 2 tokens / 2 rows.
     (made.losses / 2 / 2).sum().backward()
@@ -68,7 +69,9 @@ def test_cispo_passes_minus_the_clamped_ratio_times_advantage_and_nothing_throug
 
 def test_cispo_counts_tokens_outside_the_band_on_either_side() -> None:
     logprobs = torch.tensor([0.1, 1.0, 6.0]).log()
-    made = surrogates.compute(logprobs, torch.zeros(3), torch.ones(3), rows_of([3]), config("cispo", low=0.5, high=4.0))
+    made = policy_losses.compute(
+        logprobs, torch.zeros(3), torch.ones(3), rows_of([3]), config("cispo", low=0.5, high=4.0)
+    )
     assert (made.low.tolist(), made.high.tolist()) == ([True, False, False], [False, False, True])
 
 
@@ -118,7 +121,7 @@ def test_value_and_gradient_are_those_of_the_equation(
 @pytest.mark.parametrize("loss_type", ["ppo", "gspo", "cispo", "sapo", "reinforce"])
 def test_rows_without_advantage_lose_nothing_and_pull_nowhere(loss_type: str) -> None:
     logprobs = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
-    made = surrogates.compute(logprobs, torch.full((3,), -1.5), torch.zeros(3), rows_of([2, 1]), config(loss_type))
+    made = policy_losses.compute(logprobs, torch.full((3,), -1.5), torch.zeros(3), rows_of([2, 1]), config(loss_type))
     made.losses.sum().backward()
     assert logprobs.grad is not None
     assert [abs(value) for value in made.losses.tolist() + logprobs.grad.tolist()] == [0.0] * 6
@@ -130,9 +133,9 @@ def test_rows_without_advantage_lose_nothing_and_pull_nowhere(loss_type: str) ->
 def test_a_row_alone_has_the_losses_that_it_has_beside_others(loss_type: str, seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
     theta, prox, advantages = torch.randn(3, 7, generator=random).unbind()
-    whole = surrogates.compute(theta, prox, advantages, rows_of([3, 4]), config(loss_type)).losses
+    whole = policy_losses.compute(theta, prox, advantages, rows_of([3, 4]), config(loss_type)).losses
     parts = [
-        surrogates.compute(theta[part], prox[part], advantages[part], rows_of([size]), config(loss_type)).losses
+        policy_losses.compute(theta[part], prox[part], advantages[part], rows_of([size]), config(loss_type)).losses
         for part, size in ((slice(0, 3), 3), (slice(3, 7), 4))
     ]
     torch.testing.assert_close(whole, torch.cat(parts), rtol=1e-5, atol=1e-6)

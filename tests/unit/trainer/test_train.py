@@ -8,7 +8,8 @@ import pytest
 from rljob_api import errors, names, types
 from rljob_testing.clock import FakeClock
 from rljob_testing.trainer_makers import make_header
-from rljob_workers.trainer import learner, train
+from rljob_workers.trainer import learner
+from rljob_workers.trainer import loop as train
 
 Stat = names.StepStat
 Answer = tuple[types.BatchHeader, list[types.MicroBatch]]
@@ -95,7 +96,7 @@ def run(
 ) -> names.ExitCode:
     loop = train.StepLoop(
         config=train.LoopConfig(publish_every=publish_every, checkpoint_every=checkpoint_every, export=True),
-        feed=script,
+        source=script,
         learner=script,
         publisher=script,
         checkpoints=script,

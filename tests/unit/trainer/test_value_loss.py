@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_workers.trainer import value_loss
+from rljob_workers.trainer.algorithms import value_loss
 
 
 def loss_of(

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rljob_api import roles
 from rljob_testing import ranks
 from rljob_workers.coordinator import advantage
-from rljob_workers.trainer import whitening
+from rljob_workers.trainer.algorithms import advantages
 
 PRESET = roles.NormalizeConfig(mean="batch", std="batch", eps=0.0)
 
 
-def part_of(values: Sequence[float], groups: Sequence[int] | None = None) -> whitening.Part:
-    return whitening.Part(
+def part_of(values: Sequence[float], groups: Sequence[int] | None = None) -> advantages.Part:
+    return advantages.Part(
         torch.tensor(values, dtype=torch.float64), torch.tensor(groups or [0] * len(values), dtype=torch.int64)
     )
 
@@ -26,7 +26,7 @@ def normalize(
     parts: Sequence[Sequence[float]], config: roles.NormalizeConfig, groups: Sequence[Sequence[int]] | None = None
 ) -> list[float]:
     made = [part_of(part, None if groups is None else groups[at]) for at, part in enumerate(parts)]
-    found = whitening.normalize(made, config, counted=len(made), total=list, largest=list)
+    found = advantages.normalize(made, config, counted=len(made), total=list, largest=list)
     return [value for part in found for value in part.tolist()]
 
 
@@ -67,7 +67,7 @@ def test_a_step_of_one_token_divides_by_one() -> None:
 
 def test_repeated_tokens_of_later_epochs_are_normalised_and_not_counted() -> None:
     once = [part_of([1.0]), part_of([-1.0, -1.0, -1.0])]
-    found = whitening.normalize([*once, once[0]], PRESET, counted=2, total=list, largest=list)
+    found = advantages.normalize([*once, once[0]], PRESET, counted=2, total=list, largest=list)
     assert float(found[2]) == float(found[0]) == pytest.approx(1.5)
 
 
@@ -107,11 +107,13 @@ def test_statistics_are_those_of_all_ranks(level: str) -> None:
     config = roles.NormalizeConfig.model_validate({"mean": level, "std": level, "eps": 0.0})
     mine, theirs = part_of([1.0, 4.0], [0, 1]), part_of([-1.0, -1.0, 2.0, -1.0], [0, 0, 1, 0])
     whole = part_of([1.0, 4.0, -1.0, -1.0, 2.0, -1.0], [0, 1, 0, 0, 1, 0])
-    (expected,) = whitening.normalize([whole], config, counted=1, total=list, largest=list)
+    (expected,) = advantages.normalize([whole], config, counted=1, total=list, largest=list)
     found = ranks.run(
         [
-            lambda reduce: whitening.normalize([mine], config, counted=1, total=reduce.total, largest=reduce.largest),
-            lambda reduce: whitening.normalize([theirs], config, counted=1, total=reduce.total, largest=reduce.largest),
+            lambda reduce: advantages.normalize([mine], config, counted=1, total=reduce.total, largest=reduce.largest),
+            lambda reduce: advantages.normalize(
+                [theirs], config, counted=1, total=reduce.total, largest=reduce.largest
+            ),
         ]
     )
     assert [value for (part,) in found for value in part.tolist()] == pytest.approx(expected.tolist())
@@ -120,8 +122,8 @@ def test_statistics_are_those_of_all_ranks(level: str) -> None:
 def test_a_rank_without_tokens_takes_part() -> None:
     found = ranks.run(
         [
-            lambda reduce: whitening.normalize([], PRESET, counted=0, total=reduce.total, largest=reduce.largest),
-            lambda reduce: whitening.normalize(
+            lambda reduce: advantages.normalize([], PRESET, counted=0, total=reduce.total, largest=reduce.largest),
+            lambda reduce: advantages.normalize(
                 [part_of([1.0]), part_of([-1.0] * 3)], PRESET, counted=2, total=reduce.total, largest=reduce.largest
             ),
         ]

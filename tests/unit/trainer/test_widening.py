@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rljob_workers.trainer import widening
+from rljob_workers.trainer.model import cpu_float32_matmul
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
@@ -29,7 +29,7 @@ def loss_of(model: LlamaForCausalLM) -> torch.Tensor:
 
 def test_logits_are_those_of_the_same_weights_in_float32(lm: LlamaForCausalLM) -> None:
     exact = copy.deepcopy(lm).float()
-    assert widening.widen(lm)
+    assert cpu_float32_matmul.widen(lm)
     tokens = torch.arange(20)[None]
     found = lm(input_ids=tokens).logits
     assert found.dtype == torch.float32
@@ -38,7 +38,7 @@ def test_logits_are_those_of_the_same_weights_in_float32(lm: LlamaForCausalLM) -
 
 def test_gradients_are_those_of_float32_rounded_once(lm: LlamaForCausalLM) -> None:
     exact = copy.deepcopy(lm).float()
-    assert widening.widen(lm)
+    assert cpu_float32_matmul.widen(lm)
     loss_of(lm).backward()
     loss_of(exact).backward()
     of_exact = dict(exact.named_parameters())
@@ -57,5 +57,5 @@ def test_a_model_with_weights_of_another_kind_is_left_as_it_is() -> None:
     model = torch.nn.Module()
     model.embed, model.expert = torch.nn.Embedding(4, 4), expert
     model.get_input_embeddings = types.MethodType(lambda self: self.embed, model)  # type: ignore[assignment]
-    assert not widening.widen(model)
+    assert not cpu_float32_matmul.widen(model)
     assert not model.embed._forward_hooks

@@ -1,11 +1,11 @@
 """Which models can be trained, told from config.json alone: before weights are downloaded and anything is started.
 
-The trainer packs rows into one stream and lets attention tell them apart (trainer/attention.py). That is exact for
+The trainer packs rows into one stream and attention keeps them apart (trainer/model/attention.py). That is exact for
 layers that look at other tokens through attention only; a layer that carries state along the stream (Mamba, gated delta
 net, short convolution, RWKV) would hand every row the state of the one before it, and train on it without an error.
 Rows one by one would be exact for those too, but there is no update of such layers in a running engine that was proven,
 so they are refused. Models that are neither in the table nor refused here are judged by the self-test at the trainer's
-start (trainer/selftest.py). docs/models.md has the table; tests hold each of its rows to 1e-5.
+start (trainer/model/selftest.py). docs/models.md has the table; tests hold each of its rows to 1e-5.
 """
 
 import json

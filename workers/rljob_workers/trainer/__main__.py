@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from rljob_api import errors, names, roles
 from rljob_workers.runtime import boot
 
-_RANK_MODULE = "rljob_workers.trainer.rank"
+_RANK_MODULE = "rljob_workers.trainer.worker"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check(config: roles.TrainerConfig) -> list[str]:
     """Return what is wrong with a config beyond its types."""
-    from rljob_workers.trainer import ds_config
+    from rljob_workers.trainer.engine import deepspeed_config
 
     try:
-        ds_config.make(config)
+        deepspeed_config.make(config)
     except errors.ManifestError as error:
         return list(error.problems)
     folder = pathlib.Path(config.checkpoint.dir)

@@ -11,8 +11,10 @@ from typing import Protocol
 import torch
 
 from rljob_api import names, roles, types
-from rljob_workers.trainer import advantages, batch, schedule, stats, updates, value_loss
-from rljob_workers.trainer.stats import Sum
+from rljob_workers.trainer.algorithms import advantages, statistics, value_loss
+from rljob_workers.trainer.algorithms.statistics import Sum
+from rljob_workers.trainer.engine import schedule
+from rljob_workers.trainer.model import batch_tensors
 
 Stat = names.StepStat
 
@@ -20,20 +22,20 @@ Stat = names.StepStat
 class ValueEngine(Protocol):
     """The value model and its optimizer; `engine.CriticEngine` in production."""
 
-    def values(self, tensors: batch.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+    def values(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return values before each token [N] and after each row [rows], fp32, with gradient."""
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of `loss`."""
 
-    def step(self, learning_rate: float) -> updates.Outcome:
+    def step(self, learning_rate: float) -> schedule.StepOutcome:
         """Reduce, clip, update."""
 
 
 class Critic:
     """Steps the value model beside the policy: same minibatches and epochs, own AdamW and update count."""
 
-    def __init__(self, engine: ValueEngine, config: roles.TrainerConfig, count: updates.UpdateCount) -> None:
+    def __init__(self, engine: ValueEngine, config: roles.TrainerConfig, count: schedule.UpdateCount) -> None:
         """`config` must have a critic."""
         assert config.critic is not None, "a critic needs its settings"
         self._engine, self._config, self._settings, self.count = engine, config, config.critic, count
@@ -43,7 +45,7 @@ class Critic:
         """Return whether only the critic is updated in `step`, which counts from 1."""
         return step <= self._settings.warmup_steps
 
-    def score(self, tensors: batch.BatchTensors) -> advantages.Values:
+    def score(self, tensors: batch_tensors.BatchTensors) -> advantages.Values:
         """Return the values of one micro-batch, without gradient."""
         with torch.no_grad():
             tokens, ends = self._engine.values(tensors)
@@ -51,13 +53,13 @@ class Critic:
 
     def accumulate(
         self,
-        tensors: batch.BatchTensors,
+        tensors: batch_tensors.BatchTensors,
         *,
         old_values: torch.Tensor | None,
         returns: torch.Tensor | None,
         minibatch: types.Minibatch,
         world_size: int,
-    ) -> stats.Tally | None:
+    ) -> statistics.Tally | None:
         """Add the gradient of one micro-batch's share; without targets [N] only take part in the collectives."""
         values, ends = self._engine.values(tensors)
         # The value after a row has no target; it stays in the graph so that every rank's backward is alike.
@@ -74,7 +76,7 @@ class Critic:
             num_tokens=minibatch.num_tokens,
         )
         self._engine.backward((made.share + nothing) * world_size)
-        tally = stats.Tally(values.device)
+        tally = statistics.Tally(values.device)
         tally.put(
             {
                 Sum.VALUE_TOKENS: torch.tensor(float(len(values))),
@@ -85,7 +87,7 @@ class Critic:
         )
         return tally
 
-    def step(self) -> updates.Outcome:
+    def step(self) -> schedule.StepOutcome:
         """Update the value model and count it."""
         rate = schedule.learning_rate(
             self.count.applied,

@@ -16,9 +16,11 @@ import torch
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.trainer import accelerator, loss, preparation, schedule, stats, updates, waits
-from rljob_workers.trainer import batch as batches
 from rljob_workers.trainer import critic as critics
+from rljob_workers.trainer import pre_update
+from rljob_workers.trainer.algorithms import loss, statistics
+from rljob_workers.trainer.engine import mfu, schedule
+from rljob_workers.trainer.model import batch_tensors
 
 Stat = names.StepStat
 # Why a rank waits in a collective of a few numbers.
@@ -32,18 +34,18 @@ class PolicyEngine(Protocol):
     world_size: int
     device: torch.device
     # None where the CPU computes.
-    accelerator: accelerator.Accelerator | None
+    accelerator: mfu.Accelerator | None
 
-    def forward(self, tensors: batches.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (logprobs, entropies) [N] with gradient."""
 
-    def score(self, tensors: batches.BatchTensors) -> torch.Tensor:
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return logprobs [N] without gradient."""
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of `loss`."""
 
-    def step(self, learning_rate: float) -> updates.Outcome:
+    def step(self, learning_rate: float) -> schedule.StepOutcome:
         """Reduce, clip, update."""
 
     def total(self, values: Sequence[float]) -> list[float]:
@@ -64,9 +66,9 @@ class Learned:
 
 @dataclasses.dataclass(slots=True)
 class _Measured:
-    tally: stats.Tally
-    outcomes: list[updates.Outcome] = dataclasses.field(default_factory=list)
-    critic_outcomes: list[updates.Outcome] = dataclasses.field(default_factory=list)
+    tally: statistics.Tally
+    outcomes: list[schedule.StepOutcome] = dataclasses.field(default_factory=list)
+    critic_outcomes: list[schedule.StepOutcome] = dataclasses.field(default_factory=list)
     computed_tokens: int = 0
     proximal_s: float = 0.0
     forward_backward_s: float = 0.0
@@ -82,18 +84,18 @@ class Learner:
         self,
         *,
         engine: PolicyEngine,
-        reference: preparation.Reference | None = None,
+        reference: pre_update.Reference | None = None,
         critic: critics.Critic | None = None,
         config: roles.TrainerConfig,
         clock: clocks.Clock,
-        count: updates.UpdateCount | None = None,
-        waiting: Callable[[str], contextlib.AbstractContextManager[None]] = waits.uncounted,
+        count: schedule.UpdateCount | None = None,
+        waiting: Callable[[str], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
         """Continue after `count`. `reference`: the frozen model of the KL term; `waiting`: what counts waits."""
         self._waiting = waiting
         self._engine, self._config, self._clock = engine, config, clock
         self._reference, self._critic = reference, critic
-        self.count = count or updates.UpdateCount()
+        self.count = count or schedule.UpdateCount()
 
     def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> Learned:
         """Apply the updates of a step. Raises RLJobError after too many skipped updates, WireError for a bad batch."""
@@ -101,9 +103,9 @@ class Learner:
         if header.num_updates != num_updates or len(header.minibatches) != num_updates:
             raise errors.WireError(f"the batch has {header.num_updates} updates where the config has {num_updates}")
         work, observed = self._lay_out(header, micro_batches)
-        measured = _Measured(stats.Tally(self._engine.device))
+        measured = _Measured(statistics.Tally(self._engine.device))
         started = self._clock.monotonic()
-        prepared = preparation.prepare(work, self._engine, self._reference, self._config, self._critic)
+        prepared = pre_update.prepare(work, self._engine, self._reference, self._config, self._critic)
         measured.proximal_s = self._clock.monotonic() - started
         measured.flops = self._flops(header, micro_batches)
         for update in range(num_updates):
@@ -115,38 +117,38 @@ class Learner:
         chip = self._engine.accelerator
         if chip is None or chip.size is None or chip.peak_flops is None:
             return 0.0
-        return accelerator.step_flops(
+        return mfu.step_flops(
             chip.size,
             micro_batches,
             trains_policy=self._critic is None or not self._critic.warms_up(header.step),
-            num_scores=preparation.needs_proximal(self._config) + (self._reference is not None),
+            num_scores=pre_update.needs_proximal(self._config) + (self._reference is not None),
             has_critic=self._critic is not None,
         )
 
     def _lay_out(
         self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]
-    ) -> tuple[list[list[preparation.Work]], stats.Observed]:
+    ) -> tuple[list[list[pre_update.Work]], statistics.Observed]:
         """Return the work of each update, as long on all ranks and never empty, and what observed rows stand for."""
         num_updates = header.num_updates
-        work: list[list[preparation.Work]] = [[] for _ in range(num_updates)]
+        work: list[list[pre_update.Work]] = [[] for _ in range(num_updates)]
         for micro_batch in micro_batches:
             if not 0 <= micro_batch.update < num_updates:
                 raise errors.WireError(f"a micro-batch belongs to update {micro_batch.update} of {num_updates}")
             work[micro_batch.update].append(
-                preparation.Work(batches.to_tensors(micro_batch, self._engine.device), idle=False)
+                pre_update.Work(batch_tensors.to_tensors(micro_batch, self._engine.device), idle=False)
             )
         first = [item.tensors for part in work[: self._config.minibatches] for item in part]
         with self._waiting(PEERS):
             most = self._engine.largest([float(len(part)) for part in work])
             computed = self._engine.total(self._computed(first))
         minibatches = header.minibatches[: self._config.minibatches]
-        observed = stats.Observed.of(minibatches, trained=computed[:2], seen=computed[2:])
+        observed = statistics.Observed.of(minibatches, trained=computed[:2], seen=computed[2:])
         for update, part in enumerate(work):
-            idle = batches.to_tensors(batches.idle_batch(update), self._engine.device)
-            part.extend(preparation.Work(idle, idle=True) for _ in range(max(1, int(most[update])) - len(part)))
+            idle = batch_tensors.to_tensors(batch_tensors.idle_batch(update), self._engine.device)
+            part.extend(pre_update.Work(idle, idle=True) for _ in range(max(1, int(most[update])) - len(part)))
         return work, observed
 
-    def _computed(self, parts: Sequence[batches.BatchTensors]) -> list[float]:
+    def _computed(self, parts: Sequence[batch_tensors.BatchTensors]) -> list[float]:
         """Return tokens and rows of this rank that are trained, then those that are only looked at."""
         found = [0.0] * 4
         for tensors in parts:
@@ -156,7 +158,7 @@ class Learner:
                 found[place + 1] += float(chosen.sum())
         return found
 
-    def _observed(self, tensors: batches.BatchTensors) -> torch.Tensor:
+    def _observed(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return which rows [rows] are only looked at: without advantage, and where no term of the loss needs them."""
         config = self._config
         correct = config.loss.correction
@@ -172,10 +174,10 @@ class Learner:
     def _update(
         self,
         update: int,
-        part: list[preparation.Work],
+        part: list[pre_update.Work],
         header: types.BatchHeader,
         mean_weight: float,
-        observed: stats.Observed,
+        observed: statistics.Observed,
         measured: _Measured,
     ) -> None:
         warming = self._critic is not None and self._critic.warms_up(header.step)
@@ -205,7 +207,7 @@ class Learner:
         self.count.add(outcome, rate_field="spec.trainer.optimizer.learningRate")
 
     def _accumulate_values(
-        self, critic: critics.Critic, item: preparation.Work, minibatch: types.Minibatch, measured: _Measured
+        self, critic: critics.Critic, item: pre_update.Work, minibatch: types.Minibatch, measured: _Measured
     ) -> None:
         tally = critic.accumulate(
             item.tensors,
@@ -220,10 +222,10 @@ class Learner:
     def _accumulate(
         self,
         update: int,
-        item: preparation.Work,
+        item: pre_update.Work,
         header: types.BatchHeader,
         mean_weight: float,
-        observed: stats.Observed,
+        observed: statistics.Observed,
         measured: _Measured,
     ) -> None:
         logprobs, entropies = self._engine.forward(item.tensors)
@@ -258,7 +260,7 @@ class Learner:
         moved = update > 0 and (chosen.type == "reinforce" or chosen.proximal in ("loglinear", "behaviour"))
         measured.tally.add(outputs.tally, batch_facts=first_epoch, mismatch=first_epoch and not moved)
 
-    def _report(self, header: types.BatchHeader, measured: _Measured, prepared: preparation.Prepared) -> Learned:
+    def _report(self, header: types.BatchHeader, measured: _Measured, prepared: pre_update.Prepared) -> Learned:
         tally = measured.tally
         sums = [*tally.sums.tolist(), measured.flops, float(measured.computed_tokens)]
         with self._waiting(PEERS):
@@ -267,7 +269,7 @@ class Learner:
         chip = self._engine.accelerator
         memory = [] if chip is None else [float(peak) for peak in chip.peak_memory()]
         peaks = self._engine.largest([*tally.peaks.tolist(), *memory, peak_rss])
-        values = stats.report(totals, peaks, header.minibatches, terms=self._terms())
+        values = statistics.report(totals, peaks, header.minibatches, terms=self._terms())
         first = header.minibatches[: self._config.minibatches]
         values |= prepared.stats
         values |= {
@@ -286,7 +288,7 @@ class Learner:
         if memory:
             values |= {Stat.PEAK_GPU_ALLOCATED_BYTES: peaks[-3], Stat.PEAK_GPU_RESERVED_BYTES: peaks[-2]}
         if chip is not None and chip.peak_flops is not None and chip.size is not None:
-            values[Stat.MFU] = accelerator.utilisation(
+            values[Stat.MFU] = mfu.utilisation(
                 flops=totals[-2],
                 seconds=measured.proximal_s + measured.forward_backward_s + measured.optimizer_s,
                 num_devices=self._engine.world_size,
@@ -305,19 +307,19 @@ class Learner:
             # The critic warms up: nothing of the policy was measured, and 0 would look like a value.
             for stat in (Stat.LOSS, *self._terms(), Stat.RATIO_MAX, Stat.WEIGHT_MAX, *_COUNTS):
                 del values[stat]
-        tokens = totals[stats.Sum.TOKENS] or 1.0
+        tokens = totals[statistics.Sum.TOKENS] or 1.0
         return Learned(
             stats={name: value for name, value in values.items() if math.isfinite(value)},
             nonfinite={
-                "logprob": totals[stats.Sum.NONFINITE],
-                "loss": totals[stats.Sum.NONFINITE_LOSS],
+                "logprob": totals[statistics.Sum.NONFINITE],
+                "loss": totals[statistics.Sum.NONFINITE_LOSS],
                 "gradient": values[Stat.SKIPPED],
             },
             masked={
-                "correction": totals[stats.Sum.CORRECTION_MASKED] / tokens,
-                "reject": totals[stats.Sum.REJECT_MASKED] / tokens,
-                "truncated": totals[stats.Sum.TRUNCATED_MASKED] / tokens,
-                "m2po": stats.m2_share(totals),
+                "correction": totals[statistics.Sum.CORRECTION_MASKED] / tokens,
+                "reject": totals[statistics.Sum.REJECT_MASKED] / tokens,
+                "truncated": totals[statistics.Sum.TRUNCATED_MASKED] / tokens,
+                "m2po": statistics.m2_share(totals),
             },
         )
 

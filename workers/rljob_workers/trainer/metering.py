@@ -1,13 +1,15 @@
 """A step's statistics as Prometheus series, and its one line in the log."""
 
+import contextlib
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 
 from rljob_api import names
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.trainer import learner, waits
+from rljob_workers.trainer import learner
 
 logger = logging.getLogger(__name__)
 Stat = names.StepStat
@@ -47,7 +49,7 @@ class Meter:
     def __init__(self, metrics: metrics_module.Metrics, clock: clocks.Clock) -> None:
         """Keep the registry, which counts a wait that goes on whenever it is read."""
         self._metrics = metrics
-        self._waits = waits.Waits(metrics.counter("rljob_trainer_wait_seconds_total"), clock)
+        self._waits = Waits(metrics.counter("rljob_trainer_wait_seconds_total"), clock)
         metrics.before_exposition(self._waits.settle)
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for what in _NONFINITE:
@@ -80,7 +82,7 @@ class Meter:
         logger.info(
             "finished step %d: loss %s, grad norm %s, entropy %s, engine gap %s, waited %.1f s, worked %.1f s",
             step,
-            *(_told(stats.get(stat)) for stat in (Stat.LOSS, Stat.GRAD_NORM, Stat.ENTROPY, Stat.LOGPROB_ABS_DIFF)),
+            *(_text(stats.get(stat)) for stat in (Stat.LOSS, Stat.GRAD_NORM, Stat.ENTROPY, Stat.LOGPROB_ABS_DIFF)),
             stats.get(Stat.WAIT_S, 0.0),
             sum(stats.get(stat, 0.0) for stat in (Stat.PROXIMAL_S, Stat.FORWARD_BACKWARD_S, Stat.OPTIMIZER_S)),
             extra={"event": "step", "step": step},
@@ -100,6 +102,40 @@ class Meter:
         self._metrics.counter("rljob_checkpoint_failures_total").inc()
 
 
-def _told(value: float | None) -> str:
+class Waits:
+    """Counts seconds in which the step loop cannot work while they pass, in a counter with the label `reason`.
+
+    Counted at its end only, a wait would be a jump after a silence: a rate over a shorter window would not show it, and
+    a wait that never ends would not be seen at all. One wait at a time; a metrics scrape may settle it meanwhile.
+    """
+
+    def __init__(self, counter: metrics_module.Counter, clock: clocks.Clock) -> None:
+        """Start without a wait."""
+        self._counter, self._clock = counter, clock
+        self._lock = threading.Lock()
+        self._reason, self._since = "", 0.0
+
+    @contextlib.contextmanager
+    def waiting(self, reason: str) -> Iterator[None]:
+        """Count for as long as the block runs, however it ends."""
+        with self._lock:
+            self._reason, self._since = reason, self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self.settle()
+            with self._lock:
+                self._reason = ""
+
+    def settle(self) -> None:
+        """Count what has passed of the current wait, if there is one."""
+        with self._lock:
+            if self._reason:
+                now = self._clock.monotonic()
+                self._counter.inc(now - self._since, reason=self._reason)
+                self._since = now
+
+
+def _text(value: float | None) -> str:
     """Return a statistic for the log: a step without groups has no loss, one without fresh tokens no gap."""
     return "none" if value is None else f"{value:.3g}"

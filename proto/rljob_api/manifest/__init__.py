@@ -1,1 +1,0 @@
-"""The manifest, one file per section of `spec`: fields, bounds and what they mean."""

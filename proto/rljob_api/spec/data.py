@@ -1,0 +1,119 @@
+"""`spec.data`: where prompts come from and how they become text."""
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from rljob_api.spec.base import FREE, INT32, NAMED, Config, Decimal, Import, Name, Path, Section, Text, one_of
+
+TEMPLATES = ("chat", "qwen_math", "r1", "no")
+
+if TYPE_CHECKING:
+    Template = str
+else:
+    Template = one_of(*TEMPLATES)
+
+
+class ColumnsSpec(Section):
+    """Names of a record's columns."""
+
+    prompt: Text = Field(default="prompt", description="Column with the question.")
+    answer: Text = Field(default="answer", description="Column with the expected answer.")
+    id: Text | None = Field(default=None, description="Column with a unique id; without one, the line number.")
+
+
+class ReasoningGymSpec(Section):
+    """Procedurally generated tasks with their own checkers."""
+
+    name: Text = Field(description="Name of the reasoning-gym data set, such as chain_sum.")
+    size: int = Field(default=500, ge=1, le=10_000_000, description="Number of records to generate.")
+    config: Config = Field(
+        default={},
+        max_length=64,
+        json_schema_extra=FREE,
+        description="Options of that data set, checked by reasoning-gym.",
+    )
+
+
+class DataSourceSpec(Section):
+    """One named source of records: exactly one of path, hub and reasoningGym."""
+
+    name: Name = Field(description="Name of the source, unique in its list.")
+    path: Path | None = Field(
+        default=None, description="JSONL or parquet file; relative to the manifest on one machine."
+    )
+    hub: Path | None = Field(default=None, description="Hugging Face data set id.")
+    reasoning_gym: ReasoningGymSpec | None = Field(default=None, description="Generated tasks of reasoning-gym.")
+    split: Text = Field(default="train", description="Split of a hub data set.")
+    columns: ColumnsSpec = Field(default=ColumnsSpec(), description="Names of the columns.")
+    format: Literal["auto", "math", "code", "gsm8k", "clevr", "dialogue"] = Field(
+        default="auto", description="Family of records; auto recognises it by its columns."
+    )
+    max_prompt_tokens: int = Field(
+        default=1024, ge=1, le=10_000_000, description="Longer prompts are left out and counted, in tokens."
+    )
+    on_invalid_record: Literal["fail", "drop"] = Field(
+        default="fail",
+        description="What becomes of a record that cannot be read or graded: fail ends the"
+        " run, drop leaves the record out and counts it.",
+    )
+
+
+class TrainSourceSpec(DataSourceSpec):
+    """One named source of training prompts."""
+
+    weight: Decimal = Field(default="1", description="Share of the prompts, relative to the other sources' weights.")
+
+
+class FilterGroupsSpec(Section):
+    """Dynamic sampling: groups that teach nothing are replaced. Bounds are inclusive."""
+
+    enabled: bool | None = Field(
+        default=None, description="Reject groups whose rewards are all equal. Default: true, unless groupSize is 1."
+    )
+    metric: Text = Field(default="sum", description="sum (the weighted reward), or the name of one reward.")
+    lower: Decimal | None = Field(
+        default=None, description="Accept only groups with a mean raw reward of at least this."
+    )
+    upper: Decimal | None = Field(
+        default=None, description="Accept only groups with a mean raw reward of at most this."
+    )
+    predicate: Import | None = Field(
+        default=None, description="Function of one's own, module:function, that says which groups are kept."
+    )
+    max_extra_groups: int | None = Field(
+        default=None,
+        ge=1,
+        le=INT32,
+        description="Rejections in one step before the run counts as starved. Default: 10 x B.",
+    )
+
+
+class CurriculumSpec(Section):
+    """At the end of an epoch the prompts that it found easiest are left out of the later ones."""
+
+    filter_threshold: Decimal = Field(
+        description="A prompt may be left out if its mean raw reward in the epoch is above this."
+    )
+    max_filter_percentage: Decimal = Field(
+        description="Share of the prompts drawn in the epoch that may be left out, the easiest first; from 0 to 1."
+    )
+
+
+class DataSpec(Section):
+    """Training prompts."""
+
+    train: tuple[TrainSourceSpec, ...] = Field(
+        min_length=1, max_length=32, json_schema_extra=NAMED, description="Sources of training prompts."
+    )
+    template: Template = Field(
+        default="chat", description="chat, qwen_math, r1, no, or module:function. Quote no: YAML reads it as false."
+    )
+    shuffle: bool = Field(default=True, description="Permute the prompts of each epoch by hash(seed, epoch).")
+    epochs: int | None = Field(default=None, ge=1, le=INT32, description="Passes over the data; without end if unset.")
+    filter_groups: FilterGroupsSpec = Field(
+        default=FilterGroupsSpec(), description="Which groups are rejected and replaced."
+    )
+    curriculum: CurriculumSpec | None = Field(
+        default=None, description="Leave easy prompts out of later epochs; unset, every epoch has all prompts."
+    )

@@ -1,0 +1,171 @@
+"""What surrounds the training: queueing, deadlines, failures, storage, security, observability."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rljob_api.spec.base import INT32, SET, Decimal, Name, Path, Quantity, Section, Text
+
+Cleanup = Literal["Delete", "Keep"]
+
+
+class QueueSpec(Section):
+    """Kueue: quota before pods."""
+
+    name: Name = Field(description="LocalQueue.")
+    priority_class_name: Name | None = Field(default=None, description="WorkloadPriorityClass.")
+
+
+class ResumeFromSpec(Section):
+    """Fork from another run's checkpoint: a new run, from step 0, with its weights and optimizer state."""
+
+    job: Name | None = Field(default=None, description="RLJob in the same namespace; on one machine runs/<job>.")
+    step: int | None = Field(default=None, ge=0, le=INT32, description="Step of the checkpoint. Default: the last one.")
+    uri: Path | None = Field(
+        default=None, description="A checkpoint, or a folder of them, instead of a job: a path or file:// URI."
+    )
+
+
+class CleanupRolesSpec(Section):
+    """What happens to each role's pods at the end."""
+
+    rollout: Cleanup = Field(default="Delete", description="Rollout pods.")
+    verifier: Cleanup = Field(default="Delete", description="Verifier pods.")
+    trainer: Cleanup = Field(default="Keep", description="Trainer pods; finished ones hold no GPU and have the logs.")
+    coordinator: Cleanup = Field(default="Keep", description="Coordinator pod.")
+
+
+class CleanupPolicySpec(Section):
+    """Free the GPUs at the end, keep the rest to look at."""
+
+    on_success: CleanupRolesSpec = Field(default=CleanupRolesSpec(), description="After a run that succeeded.")
+    on_failure: CleanupRolesSpec = Field(default=CleanupRolesSpec(), description="After a run that failed.")
+
+
+class ExitCodesSpec(Section):
+    """Exit codes of a container."""
+
+    operator: Literal["In", "NotIn"] = Field(description="Whether the code must be in the list or not.")
+    values: tuple[Annotated[int, Field(ge=0, le=255)], ...] = Field(
+        min_length=1, max_length=32, json_schema_extra=SET, description="Exit codes."
+    )
+
+
+class PodConditionSpec(Section):
+    """A condition of a pod."""
+
+    type: Name = Field(description="Condition type, such as DisruptionTarget.")
+    status: Literal["True", "False", "Unknown"] = Field(default="True", description="Its status.")
+
+
+class FailureRuleSpec(Section):
+    """What a failed pod leads to; all criteria that are set must match."""
+
+    action: Literal["Restart", "Ignore", "FailJob"] = Field(description="Restart counts, Ignore counts nowhere.")
+    role: Literal["coordinator", "rollout", "verifier", "trainer"] | None = Field(
+        default=None, description="Role; every role if unset."
+    )
+    exit_codes: ExitCodesSpec | None = Field(default=None, description="Exit codes.")
+    pod_conditions: tuple[PodConditionSpec, ...] = Field(
+        default=(), max_length=8, description="Any of these conditions."
+    )
+    container_reasons: tuple[Name, ...] = Field(
+        default=(), max_length=8, description="Any of these reasons, such as OOMKilled."
+    )
+
+
+class StallSpec(Section):
+    """What counts as standing still."""
+
+    timeout_seconds: int = Field(default=600, ge=30, le=604_800, description="Seconds without any progress.")
+    action: Literal["Condition", "Restart", "Fail"] = Field(
+        default="Condition", description="Report it, replace the culprit, or end the run."
+    )
+
+
+class FailurePolicySpec(Section):
+    """How much failure a run survives."""
+
+    max_trainer_restarts: int = Field(
+        default=10,
+        ge=0,
+        le=10_000,
+        description="Trainer attempts lost to our own failures. On one machine: restarts of a process after failures of"
+        " its own, since the run's last checkpoint.",
+    )
+    max_infra_restarts: int = Field(
+        default=100,
+        ge=0,
+        le=10_000,
+        description="Trainer attempts lost to the infrastructure. On one machine: restarts of a process that was ended"
+        " from outside, since the run's last checkpoint.",
+    )
+    max_infra_attempts_per_prompt: int = Field(
+        default=5, ge=1, le=1000, description="Attempts of a sample that failed for infrastructure reasons."
+    )
+    max_data_attempts_per_prompt: int = Field(
+        default=2, ge=1, le=1000, description="Attempts of a prompt whose own data or workflow fails."
+    )
+    min_step_batch_fraction: Decimal = Field(
+        default="1", description="Smallest share of promptsPerStep that makes a step, 0 to 1."
+    )
+    min_group_fraction: Decimal = Field(
+        default="1", description="Smallest share of groupSize that makes a group, 0 to 1."
+    )
+    max_infra_failure_fraction: Decimal = Field(
+        default="0.2", description="Share of infrastructure failures above which the run is degraded, 0 to 1."
+    )
+    rules: tuple[FailureRuleSpec, ...] = Field(
+        default=(), max_length=16, description="First match wins; before the default rules."
+    )
+    stall: StallSpec = Field(default=StallSpec(), description="What counts as standing still.")
+
+
+class StorageSpec(Section):
+    """Where checkpoints, ledger and dumps live. Default: an emptyDir, with a warning condition.
+
+    What is changed while a job is suspended holds from its resume on. State is not copied from one place to another.
+    """
+
+    claim_name: Name | None = Field(default=None, description="Existing PersistentVolumeClaim.")
+    size: Quantity | None = Field(
+        default=None,
+        description="Size of a new claim, bytes. A claim that was made stays as it is: expand the claim itself.",
+    )
+    storage_class_name: Name | None = Field(default=None, description="StorageClass of a new claim.")
+    access_modes: tuple[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"], ...] = Field(
+        default=(),
+        max_length=3,
+        json_schema_extra=SET,
+        description="Access modes of a new claim, or those that the existing one has. With ReadWriteMany rollouts write"
+        " trajectory dumps to it, and the trainer may run on another node than the coordinator.",
+    )
+    empty_dir: bool | None = Field(default=None, description="Keep state in an emptyDir on purpose: lost with its pod.")
+
+
+class SecuritySpec(Section):
+    """Connections between roles."""
+
+    tls: Literal["operator", "certManager", "off"] = Field(
+        default="operator", description='Who issues certificates. Quote "off": YAML reads it as false.'
+    )
+    cert_manager_issuer: Text | None = Field(default=None, description="Issuer, as Issuer/name or ClusterIssuer/name.")
+    network_policy: bool = Field(default=True, description="Make NetworkPolicies for the job.")
+
+
+class ObservabilitySpec(Section):
+    """What a run shows of itself."""
+
+    pod_monitor: bool | None = Field(default=None, description="Make a PodMonitor. Default: if its API is served.")
+    trajectory_dump: Literal["none", "sampled", "all"] = Field(
+        default="sampled", description="Which groups are written to files; sampled: four of each version and rollout."
+    )
+    trajectory_dump_also: tuple[Literal["text", "legacyMonitor"], ...] = Field(
+        default=(),
+        max_length=2,
+        description="Further files: text to read, turn by turn; AReaL's monitor, a line per turn.",
+    )
+    traces: bool = Field(default=False, description="Export OpenTelemetry traces.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe log line."
+    )

@@ -1,0 +1,208 @@
+"""`pod` of each role: a curated part of core/v1 PodSpec, small enough to be inlined four times in the CRD."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rljob_api.spec.base import FREE, INT32, NAMED, Config, Label, Name, Path, Quantity, Section, Text
+
+LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
+KeyName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class KeyRefSpec(Section):
+    """One key of a Secret or ConfigMap."""
+
+    name: KeyName = Field(description="Name of the object.")
+    key: KeyName = Field(description="Key inside it.")
+    optional: bool = Field(default=False, description="Start without it if it is missing.")
+
+
+class FieldRefSpec(Section):
+    """A field of the pod itself."""
+
+    field_path: Text = Field(description="Path such as status.podIP.")
+
+
+class ValueFromSpec(Section):
+    """Where the value of an environment variable comes from."""
+
+    secret_key_ref: KeyRefSpec | None = Field(default=None, description="A key of a Secret.")
+    config_map_key_ref: KeyRefSpec | None = Field(default=None, description="A key of a ConfigMap.")
+    field_ref: FieldRefSpec | None = Field(default=None, description="A field of the pod.")
+
+
+class EnvSpec(Section):
+    """One environment variable."""
+
+    name: KeyName = Field(description="Name of the variable.")
+    value: Annotated[str, Field(max_length=4096)] | None = Field(default=None, description="Its value.")
+    value_from: ValueFromSpec | None = Field(default=None, description="Where its value comes from.")
+
+
+class ObjectRefSpec(Section):
+    """A Secret or ConfigMap."""
+
+    name: KeyName = Field(description="Name of the object.")
+    optional: bool = Field(default=False, description="Start without it if it is missing.")
+
+
+class EnvFromSpec(Section):
+    """All keys of an object as variables."""
+
+    prefix: Annotated[str, Field(max_length=63)] | None = Field(default=None, description="Put before each key.")
+    secret_ref: ObjectRefSpec | None = Field(default=None, description="The Secret.")
+    config_map_ref: ObjectRefSpec | None = Field(default=None, description="The ConfigMap.")
+
+
+class ResourcesSpec(Section):
+    """Compute resources."""
+
+    requests: dict[LabelKey, Quantity] = Field(
+        default={},
+        max_length=16,
+        description="What the scheduler reserves. Where neither a request nor a limit is named: 100m of cpu and 256Mi"
+        " of memory for the coordinator, 250m and 1Gi for a rollout or trainer.",
+    )
+    limits: dict[LabelKey, Quantity] = Field(
+        default={}, max_length=16, description="What the container may use at most."
+    )
+
+
+class TolerationSpec(Section):
+    """A taint that the pod accepts."""
+
+    key: LabelKey | None = Field(default=None, description="Key of the taint; all keys if unset.")
+    operator: Literal["Exists", "Equal"] = Field(default="Equal", description="How key and value are compared.")
+    value: Label | None = Field(default=None, description="Value of the taint.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="Effect of the taint; all effects if unset."
+    )
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, le=INT32, description="Seconds that a NoExecute taint is accepted for."
+    )
+
+
+class SpreadSpec(Section):
+    """How pods spread over the cluster; the role's own pods are counted."""
+
+    topology_key: LabelKey = Field(description="Node label that names the domain.")
+    max_skew: int = Field(default=1, ge=1, le=1000, description="Largest difference between domains, in pods.")
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
+        default="ScheduleAnyway", description="What happens if the skew cannot be kept."
+    )
+
+
+class EmptyDirSpec(Section):
+    """A directory that lives as long as the pod."""
+
+    medium: Literal["", "Memory"] = Field(default="", description="Disk, or Memory.")
+    size_limit: Quantity | None = Field(default=None, description="Largest size in bytes, as a quantity.")
+
+
+class ClaimSpec(Section):
+    """A PersistentVolumeClaim."""
+
+    claim_name: KeyName = Field(description="Name of the claim.")
+    read_only: bool = Field(default=False, description="Mount it read-only.")
+
+
+class ConfigVolumeSpec(Section):
+    """Files from a ConfigMap."""
+
+    name: KeyName = Field(description="Name of the ConfigMap.")
+
+
+class SecretVolumeSpec(Section):
+    """Files from a Secret."""
+
+    secret_name: KeyName = Field(description="Name of the Secret.")
+
+
+class VolumeSpec(Section):
+    """One volume: exactly one source."""
+
+    name: Name = Field(description="Name of the volume.")
+    empty_dir: EmptyDirSpec | None = Field(default=None, description="A directory that lives as long as the pod.")
+    persistent_volume_claim: ClaimSpec | None = Field(default=None, description="A claim.")
+    config_map: ConfigVolumeSpec | None = Field(default=None, description="Files from a ConfigMap.")
+    secret: SecretVolumeSpec | None = Field(default=None, description="Files from a Secret.")
+
+
+class VolumeMountSpec(Section):
+    """Where a volume appears."""
+
+    name: Name = Field(description="Name of the volume.")
+    mount_path: Path = Field(description="Folder in the container.")
+    sub_path: Path | None = Field(default=None, description="Folder inside the volume.")
+    read_only: bool = Field(default=False, description="Mount it read-only.")
+
+
+class PullSecretSpec(Section):
+    """Credentials for an image registry."""
+
+    name: KeyName = Field(description="Name of the Secret.")
+
+
+class PodSpec(Section):
+    """The curated part of a pod. For everything else: podTemplateRef."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None, description="Container image. Default: the operator's setting for the role."
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="When the image is pulled. Default: the operator's setting."
+    )
+    image_pull_secrets: tuple[PullSecretSpec, ...] = Field(
+        default=(), max_length=8, json_schema_extra=NAMED, description="Registry credentials."
+    )
+    command_prefix: tuple[Text, ...] = Field(
+        default=(), max_length=16, description="Put before the role's command, such as a profiler."
+    )
+    env: tuple[EnvSpec, ...] = Field(
+        default=(), max_length=64, json_schema_extra=NAMED, description="Environment variables."
+    )
+    env_from: tuple[EnvFromSpec, ...] = Field(
+        default=(), max_length=8, description="Objects whose keys become variables."
+    )
+    resources: ResourcesSpec = Field(
+        default=ResourcesSpec(),
+        description="Compute resources of the container.",
+    )
+    node_selector: dict[LabelKey, Label] = Field(
+        default={}, max_length=16, description="Labels that the node must have."
+    )
+    tolerations: tuple[TolerationSpec, ...] = Field(
+        default=(), max_length=16, description="Taints that the pod accepts."
+    )
+    affinity: Config | None = Field(
+        default=None,
+        max_length=3,
+        json_schema_extra=FREE,
+        description="As core/v1 Affinity; checked by the API server when the pod is made.",
+    )
+    topology_spread_constraints: tuple[SpreadSpec, ...] = Field(
+        default=(), max_length=8, description="How the role's pods spread over the cluster."
+    )
+    priority_class_name: KeyName | None = Field(default=None, description="PriorityClass of the pods.")
+    runtime_class_name: KeyName | None = Field(default=None, description="RuntimeClass of the pods.")
+    service_account_name: KeyName | None = Field(
+        default=None, description="ServiceAccount. Default: one without rights."
+    )
+    volumes: tuple[VolumeSpec, ...] = Field(default=(), max_length=16, json_schema_extra=NAMED, description="Volumes.")
+    volume_mounts: tuple[VolumeMountSpec, ...] = Field(
+        default=(),
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
+        description="Where volumes appear.",
+    )
+    labels: dict[LabelKey, Label] = Field(default={}, max_length=32, description="Labels of the pods; ours win.")
+    annotations: dict[LabelKey, Annotated[str, Field(max_length=4096)]] = Field(
+        default={}, max_length=32, description="Annotations of the pods; ours win."
+    )
+    shm_size: Quantity | None = Field(
+        default=None, description="Size of /dev/shm in bytes, counted in the memory limit."
+    )
+    pod_template_ref: Name | None = Field(
+        default=None, description="Name of a core/v1 PodTemplate in the same namespace that everything else comes from."
+    )

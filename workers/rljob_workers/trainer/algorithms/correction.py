@@ -1,0 +1,93 @@
+"""Rollout correction: weights and rejections that turn samples of the engine's policy into samples of prox.
+
+rho = pi_prox / pi_behave per token. A row stands whole in its micro-batch, so sequence statistics need no other data.
+Sources: decoupled PPO (arXiv 2110.00641), truncated importance sampling (TIS), IcePop, KPop, sequence and geometric
+rejection; signs of k1, k2, k3 as in verl: estimates of KL(behave || prox).
+"""
+
+import dataclasses
+
+import torch
+
+from rljob_api import roles
+from rljob_workers.trainer.algorithms import kl
+from rljob_workers.trainer.algorithms.rows import Rows
+
+UNCORRECTED = roles.CorrectionConfig(mode="none", high=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """weights [N], detached, 0 where rejected; kept [N]: False leaves the numerator and stays in the denominator.
+
+    in_bounds [N]: what the first filter keeps; the second one, `reject`, may drop more.
+    """
+
+    weights: torch.Tensor
+    kept: torch.Tensor
+    in_bounds: torch.Tensor
+
+
+def correct(
+    proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: roles.CorrectionConfig | None
+) -> Correction:
+    """Return weights and kept tokens. proximal, behave [N]: log-probabilities, detached.
+
+    mode none: w = rho. truncate: w clamped to [low or 0, high]. mask: out of [low, high] leaves, equal stays. The
+    second filter `reject` masks by bounds of its own, whatever the mode.
+    batchNormalize is the caller's: it needs the whole step.
+    """
+    config = config or UNCORRECTED
+    log_rho, _ = kl.bounded_log_ratio(proximal, behave)
+    weights = _weights(log_rho, rows, config)
+    in_bounds = torch.ones_like(log_rho, dtype=torch.bool)
+    if config.mode == "truncate":
+        weights = weights.clamp(min=config.low or 0.0, max=config.high)
+    elif config.mode == "mask":
+        in_bounds = _in_bounds(_statistic(log_rho, proximal, behave, rows, config), config)
+    kept = in_bounds
+    if config.reject is not None:
+        kept = in_bounds & _in_bounds(_statistic(log_rho, proximal, behave, rows, config.reject), config.reject)
+    return Correction(torch.where(kept, weights, torch.zeros_like(weights)), kept, in_bounds)
+
+
+def mean_weight_terms(correction: Correction, rows: Rows, config: roles.CorrectionConfig) -> tuple[float, float]:
+    """Return (sum, count) of weights for batchNormalize: over tokens, or over rows at sequence level."""
+    values = rows.mean(correction.weights) if config.level == "sequence" else correction.weights
+    return float(values.double().sum()), float(len(values))
+
+
+def _weights(log_rho: torch.Tensor, rows: Rows, config: roles.CorrectionConfig) -> torch.Tensor:
+    if config.weighting == "none":
+        return torch.ones_like(log_rho)
+    if config.level == "sequence" and config.metric == "ratio":
+        return _aggregate(log_rho, rows, config.agg).clamp(-kl.LOG_RATIO_BOUND, kl.LOG_RATIO_BOUND).exp()[rows.index]
+    return log_rho.exp()
+
+
+def _statistic(
+    log_rho: torch.Tensor, proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: roles.RejectConfig
+) -> torch.Tensor:
+    """Return the statistic that the bounds are for, per token [N]."""
+    if config.metric == "ratio":
+        if config.level == "sequence":
+            log_rho = _aggregate(log_rho, rows, config.agg)[rows.index]
+        return log_rho.exp()
+    values = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}[config.metric](log_rho) if config.metric != "binaryKl" else None
+    if values is None:
+        return kl.binary_kl(proximal, behave)
+    return _aggregate(values, rows, config.agg)[rows.index] if config.level == "sequence" else values
+
+
+def _aggregate(values: torch.Tensor, rows: Rows, agg: str | None) -> torch.Tensor:
+    """Return [rows]: the arithmetic mean (default), sum or maximum of values [N]."""
+    return {"mean": rows.mean, "sum": rows.total, "max": rows.largest}[agg or "mean"](values)
+
+
+def _in_bounds(statistic: torch.Tensor, config: roles.RejectConfig) -> torch.Tensor:
+    kept = torch.ones_like(statistic, dtype=torch.bool)
+    if config.low is not None:
+        kept &= statistic >= config.low
+    if config.high is not None:
+        kept &= statistic <= config.high
+    return kept

@@ -1,0 +1,60 @@
+"""Log-ratios of two policies per sampled token, and estimates of the KL divergence made of them.
+
+    d = clamp(logp_theta - logp_ref, +-20);   k1 = d,   k2 = d^2 / 2,   k3 = exp(-d) - 1 + d
+
+Source: Schulman, "Approximating KL divergence" (2020). The correction uses the same estimators with d = -log of its
+importance weight; there they estimate KL(behavior || proximal), with signs as in verl.
+"""
+
+import torch
+
+LOG_RATIO_BOUND = 20.0
+# In the reward one token must not outweigh the answer.
+REWARD_BOUND = 10.0
+_PROB_BOUND = 1e-8
+
+
+def bounded_log_ratio(above: torch.Tensor, below: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (clamp(above - below, +-20), which entries were not finite and count as 0), both [N]."""
+    difference = above - below
+    finite = torch.isfinite(difference)
+    safe = torch.where(finite, difference, torch.zeros_like(difference))
+    return safe.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND), ~finite
+
+
+def estimate(logprobs: torch.Tensor, reference: torch.Tensor, estimator: str) -> torch.Tensor:
+    """Return k [N], nats, with the gradient of logprobs [N]; a log-ratio that is not finite counts as 0."""
+    minus_d, _ = bounded_log_ratio(reference, logprobs)
+    return {"k1": k1, "k2": k2, "k3": k3}[estimator](minus_d)
+
+
+def penalty(proximal: torch.Tensor, reference: torch.Tensor, *, coef: float, estimator: str) -> torch.Tensor:
+    """Return what the reward of each token loses, klCoef * clamp(k, +-10) [N], float64; both inputs detached."""
+    k = estimate(proximal.double(), reference.double(), estimator)
+    return coef * k.clamp(-REWARD_BOUND, REWARD_BOUND)
+
+
+def k1(log_rho: torch.Tensor) -> torch.Tensor:
+    """Return -log rho."""
+    return -log_rho
+
+
+def k2(log_rho: torch.Tensor) -> torch.Tensor:
+    """Return (log rho)^2 / 2."""
+    return log_rho.square() / 2
+
+
+def k3(log_rho: torch.Tensor) -> torch.Tensor:
+    """Return rho - 1 - log rho, never negative."""
+    return torch.expm1(log_rho) - log_rho
+
+
+def binary_kl(proximal: torch.Tensor, behave: torch.Tensor) -> torch.Tensor:
+    """Return max(KL(p || q), KL(q || p)) of the Bernoullis p = pi_prox and q = pi_behave of the taken token (KPop)."""
+    p = proximal.double().exp().clamp(_PROB_BOUND, 1 - _PROB_BOUND)
+    q = behave.double().exp().clamp(_PROB_BOUND, 1 - _PROB_BOUND)
+    return torch.maximum(_bernoulli_kl(p, q), _bernoulli_kl(q, p)).to(proximal.dtype)
+
+
+def _bernoulli_kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()

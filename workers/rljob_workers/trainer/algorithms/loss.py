@@ -1,0 +1,222 @@
+"""The policy loss: pure, one micro-batch at a time, exact under any split.
+
+    L = aggregate(w * l) + [klPlacement loss] klCoef * aggregate(k) - entropyCoef * H
+    l from surrogates.py by `loss.type`,  w from correction.py (behave -> prox), detached
+
+Sources: decoupled PPO arXiv 2110.00641 and AReaL arXiv 2505.24298;
+loglinear prox A-3PO (AReaL). Aggregations: DAPO token mean, GRPO sequence mean, Dr.GRPO constant. Every denominator is
+that of the minibatch over all ranks, so micro-batches add up to the same loss and gradient whatever the split.
+Deviation from the papers: rejected and masked tokens stay in denominators, else filtering would raise the step size.
+"""
+
+import dataclasses
+
+import torch
+
+from rljob_api import roles, types
+from rljob_workers.trainer.algorithms import correction, kl, policy_losses, statistics
+from rljob_workers.trainer.algorithms.rows import Rows
+from rljob_workers.trainer.algorithms.statistics import Peak, Sum
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LossInputs:
+    """Of one micro-batch. logprobs, entropies [N]: of theta, with gradient; the rest has none.
+
+    behave, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
+    step's first update, or None to derive it. reference [N]: logprobs of the reference model, None without a KL term.
+    kept [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. mean_weight: divisor
+    of batchNormalize, 1.0 without. row_observed [rows]: rows that are no part of the loss, whose tokens stand for those
+    of others in statistics, for as many as `observed` says; None without such.
+    """
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor
+    behave: torch.Tensor
+    advantages: torch.Tensor
+    version_steps: torch.Tensor
+    row_index: torch.Tensor
+    row_tokens: torch.Tensor
+    row_masked: torch.Tensor
+    minibatch: types.Minibatch
+    trainer_version: int
+    proximal: torch.Tensor | None = None
+    reference: torch.Tensor | None = None
+    kept: torch.Tensor | None = None
+    mean_weight: float = 1.0
+    row_observed: torch.Tensor | None = None
+    observed: statistics.Observed = dataclasses.field(default_factory=statistics.Observed)
+
+    @property
+    def row_seen(self) -> torch.Tensor:
+        """Return, for each row, whether it is only looked at."""
+        return torch.zeros_like(self.row_masked) if self.row_observed is None else self.row_observed
+
+    @property
+    def token_weights(self) -> torch.Tensor:
+        """Return how many of the batch's tokens each one stands for [N], fp64."""
+        seen = self.row_seen[self.row_index]
+        return torch.where(seen, self.observed.tokens, 1.0).double()
+
+    @property
+    def row_weights(self) -> torch.Tensor:
+        """Return how many of the batch's rows each one stands for [rows], fp64."""
+        return torch.where(self.row_seen, self.observed.rows, 1.0).double()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LossOutputs:
+    """`loss`: this micro-batch's share of L, scalar with gradient; `tally`: its sums."""
+
+    loss: torch.Tensor
+    tally: statistics.Tally
+
+
+def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
+    """Return the loss share and the sums of one micro-batch."""
+    proximal = proximal_logprobs(inputs, config)
+    rows = Rows(inputs.row_index, inputs.row_tokens)
+    corrected = correction.correct(proximal, inputs.behave, rows, config.correction)
+    weights = corrected.weights / inputs.mean_weight
+    surrogate = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
+    trained = ~inputs.row_masked[inputs.row_index]
+    close = torch.ones_like(trained) if inputs.kept is None else inputs.kept
+    kept = corrected.kept & close & trained & ~inputs.row_seen[inputs.row_index]
+    numerators = torch.where(kept, weights * surrogate.losses, torch.zeros_like(weights))
+    shares = token_shares(inputs, config)
+    loss = (numerators * shares).sum()
+    terms: dict[Sum, torch.Tensor] = {}
+    if inputs.reference is not None:
+        k = kl.estimate(inputs.logprobs, inputs.reference, config.kl_estimator)
+        if config.kl_placement == "loss":
+            # Rejection and w are about the surrogate; the distance to the reference holds for every trained token.
+            distance = config.kl_coef * (k * shares * trained).sum()
+            terms[Sum.KL_LOSS], loss = distance.detach().double(), loss + distance
+    if config.entropy_coef:
+        bonus = -config.entropy_coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
+        terms[Sum.ENTROPY_LOSS], loss = bonus.detach().double(), loss + bonus
+    tally = _tally(inputs, surrogate, proximal, rows, weights, trained, loss, config)
+    # Each token counts once: for the first reason that takes it.
+    counts = inputs.token_weights
+    tally.put(
+        {
+            Sum.TRUNCATED_MASKED: (counts * ~trained).sum(),
+            Sum.CORRECTION_MASKED: (counts * (~corrected.in_bounds & trained)).sum(),
+            Sum.REJECT_MASKED: (counts * (corrected.in_bounds & ~corrected.kept & trained)).sum(),
+            Sum.M2_MASKED: (~close & corrected.kept & trained).sum(),
+            **terms,
+        },
+        {},
+    )
+    if inputs.reference is not None:
+        tally.put({Sum.REF_TOKENS: trained.sum(), Sum.REF_KL: (k.detach() * trained).double().sum()}, {})
+    return LossOutputs(loss, tally)
+
+
+def proximal_logprobs(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
+    """Return log pi_prox [N], detached.
+
+    recompute and reuse without a computed prox: stop-gradient of the training forward (r = 1 in value), which is the
+    same number when the step has one update. loglinear: behave + alpha (theta - behave), alpha = clamp((v - 1 - v_tok)
+    / (v - v_tok), 0, 1) with v = V + 1, and 0 for tokens that are not older than this step's result. reinforce has no
+    prox: theta itself, so that rho = sg(pi_theta / pi_behave).
+    """
+    theta = inputs.logprobs.detach()
+    if config.type == "reinforce":
+        return theta
+    if inputs.proximal is not None:
+        return inputs.proximal
+    if config.proximal == "behaviour":
+        return inputs.behave
+    if config.proximal == "loglinear":
+        version = inputs.trainer_version + 1
+        age = (version - inputs.version_steps).float()
+        alpha = ((age - 1) / age.clamp(min=1.0)).clamp(0.0, 1.0)
+        alpha = torch.where((inputs.version_steps < 0) | (age <= 0), torch.zeros_like(alpha), alpha)
+        return inputs.behave + alpha * (theta - inputs.behave)
+    return theta
+
+
+def token_shares(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
+    """Return what each token's w * l is multiplied with [N]: 1 / tokens, 1 / (rows tokens_i) or 1 / (rows C)."""
+    if config.aggregation == "tokenMean":
+        return torch.full_like(inputs.behave, 1.0 / inputs.minibatch.num_tokens)
+    if config.aggregation == "sequenceMean":
+        return 1.0 / (inputs.minibatch.num_rows * inputs.row_tokens[inputs.row_index])
+    return torch.full_like(inputs.behave, 1.0 / (inputs.minibatch.num_rows * config.constant_denominator))
+
+
+def _tally(
+    inputs: LossInputs,
+    surrogate: policy_losses.Surrogate,
+    proximal: torch.Tensor,
+    rows: Rows,
+    weights: torch.Tensor,
+    trained: torch.Tensor,
+    loss: torch.Tensor,
+    config: roles.LossConfig,
+) -> statistics.Tally:
+    """Return the sums of section 11's statistics, over m of the micro-batch."""
+    tally = statistics.Tally(loss.device)
+    log_rho, nonfinite = kl.bounded_log_ratio(proximal, inputs.behave)
+    theta = inputs.logprobs.detach()
+    counts, updated = inputs.token_weights, ~inputs.row_seen[inputs.row_index]
+    tally.put(_behave_sums(log_rho, rows, inputs), {})
+    # Under behaviour and loglinear prox holds the engine's own numbers.
+    ours = theta if config.proximal in ("behaviour", "loglinear") else proximal
+    tally.put(_mismatch_sums(ours, rows, inputs), {})
+    sums = {
+        Sum.TOKENS: counts.sum(),
+        Sum.UPDATE_TOKENS: updated.sum(),
+        Sum.WEIGHT: (counts * weights).sum(),
+        Sum.LOSS: loss.detach().double(),
+        Sum.ENTROPY_TOKENS: (counts * trained).sum(),
+        Sum.ENTROPY: (counts * inputs.entropies.detach() * trained).sum(),
+        Sum.RATIO: (surrogate.ratio.double() * updated).sum(),
+        Sum.MINUS_LOG_RATIO: -(surrogate.log_ratio.double() * updated).sum(),
+        Sum.CLIP_LOW: (surrogate.low & updated).sum(),
+        Sum.CLIP_HIGH: (surrogate.high & updated).sum(),
+        Sum.CLIP_DUAL: (surrogate.dual & updated).sum(),
+        Sum.NONFINITE: nonfinite.sum() + (~torch.isfinite(theta - proximal)).sum(),
+        Sum.NONFINITE_LOSS: (~torch.isfinite(loss)).sum(),
+    }
+    peaks = {Peak.RATIO: (surrogate.ratio * updated).max(), Peak.WEIGHT: (weights * updated).max()}
+    tally.put(sums, peaks)
+    return tally
+
+
+def _behave_sums(log_rho: torch.Tensor, rows: Rows, inputs: LossInputs) -> dict[Sum, torch.Tensor]:
+    rho, counts, of_rows = log_rho.double().exp(), inputs.token_weights, inputs.row_weights
+    bound = kl.LOG_RATIO_BOUND
+    product = rows.total(log_rho.double()).clamp(-bound, bound).exp()
+    return {
+        Sum.ROWS: of_rows.sum(),
+        Sum.RHO: (counts * rho).sum(),
+        Sum.RHO_SQUARED: (counts * rho.square()).sum(),
+        Sum.BEHAVE_K3: (counts * kl.k3(log_rho.double())).sum(),
+        Sum.ROW_CHI2: (of_rows * (product.square() - 1)).sum(),
+        Sum.ROW_PPL: (of_rows * (-rows.mean(log_rho.double())).exp()).sum(),
+    }
+
+
+def _mismatch_sums(ours: torch.Tensor, rows: Rows, inputs: LossInputs) -> dict[Sum, torch.Tensor]:
+    """Sums of the gap between the policy that the step starts from and what the engine said when it sampled.
+
+    MISMATCH: rows that this policy sampled whole, so that nothing but the two programs differs. STALE: its tokens in
+    rows that older weights began, whose cached keys and values are of those. GAP: all tokens, of any age.
+    """
+    own = inputs.version_steps == inputs.trainer_version
+    whole = (rows.total((~own).double()) == 0)[inputs.row_index]
+    log_rho, _ = kl.bounded_log_ratio(ours.double(), inputs.behave.double())
+    fresh, stale = (inputs.token_weights * part for part in (own & whole, own & ~whole))
+    gap = log_rho.abs()
+    return {
+        Sum.MISMATCH_TOKENS: fresh.sum(),
+        Sum.MISMATCH_K3: (fresh * kl.k3(log_rho)).sum(),
+        Sum.MISMATCH_ABS: (fresh * gap).sum(),
+        Sum.MISMATCH_EXP_ABS: (fresh * gap.exp()).sum(),
+        Sum.GAP_TOKENS: inputs.token_weights.sum(),
+        Sum.GAP_ABS: (inputs.token_weights * gap).sum(),
+        Sum.STALE_TOKENS: stale.sum(),
+        Sum.STALE_ABS: (stale * gap).sum(),
+    }

@@ -1,0 +1,343 @@
+"""Puts a rank together: model, engine, checkpoint, session, publisher, loop.
+
+The order matters. The checkpoint is loaded before Register, which says the step that the run goes on from. Version 0
+is what the model files hold: if the trainer's own weights differ from it, or the registry has versions of an earlier
+start, the loaded state is published before the first fetch, so that no rollout samples from weights nobody trains.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import logging
+import pathlib
+import threading
+import uuid
+import warnings
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+
+from rljob_api import errors, roles, types
+from rljob_workers.models import builtin
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.runtime import retry
+from rljob_workers.trainer import batch_source, critic, learner, loop, metering
+from rljob_workers.trainer.engine import deepspeed, schedule
+from rljob_workers.trainer.model import reference, selftest
+from rljob_workers.trainer.state import checkpoint, export, publish, saving, warm_start
+from rljob_workers.transport import batches, image, pace, weights
+
+logger = logging.getLogger(__name__)
+
+# How long an unreachable coordinator is asked again: its restart on another node, with its volume, fits in.
+_PATIENCE_S = 600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """A model on this rank, in the state from which training goes on.
+
+    found: where that state comes from; is_fork: from another run's checkpoint, whose steps do not count here.
+    """
+
+    engine: deepspeed.Engine
+    exporter: export.ImageExporter
+    model_dir: pathlib.Path
+    found: checkpoint.Checkpoint | None
+    is_fork: bool
+    initial_state_hash: str
+    reference: reference.Reference | None
+    reference_hash: str
+    critic: deepspeed.CriticEngine | None
+
+    @property
+    def own(self) -> checkpoint.Checkpoint | None:
+        return None if self.is_fork else self.found
+
+    @property
+    def step(self) -> int:
+        return self.own.progress.step if self.own else 0
+
+
+def train_device(config: roles.TrainerConfig, local_rank: int) -> torch.device:
+    """Return where this rank computes; auto takes CUDA where there is one."""
+    wants_cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+    return torch.device("cuda", local_rank) if wants_cuda else torch.device("cpu")
+
+
+def run_rank(
+    config: roles.TrainerConfig,
+    *,
+    registry: metrics_module.Metrics,
+    stop: threading.Event,
+    registered: threading.Event,
+    local_rank: int,
+) -> int:
+    """Train until the coordinator says stop or finished; return the exit code. Call it under torchrun."""
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    torch.manual_seed(config.seed)
+    # DeepSpeed calls collectives by their older names, at every step.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    device = train_device(config, local_rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    model_dir = builtin.ensure_model(config.model)
+    # On disk in the files' format; twice that where they are narrower than what is published.
+    num_bytes = 2 * sum(path.stat().st_size for path in model_dir.glob("*.safetensors"))
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        timeout=datetime.timedelta(seconds=pace.collective_deadline_s(num_bytes)),
+    )
+    loaded = _load(config, model_dir, device)
+    code = _run(config, loaded, registry, stop, registered)
+    # torchrun ends all ranks as soon as one ends with a code of its own: wait until every one is through.
+    loaded.engine.barrier()
+    dist.destroy_process_group()
+    return code
+
+
+def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> _Loaded:
+    found = _newest(config, device)
+    reference_hash = ""
+    if dist.get_rank() == 0 and config.reference is not None:
+        reference_hash = _state_hash(config.reference, builtin.ensure_model(config.reference), config.job.name)
+    is_fork = found is None and config.fork is not None
+    if found is not None:
+        checkpoint.check_same_run(found, config, reference_hash=reference_hash)
+    elif config.fork is not None:
+        found = warm_start.find(config.fork)
+        warm_start.check_same_model(found, config)
+        logger.info("forked from step %d of %s", found.progress.step, found.path, extra={"event": "fork"})
+    built = _build(config, saving.weights_folder(found, model_dir), saving.state_folder(found), device)
+    initial_hash = ""
+    if built.rank == 0:
+        initial_hash = _state_hash(config.model, model_dir, config.job.name)
+    layout = image.layout_from_safetensors(model_dir, config.model.dtype)
+    _check_files(config, built, layout)
+    exporter = export.ImageExporter(layout=layout, visit=built.visit, writes=built.rank == 0)
+    frozen = reference.load(config, device)
+    _test_models(config, built, frozen, device)
+    return _Loaded(
+        engine=built,
+        exporter=exporter,
+        model_dir=model_dir,
+        found=found,
+        is_fork=is_fork,
+        initial_state_hash=initial_hash,
+        reference=frozen,
+        reference_hash=reference_hash,
+        critic=_build_critic(config, model_dir, found, device),
+    )
+
+
+def _newest(config: roles.TrainerConfig, device: torch.device) -> checkpoint.Checkpoint | None:
+    """Return the checkpoint that all ranks go on from, chosen by rank 0, which fences off earlier attempts with it.
+
+    A replaced attempt may finish one at any moment: ranks that looked by themselves could go on from two steps. Raises
+    CheckpointError where a rank does not see the one that was chosen.
+    """
+    store = checkpoint.store_of(config)
+    chosen = torch.zeros(1, dtype=torch.int64, device=device)
+    if dist.get_rank() == 0:
+        newest = store.newest()
+        chosen.fill_(newest.progress.step if newest else 0)
+        store.fence(int(chosen))
+    dist.broadcast(chosen, 0)
+    step = int(chosen)
+    found = store.at(step) if step else None
+    if step and found is None:
+        raise errors.CheckpointError(
+            f"rank {dist.get_rank()} does not see the checkpoint of step {step}:"
+            f" is the volume of {config.checkpoint.dir} shared by all nodes?"
+        )
+    return found
+
+
+def _state_hash(model: roles.ModelConfig, folder: pathlib.Path, job: str) -> str:
+    return image.initial_version(folder, job, model.dtype)[1].state_hash
+
+
+def _check_files(config: roles.TrainerConfig, built: deepspeed.Engine, layout: types.Layout) -> None:
+    """Raise ManifestError where files and model differ: what is published would lack tensors, or have too many."""
+    try:
+        built.check_files(layout)
+    except errors.WeightsError as error:
+        raise errors.ManifestError(f"spec.model.name is {config.model.name!r}, but {error}") from error
+
+
+def _test_models(
+    config: roles.TrainerConfig, built: deepspeed.Engine, frozen: reference.Reference | None, device: torch.device
+) -> None:
+    """Prove that packing is exact for the policy, and the reference. A critic is the policy's decoder."""
+    named: list[tuple[selftest.Model, str, str]] = [(built, "spec.model.name", config.model.name)]
+    if frozen is not None and config.reference is not None:
+        named.append((frozen, "spec.model.reference.name", config.reference.name))
+    for model, field, name in named:
+        selftest.check(
+            model,
+            built,
+            device=device,
+            longest=config.max_row_tokens,
+            field=field,
+            name=name,
+            clock=clocks.SystemClock(),
+        )
+
+
+def _build_critic(
+    config: roles.TrainerConfig, model_dir: pathlib.Path, found: checkpoint.Checkpoint | None, device: torch.device
+) -> deepspeed.CriticEngine | None:
+    if config.critic is None:
+        return None
+    state = saving.critic_folder(found)
+    if found is not None and state is None:
+        logger.warning("the checkpoint of step %d has no critic; it starts anew", found.progress.step)
+    with _quiet():
+        built = deepspeed.CriticEngine(config, model_dir, device)
+        if state is not None:
+            built.load(state)
+    return built
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """DeepSpeed tells the root logger about compilers and libraries that it looks for and does not need."""
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _build(
+    config: roles.TrainerConfig, weights_dir: pathlib.Path, state: pathlib.Path | None, device: torch.device
+) -> deepspeed.Engine:
+    with _quiet():
+        built = deepspeed.Engine(config, weights_dir, device)
+        if state is not None:
+            built.load(state)
+    return built
+
+
+def _run(
+    config: roles.TrainerConfig,
+    loaded: _Loaded,
+    registry: metrics_module.Metrics,
+    stop: threading.Event,
+    registered: threading.Event,
+) -> int:
+    clock, first = clocks.SystemClock(), loaded.engine.rank == 0
+    client = batches.BatchClient(address=config.coordinator_address, tls=config.tls)
+    session = _register(config, loaded, client)
+    registered.set()
+    transport = weights.WeightPublisher(
+        control_address=config.coordinator_address, store_address=config.store_address, tls=config.tls
+    )
+    transport.session = session.token
+    publisher = publish.VersionPublisher(
+        exporter=loaded.exporter,
+        transport=transport if first else None,
+        job=config.job.name,
+        attempt=config.attempt,
+        head=session.head_version,
+        description=f"rljob zero{config.deepspeed.zero_stage}",
+        clock=clock,
+        patience_s=_PATIENCE_S,
+    )
+    if _publishes_first(loaded, session):
+        publisher.publish(loaded.step)
+    else:
+        publisher.compare_with_image()
+    loop = _loop(config, loaded, client, publisher, stop, metering.Meter(registry, clock) if first else None)
+    try:
+        return int(loop.run())
+    finally:
+        publisher.close()
+        transport.close()
+        client.close()
+
+
+def _register(config: roles.TrainerConfig, loaded: _Loaded, client: batches.BatchClient) -> types.Session:
+    boot_id = uuid.uuid4().hex
+    return retry.retry_sync(
+        lambda: client.register(
+            pod=config.pod,
+            boot_id=boot_id,
+            attempt=config.attempt,
+            rank=loaded.engine.rank,
+            resume_step=loaded.step,
+            initial_state_hash=loaded.initial_state_hash,
+        ),
+        deadline_s=_PATIENCE_S,
+        backoff=retry.Backoff(first_s=0.2, most_s=5.0),
+    )
+
+
+def _publishes_first(loaded: _Loaded, session: types.Session) -> bool:
+    """Return, equal on all ranks, whether the loaded state must become a version before the first fetch."""
+    data = loaded.exporter.export()
+    needed = False
+    if loaded.engine.rank == 0:
+        layout = loaded.exporter.layout
+        differs = image.state_hash(layout, image.digests(data, layout)) != loaded.initial_state_hash
+        needed = loaded.step > 0 or session.head_version > 0 or differs or loaded.is_fork
+        if differs and loaded.step == 0 and not loaded.is_fork:
+            logger.warning("the trainer's first weights differ from the model files; they are published as version 1")
+    return loaded.engine.largest([float(needed)])[0] > 0
+
+
+def _loop(
+    config: roles.TrainerConfig,
+    loaded: _Loaded,
+    client: batches.BatchClient,
+    publisher: publish.VersionPublisher,
+    stop: threading.Event,
+    meter: metering.Meter | None,
+) -> loop.StepLoop:
+    clock, progress = clocks.SystemClock(), loaded.own.progress if loaded.own else None
+    count, critic_count = schedule.UpdateCount(), schedule.UpdateCount()
+    if progress is not None:
+        count = schedule.UpdateCount(progress.updates_applied, progress.skipped_in_a_row)
+        critic_count = schedule.UpdateCount(progress.critic_updates_applied, progress.critic_skipped_in_a_row)
+    steps = learner.Learner(
+        engine=loaded.engine,
+        reference=loaded.reference,
+        critic=None if loaded.critic is None else critic.Critic(loaded.critic, config, critic_count),
+        config=config,
+        clock=clock,
+        count=count,
+        waiting=contextlib.nullcontext if meter is None else meter.waiting,
+    )
+    return loop.StepLoop(
+        config=loop.LoopConfig(
+            publish_every=config.publish_every_steps,
+            checkpoint_every=config.checkpoint.every_steps,
+            export=config.checkpoint.export_hugging_face,
+        ),
+        source=batch_source.BatchSource(
+            transport=client,
+            rank=loaded.engine.rank,
+            world_size=loaded.engine.world_size,
+            stop=stop,
+            patience_s=_PATIENCE_S,
+        ),
+        learner=steps,
+        publisher=publisher,
+        checkpoints=saving.RankCheckpoints(
+            engine=loaded.engine,
+            exporter=loaded.exporter,
+            config=config,
+            model_dir=loaded.model_dir,
+            progress=count,
+            critic=loaded.critic,
+            critic_progress=critic_count,
+            reference_hash=loaded.reference_hash,
+            before_export=publisher.flush,
+        ),
+        meter=meter,
+        clock=clock,
+        completed=loaded.step,
+    )

@@ -1,0 +1,231 @@
+"""DeepSpeed set-up and the few verbs that the step loop needs of it. The only user of deepspeed.
+
+ZeRO 0 to 3 by config, CPU (gloo) and CUDA (nccl) by the same code. Gradients are averaged over ranks by DeepSpeed, so
+the loop multiplies its losses by `world_size`. Master weights and moments are fp32 in every mode.
+"""
+
+import contextlib
+import logging
+import math
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+
+from rljob_api import errors, roles, types
+from rljob_workers.trainer.engine import deepspeed_config, mfu, schedule
+from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
+
+logger = logging.getLogger(__name__)
+
+_TAG = "state"
+# ZeRO-3 brings parameters together in groups of this many bytes, so that an export needs little memory.
+_GATHER_BYTES = 512 << 20
+
+
+class _Trained:
+    """A module under DeepSpeed on this rank. Every method except `backward` of local data is collective."""
+
+    def __init__(self, module: torch.nn.Module, config: roles.TrainerConfig, device: torch.device) -> None:
+        """Build the DeepSpeed engine. torch.distributed must be initialised."""
+        self.device, self.rank, self.world_size = device, dist.get_rank(), dist.get_world_size()
+        self._stage, self._numbers = config.deepspeed.zero_stage, config.optimizer
+        # DeepSpeed would compile its shared-memory collectives with g++ at this point; gloo does without.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._engine, self._optimizer, _, _ = deepspeed.initialize(
+            model=module, model_parameters=trainable, config=deepspeed_config.make(config)
+        )
+        self._engine.train()
+        # DeepSpeed allocates the moments by a step with zero gradients; counted, it would weaken the first updates.
+        for state in self._engine.basic_optimizer.state.values():
+            state["step"].zero_()
+        if config.dtype == "bfloat16" and self._stage == 0:
+            # Micro-batches then add up in fp32; stages 1 to 3 have their own fp32 accumulation buffers.
+            for parameter in trainable:
+                parameter.grad_dtype = torch.float32
+        clips = deepspeed_config.clips_itself(config)
+        self._clipper = _Clipper(self._optimizer, trainable, config.optimizer.max_grad_norm) if clips else None
+        if config.dtype == "float32" and self._stage in (1, 2):
+            # DeepSpeed looks for non-finite gradients in reduced precision only.
+            self._optimizer.check_grad_overflow = True
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of `loss`. From ZeRO-2 on this is collective: all ranks call it equally often."""
+        self._engine.backward(loss)
+
+    def step(self, learning_rate: float) -> schedule.StepOutcome:
+        """Reduce, clip and update; a non-finite norm leaves parameters and moments as they are."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._engine.step()
+        norm = self._clipper.norm if self._clipper else float(self._engine.get_global_grad_norm() or 0.0)
+        overflow = bool(getattr(self._optimizer, "overflow", False))
+        # An overflow that was found before the norm was taken leaves the last step's norm behind.
+        norm = math.inf if overflow and math.isfinite(norm) else norm
+        return schedule.StepOutcome(grad_norm=norm, applied=math.isfinite(norm))
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """Sum each value over ranks."""
+        return self._reduce(values, dist.ReduceOp.SUM)
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """Take the largest of each value over ranks."""
+        return self._reduce(values, dist.ReduceOp.MAX)
+
+    def _reduce(self, values: Sequence[float], how: Any) -> list[float]:
+        reduced = torch.tensor(values, dtype=torch.float64, device=self.device)
+        if self.world_size > 1:
+            dist.all_reduce(reduced, op=how)
+        return [float(value) for value in reduced.tolist()]
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.world_size > 1:
+            dist.barrier()
+
+    def save(self, directory: pathlib.Path) -> None:
+        """Write weights, masters, moments; each rank its own part."""
+        self._engine.save_checkpoint(str(directory), tag=_TAG, save_latest=False)
+
+    def load(self, directory: pathlib.Path) -> None:
+        """Read what `save` wrote with the same number of ranks and ZeRO stage. Raises EngineError if it cannot."""
+        loaded, _ = self._engine.load_checkpoint(str(directory), tag=_TAG)
+        if loaded is None:
+            raise errors.EngineError(f"DeepSpeed could not load the checkpoint in {directory}")
+        # The moments are the checkpoint's; the numbers of the optimizer are the manifest's, as for the learning rate.
+        for group in self._optimizer.param_groups:
+            group.update(betas=self._numbers.betas, eps=self._numbers.eps, weight_decay=self._numbers.weight_decay)
+
+
+class Engine(_Trained):
+    """One rank's policy and its optimizer."""
+
+    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
+        """Load the model. Raises ManifestError if it cannot be."""
+        model = loading.load_model(model_dir, config, device)
+        # Sizes before ZeRO-3 leaves each rank its part.
+        self.accelerator = _accelerator(model, config, device)
+        self._policy = policy.Policy(
+            model,
+            temperature=config.loss.temperature,
+            chunk_tokens=config.logits_chunk_tokens,
+        )
+        self._saved = loading.SavedNames(model, self._policy.named_tensors())
+        super().__init__(self._policy, config, device)
+
+    def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (logprobs, entropies) [N] with gradient."""
+        logprobs, entropies = self._engine(
+            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
+        )
+        return logprobs, entropies
+
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+        """Return logprobs [N] without gradient."""
+        with torch.no_grad():
+            return self.forward(tensors)[0]
+
+    def score_plainly(self, row: selftest.Row) -> torch.Tensor:
+        """Return logprobs [N] of one row as the model computes it by itself, without gradient."""
+        with self._policy.plain(), torch.no_grad():
+            logprobs: torch.Tensor = self._engine(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
+        return logprobs
+
+    @property
+    def model(self) -> policy.Facts:
+        """Return what a self-test needs to know of the model."""
+        return self._policy.facts
+
+    def check_files(self, layout: types.Layout) -> None:
+        """Raise WeightsError if the files and the model do not hold the same tensors."""
+        if problem := self._saved.problem(layout, self._policy.trained_names()):
+            raise errors.WeightsError(f"{self.model.name}: {problem}")
+
+    def visit(self, names: Sequence[str], receive: Callable[[str, torch.Tensor], None]) -> None:
+        """Call `receive(name, whole tensor)` for each name of the files, a tensor of the model after the other.
+
+        Raises WeightsError for a name the model lacks.
+        """
+        tensors = self._policy.named_tensors()
+        wanted = frozenset(names)
+        sources = dict.fromkeys(self._saved.source(name) for name in names)
+        for group in _groups(sources, tensors):
+            with self._gathered([tensors[name] for name in group]):
+                for source in group:
+                    for name, part in self._saved.parts(source, tensors[source].detach()).items():
+                        if name in wanted:
+                            receive(name, part)
+
+    @contextlib.contextmanager
+    def _gathered(self, tensors: list[torch.Tensor]) -> Iterator[None]:
+        if self._stage < 3:
+            yield
+            return
+        partitioned = [tensor for tensor in tensors if hasattr(tensor, "ds_id")]
+        with deepspeed.zero.GatheredParameters(partitioned):
+            yield
+
+
+class CriticEngine(_Trained):
+    """One rank's value model, which starts as the policy with a new head, and its optimizer."""
+
+    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
+        """Load the model. Raises ManifestError if it cannot be."""
+        super().__init__(policy.ValueModel(loading.load_model(model_dir, config, device)), config, device)
+
+    def values(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the values of the states before each sampled token [N] and after each row [rows], with gradient."""
+        tokens, ends = self._engine(
+            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.ends
+        )
+        return tokens, ends
+
+
+class _Clipper:
+    """Clips in a hook of the optimizer, after the reduction. A non-finite norm drops the gradients: AdamW skips."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float) -> None:
+        self.norm = 0.0
+        self._parameters, self._max_norm = parameters, max_norm
+        optimizer.register_step_pre_hook(self._clip)
+
+    def _clip(self, _optimizer: torch.optim.Optimizer, _args: Any, _keywords: Any) -> None:
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        self.norm = float(norm)
+        if not math.isfinite(self.norm):
+            for parameter in self._parameters:
+                parameter.grad = None
+        elif self._max_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, self._max_norm, norm)
+
+
+def _accelerator(model: Any, config: roles.TrainerConfig, device: torch.device) -> mfu.Accelerator | None:
+    if device.type != "cuda":
+        return None
+    peak = mfu.dense_bf16_peak(torch.cuda.get_device_name(device)) if config.dtype == "bfloat16" else None
+
+    def peak_memory() -> tuple[int, int]:
+        found = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        return found
+
+    return mfu.Accelerator(peak_flops=peak, size=mfu.model_size(model), peak_memory=peak_memory)
+
+
+def _groups(names: Iterable[str], tensors: dict[str, torch.Tensor]) -> Iterator[list[str]]:
+    group: list[str] = []
+    size = 0
+    for name in names:
+        # Under ZeRO-3 a parameter's own size is 0 and ds_numel its true one.
+        size += getattr(tensors[name], "ds_numel", tensors[name].numel()) * tensors[name].element_size()
+        group.append(name)
+        if size >= _GATHER_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

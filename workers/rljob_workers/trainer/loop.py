@@ -1,0 +1,173 @@
+"""The step loop of a rank.
+
+    coordinator --fetch(k)--> [ forward, backward, update ] x updates --> commit(k) --> publish --> checkpoint --> k + 1
+                                                             rank 0          |  export, then a thread behind
+                                                                             '- every n steps, atomic
+
+All ranks take part in updates, exports and checkpoints; rank 0 alone talks of them to the coordinator. A fetch blocks
+while no batch is ready (staleness, rollouts), a publish while the one before is in flight; both waits are counted. The
+order is what a crash relies on: a version of step k exists only after k is committed, and a checkpoint at k only after
+its version was handed over. A checkpoint that cannot be written is tried again n steps later, twice at most.
+"""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+from rljob_api import errors, names, types
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.trainer import batch_source, learner, metering
+from rljob_workers.trainer.state import publish, saving
+
+logger = logging.getLogger(__name__)
+Stat = names.StepStat
+
+# Checkpoints in a row that may fail while training goes on: a longer outage is worth a new process, and to be seen.
+_MOST_FAILED_SAVES = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig:
+    """The loop's own settings. every 0: never, but at the end."""
+
+    publish_every: int
+    checkpoint_every: int
+    export: bool
+
+
+class StepLoop:
+    """Runs steps until the coordinator says stop or finished. `meter` None: this rank reports nothing."""
+
+    def __init__(
+        self,
+        *,
+        config: LoopConfig,
+        source: batch_source.BatchSource,
+        learner: learner.Learner,
+        publisher: publish.VersionPublisher,
+        checkpoints: saving.RankCheckpoints,
+        meter: metering.Meter | None,
+        clock: clocks.Clock,
+        completed: int,
+    ) -> None:
+        """`completed`: the step of the checkpoint that was loaded, 0 for none; its state is published."""
+        self._config, self._clock = config, clock
+        self._source, self._learner, self._publisher, self._checkpoints = source, learner, publisher, checkpoints
+        self._meter = meter
+        self._completed = self._saved = self._published = completed
+        # Seconds of publishing and saving since the last commit; they are reported with the next step.
+        self._behind: dict[Stat, float] = {}
+        self._committed_at = clock.monotonic()
+        self._failed_saves = 0
+
+    @property
+    def completed(self) -> int:
+        """Return V, the number of completed steps."""
+        return self._completed
+
+    def run(self) -> names.ExitCode:
+        """Return OK when the run is finished, STOPPED_ON_REQUEST when it can go on later."""
+        while True:
+            asked = self._clock.monotonic()
+            with self._waiting("batch"):
+                header, micro_batches = self._source.fetch(self._completed + 1)
+            waited_s = self._clock.monotonic() - asked
+            if header.kind is names.BatchKind.STOP:
+                return self._stop()
+            if header.kind is names.BatchKind.FINISHED:
+                return self._finish()
+            self._step(header, micro_batches, waited_s)
+
+    def _step(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch], waited_s: float) -> None:
+        started_at = self._clock.now()
+        learned = self._learner.learn(header, micro_batches)
+        self._completed += 1
+        self._commit(learned, started_at, waited_s)
+        if self._completed % self._config.publish_every == 0:
+            self._publish()
+        if self._config.checkpoint_every and self._completed % self._config.checkpoint_every == 0:
+            self._try_to_save()
+
+    def _commit(self, learned: learner.Learned, started_at: float, waited_s: float) -> None:
+        began, self._committed_at = self._committed_at, self._clock.monotonic()
+        total_s = self._committed_at - began
+        stats = {**learned.stats, **self._behind, Stat.WAIT_S: waited_s, Stat.TOTAL_S: total_s}
+        self._behind = {}
+        if self._meter is None:
+            return
+        self._source.commit_step(
+            step=self._completed,
+            stats={str(name): value for name, value in stats.items()},
+            started_at=started_at,
+            finished_at=self._clock.now(),
+        )
+        self._meter.step(self._completed, learned, stats)
+
+    def _publish(self) -> None:
+        started = self._clock.monotonic()
+        with self._waiting("publish"):
+            self._publisher.flush()
+        self._publisher.publish(self._completed)
+        self._published = self._completed
+        self._behind[Stat.PUBLISH_S] = self._clock.monotonic() - started
+
+    def _waiting(self, reason: str) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self._meter is None else self._meter.waiting(reason)
+
+    def _try_to_save(self) -> None:
+        """Save, but let training go on where that fails for now: the checkpoint before is still there."""
+        try:
+            self._save(final=False)
+        except errors.CheckpointError as error:
+            self._failed_saves += 1
+            if self._failed_saves > _MOST_FAILED_SAVES:
+                raise
+            if self._meter is not None:
+                logger.error("went on without a checkpoint: %s", error, extra={"step": self._completed})
+
+    def _save(self, *, final: bool) -> None:
+        started = self._clock.monotonic()
+        if self._saved != self._completed:
+            self._write_checkpoint()
+        seconds = self._clock.monotonic() - started
+        self._saved = self._completed
+        self._behind[Stat.CHECKPOINT_S] = seconds
+        if self._meter is not None:
+            uri = self._checkpoints.uri(self._completed)
+            self._source.commit_checkpoint(step=self._completed, uri=uri, seconds=seconds, final=final)
+            self._meter.checkpointed(seconds, self._clock.now())
+        self._checkpoints.prune()
+
+    def _write_checkpoint(self) -> None:
+        try:
+            with self._waiting("checkpoint"):
+                self._checkpoints.save(self._completed)
+        except errors.CheckpointError:
+            if self._meter is not None:
+                self._meter.checkpoint_failed()
+            raise
+        self._failed_saves = 0
+
+    def _stop(self) -> names.ExitCode:
+        """Leave a checkpoint of the last completed step, from which the next start goes on."""
+        self._publisher.flush()
+        if self._saved != self._completed:
+            self._save(final=False)
+        self._say("stopped on request", "stop")
+        return names.ExitCode.STOPPED_ON_REQUEST
+
+    def _finish(self) -> names.ExitCode:
+        """Publish what is not, export, and save: the coordinator learns last that nothing is missing."""
+        if self._published != self._completed:
+            self._publish()
+        self._publisher.flush()
+        if self._config.export:
+            self._checkpoints.export()
+        self._save(final=True)
+        self._say("finished", "finish")
+        return names.ExitCode.OK
+
+    def _say(self, what: str, event: str) -> None:
+        if self._meter is not None:
+            logger.info("%s after step %d", what, self._completed, extra={"event": event, "step": self._completed})

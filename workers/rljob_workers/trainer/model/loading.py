@@ -1,0 +1,113 @@
+"""Loads a model with packed attention, and maps its tensors to those of its files.
+
+The only user of transformers. It may fuse, split or rename tensors as it loads them.
+
+A mixture of experts is one tensor of all experts in the model and one per expert and matrix in the files, which is what
+the engine reads and a Hugging Face folder must hold. transformers keeps the rules by which it loaded a model and can
+apply them backwards, a tensor at a time: under ZeRO-3 no more than that is whole at once.
+"""
+
+import logging
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+import transformers
+from transformers import core_model_loading
+
+from rljob_api import errors, roles, types
+from rljob_workers.models import families
+from rljob_workers.runtime import number_format
+from rljob_workers.trainer.model import attention, cpu_float32_matmul
+
+logger = logging.getLogger(__name__)
+
+
+class SavedNames:
+    """The tensors of one model, under both names. Make it while they are whole: it tells them apart by their shapes."""
+
+    def __init__(self, lm: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+        """`tensors`: parameters and buffers by the model's names."""
+        self._lm = lm
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._source: dict[str, str] = {}
+        self._converted: set[str] = set()
+        for name, tensor in tensors.items():
+            hollow = torch.empty_like(tensor, device="meta")
+            saved = self._revert(name, hollow)
+            if list(saved.values()) != [hollow] or name not in saved:
+                self._converted.add(name)
+            for saved_name, part in saved.items():
+                self._source[saved_name] = name
+                self._shapes[saved_name] = tuple(part.shape)
+
+    def _revert(self, name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+        # The function has no annotations.
+        return core_model_loading.revert_weight_conversion(self._lm, {name: tensor})  # type: ignore[no-any-return]
+
+    def source(self, saved_name: str) -> str:
+        """Return the model's name of the tensor that a tensor of the files is, or is a part of. Raises WeightsError."""
+        if saved_name not in self._source:
+            raise errors.WeightsError(f"the model has no tensor {saved_name}, which its files hold")
+        return self._source[saved_name]
+
+    def parts(self, name: str, tensor: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return a whole tensor of the model as its files have it: under one name or several, views where it can be."""
+        return self._revert(name, tensor) if name in self._converted else {name: tensor}
+
+    def problem(self, layout: types.Layout, trained: Iterable[str]) -> str:
+        """Return why these files and this model do not hold the same tensors, empty if they do.
+
+        trained: the model's names of its parameters. One that no file fills would start at random; a tied one counts
+        as filled by its twin, so it must not be among them.
+        """
+        for spec in layout.tensors:
+            shape = self._shapes.get(spec.name)
+            if shape is None:
+                return f"its files hold {spec.name}, for which the model has no place"
+            if shape != tuple(spec.shape):
+                return f"its files hold {spec.name} with shape {list(spec.shape)} where the model has {list(shape)}"
+        filled = {self._source[spec.name] for spec in layout.tensors}
+        lacking = [name for name in trained if name not in filled]
+        return f"its files lack {lacking[0]}, which would start at random" if lacking else ""
+
+
+def load_model(model_dir: pathlib.Path, config: roles.TrainerConfig, device: torch.device) -> torch.nn.Module:
+    """Return the causal LM of a Hugging Face folder with packed attention. Raises ManifestError if that cannot be."""
+    families.check(config.model, model_dir, longest=config.max_row_tokens)
+    transformers.utils.logging.disable_progress_bar()
+    transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
+    try:
+        # The annotation leaves out that it returns a pair when it is asked for what it found in the files.
+        found: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            str(model_dir),
+            dtype=getattr(torch, config.dtype),
+            attn_implementation=attention.NAME,
+            trust_remote_code=config.model.trust_remote_code,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+        model, loading = found
+    except (OSError, ValueError) as error:
+        raise errors.ManifestError(f"spec.model.name is {config.model.name!r}, but does not load: {error}") from error
+    if lacking := sorted(loading["missing_keys"]):
+        raise errors.ManifestError(
+            f"spec.model.name is {config.model.name!r}, but its files lack {lacking[0]}"
+            f" ({len(lacking)} tensors of {type(model).__name__}), which would start at random"
+        )
+    model.config.use_cache = False
+    _widen_where_slow(model, config.dtype, device)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    loaded: torch.nn.Module = model.train()
+    return loaded
+
+
+def _widen_where_slow(model: torch.nn.Module, dtype: str, device: torch.device) -> None:
+    if device.type != "cpu" or number_format.on_this_cpu(dtype) == dtype:
+        return
+    if cpu_float32_matmul.widen(model):
+        logger.info("this CPU has no instructions for %s: its products are computed in float32", dtype)
+    else:
+        logger.warning("this CPU has no instructions for %s, and this model cannot do without: it will be slow", dtype)

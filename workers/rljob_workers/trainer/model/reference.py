@@ -1,0 +1,54 @@
+"""The frozen reference model of the KL term: a whole copy on every rank, without gradient. Its calls are local."""
+
+import pathlib
+
+import torch
+
+from rljob_api import errors, roles
+from rljob_workers.models import builtin
+from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
+
+
+class Reference:
+    """Scores micro-batches with weights that never change."""
+
+    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
+        """Load the model in the trainer's number format. Raises ManifestError if it does not load."""
+        chosen = config.model_copy(update={"model": config.reference, "gradient_checkpointing": False})
+        made = policy.Policy(
+            loading.load_model(model_dir, chosen, device),
+            temperature=config.loss.temperature,
+            chunk_tokens=config.logits_chunk_tokens,
+        )
+        self._policy = made.to(device).eval().requires_grad_(False)
+
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+        """Return logprobs [N] of the sampled tokens at the sampling temperature, fp32."""
+        with torch.no_grad():
+            logprobs, _ = self._policy(
+                tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
+            )
+        scored: torch.Tensor = logprobs
+        return scored
+
+    def score_plainly(self, row: selftest.Row) -> torch.Tensor:
+        """Return logprobs [N] of one row as the model computes it by itself."""
+        with self._policy.plain(), torch.no_grad():
+            logprobs: torch.Tensor = self._policy(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
+        return logprobs
+
+    @property
+    def model(self) -> policy.Facts:
+        """Return what a self-test needs to know of the model."""
+        return self._policy.facts
+
+
+def load(config: roles.TrainerConfig, device: torch.device) -> Reference | None:
+    """Return the model of spec.model.reference, or None without a KL term. Raises ManifestError if it is missing."""
+    if config.reference is None:
+        return None
+    try:
+        return Reference(config, builtin.ensure_model(config.reference), device)
+    except errors.ManifestError as error:
+        problems = (text.replace("spec.model.name", "spec.model.reference.name", 1) for text in error.problems)
+        raise errors.ManifestError(*problems) from error

@@ -1,0 +1,189 @@
+"""What is computed before the step's first update: prox, reference, values, advantages, tokens that M2PO drops.
+
+Everything here sees the weights that the step starts from and all of its rows, so that no result depends on how rows
+are cut into minibatches, micro-batches and ranks. Later epochs hold the same rows once more: they are filled in too,
+and counted once. The calls are collective: every rank makes them in the same order.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from rljob_api import names, roles
+from rljob_workers.trainer import critic
+from rljob_workers.trainer.algorithms import advantages, correction, kl, m2po
+from rljob_workers.trainer.algorithms.rows import Rows
+from rljob_workers.trainer.model import batch_tensors
+
+
+class Engine(advantages.Ranks, Protocol):
+    """What the preparation needs of the policy."""
+
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+        """Return logprobs [N] without gradient."""
+
+
+class Reference(Protocol):
+    """The frozen model of the KL term."""
+
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+        """Return its logprobs [N]."""
+
+
+class Critic(Protocol):
+    """The value model."""
+
+    def score(self, tensors: batch_tensors.BatchTensors) -> advantages.Values:
+        """Return its values, without gradient."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """mean_weight: divisor of batchNormalize, 1 without; stats: what is known of the step's advantages."""
+
+    mean_weight: float
+    stats: Mapping[names.StepStat, float]
+
+
+@dataclasses.dataclass(slots=True)
+class Work:
+    """One micro-batch of the step. `idle`: it only keeps collectives in step. kept [N]: what M2PO leaves.
+
+    values, returns [N]: the critic's before the step, and what it is to learn.
+    """
+
+    tensors: batch_tensors.BatchTensors
+    idle: bool
+    proximal: torch.Tensor | None = None
+    reference: torch.Tensor | None = None
+    kept: torch.Tensor | None = None
+    values: advantages.Values | None = None
+    returns: torch.Tensor | None = None
+
+    @property
+    def rows(self) -> Rows:
+        """Return which row each token belongs to."""
+        return Rows(self.tensors.row_index, self.tensors.row_tokens)
+
+
+def prepare(
+    work: Sequence[Sequence[Work]],
+    engine: Engine,
+    reference: Reference | None,
+    config: roles.TrainerConfig,
+    value_model: Critic | None = None,
+) -> Prepared:
+    """Fill in what the losses need. `work` lists the micro-batches of each update."""
+    if needs_proximal(config):
+        for part in work:
+            for item in part:
+                item.proximal = engine.score(item.tensors)
+    if reference is not None:
+        for item in _active(work):
+            item.reference = reference.score(item.tensors)
+    if value_model is not None:
+        # Idle ones too: from ZeRO-3 on a forward is collective.
+        for part in work:
+            for item in part:
+                item.values = value_model.score(item.tensors)
+    found: dict[names.StepStat, float] = {}
+    if config.returns is not None:
+        found = _set_advantages(work, engine, config, config.returns)
+    if config.loss.m2_threshold is not None:
+        _drop_far_tokens(work, engine, config.loss.m2_threshold)
+    return Prepared(_mean_weight(work, engine, config), found)
+
+
+def needs_proximal(config: roles.TrainerConfig) -> bool:
+    """Return whether prox costs a forward before the first update.
+
+    With one update the training forward itself is prox, unless something must be known before the first loss: a mean
+    weight, M2PO's cut, a KL term in the reward.
+    """
+    loss = config.loss
+    moving = loss.proximal == "recompute" and loss.type != "reinforce" and config.minibatches * config.epochs > 1
+    normalized = loss.correction is not None and loss.correction.batch_normalize
+    early = normalized or loss.m2_threshold is not None or _kl_in_reward(loss)
+    return moving or (early and loss.proximal in ("recompute", "reuse"))
+
+
+def _kl_in_reward(config: roles.LossConfig) -> bool:
+    return config.kl_coef > 0 and config.kl_placement == "reward"
+
+
+def _active(work: Sequence[Sequence[Work]]) -> list[Work]:
+    return [item for part in work for item in part if not item.idle]
+
+
+def _first_epoch(work: Sequence[Sequence[Work]], config: roles.TrainerConfig) -> list[Work]:
+    return _active(work[: config.minibatches])
+
+
+def _proximal_or_behave(item: Work) -> torch.Tensor:
+    # Without a computed prox the loss takes the engine's policy as such (proximal: behaviour).
+    return item.tensors.behave if item.proximal is None else item.proximal
+
+
+def _set_advantages(
+    work: Sequence[Sequence[Work]], engine: Engine, config: roles.TrainerConfig, returns: roles.ReturnsConfig
+) -> dict[names.StepStat, float]:
+    items, counted = _active(work), _first_epoch(work, config)
+    for item in items:
+        made = advantages.estimate(item.tensors, returns, penalty=_penalty(item, config.loss), values=item.values)
+        item.returns = made.returns
+        item.tensors = dataclasses.replace(item.tensors, advantages=made.advantages)
+    if returns.normalize is not None:
+        parts = [advantages.Part(item.tensors.advantages, _token_groups(item)) for item in items]
+        normalized = advantages.normalize(
+            parts, returns.normalize, counted=len(counted), total=engine.total, largest=engine.largest
+        )
+        for item, values in zip(items, normalized, strict=True):
+            item.tensors = dataclasses.replace(item.tensors, advantages=values)
+    for item in items:
+        item.tensors = dataclasses.replace(item.tensors, advantages=item.tensors.advantages.float())
+    found = advantages.describe([item.tensors for item in counted], engine)
+    if config.critic is not None:
+        old = [item.values.tokens for item in counted if item.values is not None]
+        found |= critic.explained_variance(old, [item.returns for item in counted if item.returns is not None], engine)
+    return found
+
+
+def _token_groups(item: Work) -> torch.Tensor:
+    return item.tensors.row_group[item.tensors.row_index]
+
+
+def _penalty(item: Work, loss: roles.LossConfig) -> torch.Tensor | None:
+    """Return what the KL term takes off the reward of each token [N], None without one in the reward."""
+    if not _kl_in_reward(loss):
+        return None
+    assert item.reference is not None, "the reference is scored first"
+    return kl.penalty(_proximal_or_behave(item), item.reference, coef=loss.kl_coef, estimator=loss.kl_estimator)
+
+
+def _drop_far_tokens(work: Sequence[Sequence[Work]], engine: Engine, threshold: float) -> None:
+    squares = [
+        [m2po.squares(item.tensors.behave, _proximal_or_behave(item)) for item in part if not item.idle]
+        for part in work
+    ]
+    whole = [torch.cat(part) if part else torch.zeros(0) for part in squares]
+    cuts = m2po.cuts(whole, threshold, total=engine.total, largest=engine.largest)
+    for part, values, cut in zip(work, squares, cuts, strict=True):
+        for item, value in zip((item for item in part if not item.idle), values, strict=True):
+            item.kept = value.double() <= cut
+
+
+def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, config: roles.TrainerConfig) -> float:
+    correct = config.loss.correction
+    if correct is None or not correct.batch_normalize:
+        return 1.0
+    terms = [_weight_terms(item, correct) for item in _first_epoch(work, config)]
+    total, count = engine.total([sum(term[0] for term in terms), sum(term[1] for term in terms)])
+    return total / count if total > 0 else 1.0
+
+
+def _weight_terms(item: Work, config: roles.CorrectionConfig) -> tuple[float, float]:
+    assert item.proximal is not None, "prox comes before weights"
+    corrected = correction.correct(item.proximal, item.tensors.behave, item.rows, config)
+    return correction.mean_weight_terms(corrected, item.rows, config)

@@ -1,0 +1,248 @@
+"""Checkpoints on disk: one folder per step, written beside, synced, renamed; a marker written last makes it valid.
+
+The marker names the step, the update counter, the shape of the run and a digest of each config section, and the size
+of every file. Who loads it decides what a changed section means; here it is only compared.
+
+An attempt that was replaced may still be writing: it was cut off, and does not know. So each attempt leaves a fence
+with the step that it goes on from. What an older attempt finishes beyond that step is of a history that was taken back,
+and is no checkpoint; and it begins, replaces and removes nothing any more. Attempts are counted in a run: one that is
+made anew on the same volume counts from 1, and fences of the other one say nothing about it.
+"""
+
+import dataclasses
+import json
+import logging
+import pathlib
+import shutil
+from collections.abc import Mapping, Sequence
+
+from rljob_api import errors, roles
+from rljob_api.resolution import common
+from rljob_workers.trainer.state import atomic_dir
+
+logger = logging.getLogger(__name__)
+
+_MARKER = "COMPLETE.json"
+_PREFIX = "step-"
+_FENCE = "attempt-"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a checkpoint says beside the tensors.
+
+    `sections`: digests by name; `optimizer`: masters and moments are in it;
+    `critic`: the value model's state stands beside the policy's, with its own counts. `attempt`: the trainer's, that
+    wrote it, of the run with the uid `run`; 0 and empty where that was not recorded.
+    """
+
+    step: int
+    updates_applied: int
+    skipped_in_a_row: int
+    optimizer: bool
+    sections: Mapping[str, str]
+    critic: bool = False
+    critic_updates_applied: int = 0
+    critic_skipped_in_a_row: int = 0
+    attempt: int = 0
+    run: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A valid checkpoint."""
+
+    progress: Progress
+    path: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Fence:
+    """An attempt of a run and the step that it went on from."""
+
+    run: str
+    attempt: int
+    goes_on_from: int
+
+
+class CheckpointStore:
+    """The folder of a job's checkpoints. Only rank 0 calls what writes."""
+
+    def __init__(self, directory: pathlib.Path, *, run: str = "", attempt: int = 0) -> None:
+        """Nothing is touched before the first call. `run`, `attempt`: whose this is, for what writes."""
+        self._directory, self._run, self._attempt = directory, run, attempt
+
+    def newest(self) -> Checkpoint | None:
+        """Return the valid checkpoint of the highest step, or None. Incomplete ones are passed over and logged."""
+        return max(self.all(), key=lambda found: found.progress.step, default=None)
+
+    def all(self) -> list[Checkpoint]:
+        """Return the valid checkpoints, without those of a history that a later attempt took back."""
+        fences = self._fences()
+        return [checkpoint for checkpoint in self._complete() if not _is_behind(checkpoint.progress, fences)]
+
+    def at(self, step: int) -> Checkpoint | None:
+        """Return the valid checkpoint of `step`, or None."""
+        return next((found for found in self.all() if found.progress.step == step), None)
+
+    def _complete(self) -> list[Checkpoint]:
+        found = (_read(path) for path in sorted(self._directory.glob(f"{_PREFIX}*")))
+        return [checkpoint for checkpoint in found if checkpoint is not None]
+
+    def fence(self, step: int) -> None:
+        """Say durably that this attempt goes on from `step`; earlier ones write no checkpoint from now on."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        fence = {"run": self._run, "attempt": self._attempt, "goes_on_from": step}
+        name = f"{_FENCE}{common.digest(self._run)[:12]}-{self._attempt:06d}.json"
+        atomic_dir.write_file(self._directory / name, json.dumps(fence))
+
+    def _fences(self) -> list[_Fence]:
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in self._directory.glob(f"{_FENCE}*.json")]
+        return [_Fence(**fence) for fence in found]
+
+    def _latest(self) -> int:
+        """Return the latest attempt of this run that has a fence, 0 without one."""
+        return max((fence.attempt for fence in self._fences() if fence.run == self._run), default=0)
+
+    def _check_not_replaced(self) -> None:
+        later = self._latest()
+        if later > self._attempt:
+            raise PermissionError(f"attempt {later} of the trainer has taken over from attempt {self._attempt}")
+
+    def begin(self, step: int) -> pathlib.Path:
+        """Make and return the folder to write into. What earlier ones left that never became checkpoints goes first.
+
+        Raises OSError, also if a later attempt has taken over.
+        """
+        self._check_not_replaced()
+        work = self.working(step)
+        # A full volume must not stay full of what filled it.
+        for leftover in self._directory.glob(f".{_PREFIX}*.new"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        work.mkdir(parents=True)
+        return work
+
+    def working(self, step: int) -> pathlib.Path:
+        """Return the folder that `begin` makes for a step; the same on every rank."""
+        return self._directory / f".{_PREFIX}{step:09d}.new"
+
+    def path(self, step: int) -> pathlib.Path:
+        """Return where the checkpoint of a step stands once it is committed."""
+        return self._directory / f"{_PREFIX}{step:09d}"
+
+    def commit(self, progress: Progress) -> Checkpoint:
+        """Sync what was written, add the marker and let the checkpoint appear. Raises OSError, as `begin` does."""
+        self._check_not_replaced()
+        work = self.working(progress.step)
+        target = self.path(progress.step)
+        files = {str(path.relative_to(work)): path.stat().st_size for path in work.rglob("*") if path.is_file()}
+        marker = {**dataclasses.asdict(progress), "files": files}
+        (work / _MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
+        atomic_dir.publish_folder(work, target, target.with_name(f".{target.name}.old"))
+        return Checkpoint(progress=progress, path=target)
+
+    def prune(self, *, keep_last: int, keep_every: int) -> list[int]:
+        """Remove all but the newest `keep_last` and multiples of `keep_every` (0: none). Return the removed steps.
+
+        What a history left that was taken back goes too. An attempt that was replaced removes nothing.
+        """
+        fences = self._fences()
+        if self._latest() > self._attempt:
+            return []
+        for found in self._complete():
+            if _is_behind(found.progress, fences):
+                _remove(found)
+        checkpoints = sorted(self.all(), key=lambda found: found.progress.step, reverse=True)
+        removed = []
+        for found in checkpoints[max(1, keep_last) :]:
+            step = found.progress.step
+            if keep_every and step % keep_every == 0:
+                continue
+            _remove(found)
+            removed.append(step)
+        return removed
+
+
+def _remove(found: Checkpoint) -> None:
+    # The marker first: half a folder must not be taken for a checkpoint.
+    (found.path / _MARKER).unlink()
+    shutil.rmtree(found.path)
+
+
+def _is_behind(progress: Progress, fences: Sequence[_Fence]) -> bool:
+    """Return whether a later attempt of the same run went on from before this checkpoint, without it."""
+    return any(
+        fence.run == progress.run and fence.attempt > progress.attempt and progress.step > fence.goes_on_from
+        for fence in fences
+    )
+
+
+def store_of(config: roles.TrainerConfig) -> CheckpointStore:
+    """Return the job's checkpoints, as its present attempt writes them."""
+    return CheckpointStore(pathlib.Path(config.checkpoint.dir), run=config.job.uid, attempt=config.attempt)
+
+
+def read(path: pathlib.Path) -> Checkpoint | None:
+    """Return the checkpoint that a folder is; None if it is none, or an incomplete one, which is logged."""
+    return _read(path) if (path / _MARKER).is_file() else None
+
+
+def _read(path: pathlib.Path) -> Checkpoint | None:
+    try:
+        marker = json.loads((path / _MARKER).read_text(encoding="utf-8"))
+        sizes: dict[str, int] = marker.pop("files")
+        checkpoint = Checkpoint(progress=Progress(**marker), path=path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        logger.warning("passed over %s: %s", path, error)
+        return None
+    for name, size in sizes.items():
+        if not (path / name).is_file() or (path / name).stat().st_size != size:
+            logger.warning("passed over %s: file %s is missing or has another size", path, name)
+            return None
+    return checkpoint
+
+
+def sections(config: roles.TrainerConfig, *, reference_hash: str = "") -> dict[str, str]:
+    """Return a digest per section of the config. Those of `FROZEN` must not change on resume.
+
+    reference_hash: of the reference model's tensors; rank 0 alone reads them.
+    """
+    values: dict[str, object] = {
+        "seed": config.seed,
+        "model": [config.model.name, config.model.revision],
+        "shape": [config.nodes * config.processes_per_node, config.deepspeed.zero_stage, config.dtype],
+        "loss": config.loss.model_dump(mode="json"),
+        "updates": [config.minibatches, config.epochs],
+        "optimizer": config.optimizer.model_dump(mode="json"),
+    }
+    made = {name: common.digest(value) for name, value in values.items()} | config.spec_digests
+    return made | ({"reference": reference_hash} if reference_hash else {})
+
+
+# Sections that must stay as they were on resume, and what the manifest calls them.
+FROZEN = {
+    "groups": "spec.algorithm.promptsPerStep or groupSize",
+    "data": "spec.data",
+    "seed": "spec.seed",
+    "model": "spec.model",
+    "shape": "the number of trainer processes, spec.trainer.deepspeed.zeroStage or spec.trainer.dtype",
+}
+
+
+def check_same_run(found: Checkpoint, config: roles.TrainerConfig, *, reference_hash: str = "") -> None:
+    """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed.
+
+    The shape is that of masters and moments: weights alone, without a critic, go on with any number of processes.
+    """
+    now = sections(config, reference_hash=reference_hash)
+    changed = [name for name, digest in found.progress.sections.items() if now.get(name, digest) != digest]
+    refused = [
+        f"{FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path};"
+        " set it back, or start a new job with resumeFrom"
+        for name in changed
+        if name in FROZEN and (name != "shape" or found.progress.optimizer or found.progress.critic)
+    ]
+    if refused:
+        raise errors.ManifestError(*refused)
+    for name in changed:
+        logger.warning("section %s differs from the checkpoint of step %d", name, found.progress.step)

@@ -1,0 +1,149 @@
+"""Checkpoints as all ranks make them together: rank 0 prepares and commits, every rank writes its part."""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rljob_api import errors, roles
+from rljob_workers.trainer.engine import schedule
+from rljob_workers.trainer.state import atomic_dir, checkpoint, export
+
+_STATE = "state"
+_WEIGHTS = "weights"
+_CRITIC = "critic"
+
+
+class SavingEngine(Protocol):
+    """What saving needs of the engine."""
+
+    rank: int
+    world_size: int
+
+    def save(self, directory: pathlib.Path) -> None:
+        """Write this rank's part."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """Take the largest of each value over ranks."""
+
+
+def weights_folder(found: checkpoint.Checkpoint | None, model_dir: pathlib.Path) -> pathlib.Path:
+    """Return the Hugging Face folder to load the model from: a checkpoint's, if it holds weights alone."""
+    return model_dir if found is None or found.progress.optimizer else found.path / _WEIGHTS
+
+
+def state_folder(found: checkpoint.Checkpoint | None) -> pathlib.Path | None:
+    """Return the folder with masters and moments to load, if there is one."""
+    return found.path / _STATE if found is not None and found.progress.optimizer else None
+
+
+def critic_folder(found: checkpoint.Checkpoint | None) -> pathlib.Path | None:
+    """Return the folder with the value model's masters and moments, if there is one."""
+    return found.path / _CRITIC if found is not None and found.progress.critic else None
+
+
+class RankCheckpoints:
+    """Saves, exports and prunes."""
+
+    def __init__(
+        self,
+        *,
+        engine: SavingEngine,
+        exporter: export.ImageExporter,
+        config: roles.TrainerConfig,
+        model_dir: pathlib.Path,
+        progress: schedule.UpdateCount,
+        critic: SavingEngine | None = None,
+        critic_progress: schedule.UpdateCount | None = None,
+        reference_hash: str = "",
+        before_export: Callable[[], None],
+    ) -> None:
+        """`before_export` waits until nobody reads the exporter's image."""
+        self._engine, self._exporter, self._config = engine, exporter, config
+        self._critic, self._critic_progress = critic, critic_progress or schedule.UpdateCount()
+        self._reference_hash = reference_hash
+        self._model_dir, self._progress, self._before_export = model_dir, progress, before_export
+        self._store = checkpoint.store_of(config)
+
+    def save(self, step: int) -> None:
+        """Write and commit the checkpoint of `step`. Raises CheckpointError, on all ranks alike, if it cannot be.
+
+        What a rank of several raises while all write their parts rises as it is: the others wait for it inside.
+        """
+        self._first_alone(lambda: self._store.begin(step), step)
+        self._write_parts(step)
+        self._first_alone(lambda: self._store.commit(self._reached(step)), step)
+
+    def _write_parts(self, step: int) -> None:
+        alone = self._engine.world_size == 1
+        work = self._store.working(step)
+        try:
+            self._write(work)
+            self._engine.barrier()
+            # Each rank by itself: on a network volume a node's fsync says nothing of what another node wrote. After all
+            # have written, so that no file comes or goes meanwhile.
+            atomic_dir.sync_tree(work)
+        # torch tells of a full disk with a RuntimeError.
+        except (OSError, RuntimeError) as error:
+            if alone:
+                raise _not_written(step, error) from error
+            raise
+        self._engine.barrier()
+
+    def _write(self, work: pathlib.Path) -> None:
+        if self._config.checkpoint.save_optimizer:
+            self._engine.save(work / _STATE)
+        else:
+            self._before_export()
+            self._exporter.write_hugging_face(self._model_dir, work / _WEIGHTS)
+        if self._critic is not None:
+            # Whole even without the policy's moments: there is no other copy of its weights.
+            self._critic.save(work / _CRITIC)
+
+    def _first_alone(self, act: Callable[[], object], step: int) -> None:
+        """Let rank 0 act while the others wait for how it ends."""
+        failure: OSError | None = None
+        if self._engine.rank == 0:
+            try:
+                act()
+            except OSError as error:
+                failure = error
+        if self._engine.largest([float(failure is not None)])[0]:
+            raise _not_written(step, failure) from failure
+
+    def _reached(self, step: int) -> checkpoint.Progress:
+        return checkpoint.Progress(
+            step=step,
+            updates_applied=self._progress.applied,
+            skipped_in_a_row=self._progress.skipped_in_a_row,
+            critic=self._critic is not None,
+            critic_updates_applied=self._critic_progress.applied,
+            critic_skipped_in_a_row=self._critic_progress.skipped_in_a_row,
+            optimizer=self._config.checkpoint.save_optimizer,
+            attempt=self._config.attempt,
+            run=self._config.job.uid,
+            sections=checkpoint.sections(self._config, reference_hash=self._reference_hash),
+        )
+
+    def uri(self, step: int) -> str:
+        """Return the file URI of a checkpoint."""
+        return self._store.path(step).absolute().as_uri()
+
+    def export(self) -> None:
+        """Write the final weights as a Hugging Face folder."""
+        self._before_export()
+        self._exporter.write_hugging_face(self._model_dir, pathlib.Path(self._config.checkpoint.export_dir))
+        self._engine.barrier()
+
+    def prune(self) -> None:
+        """Keep the newest and every so many."""
+        if self._engine.rank == 0:
+            self._store.prune(
+                keep_last=self._config.checkpoint.keep_last, keep_every=self._config.checkpoint.keep_every
+            )
+
+
+def _not_written(step: int, why: Exception | None) -> errors.CheckpointError:
+    return errors.CheckpointError(f"the checkpoint of step {step} was not written: {why or 'rank 0 could not'}")

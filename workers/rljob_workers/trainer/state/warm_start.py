@@ -1,0 +1,51 @@
+"""A run that begins with another run's checkpoint: its weights and optimizer state, its own steps and schedule."""
+
+import pathlib
+
+from rljob_api import errors, roles
+from rljob_workers.trainer.state import checkpoint
+
+_FOLDER = "checkpoints"
+# Weights alone are a Hugging Face folder, which every shape loads.
+_OF_WEIGHTS, _OF_STATE = ("model",), ("model", "shape")
+
+
+def find(config: roles.ForkConfig) -> checkpoint.Checkpoint:
+    """Return the checkpoint that a fork begins with. Raises ManifestError if there is none, or none of that step.
+
+    The path is a checkpoint, a folder of checkpoints, or a run's folder that holds one.
+    """
+    path = pathlib.Path(config.path)
+    if not path.is_dir():
+        raise errors.ManifestError(f"spec.resumeFrom is {str(path)!r}, but there is no such folder")
+    single = checkpoint.read(path)
+    folder = path / _FOLDER if (path / _FOLDER).is_dir() else path
+    found = [single] if single is not None else checkpoint.CheckpointStore(folder).all()
+    if not found:
+        raise errors.ManifestError(f"spec.resumeFrom is {str(path)!r}, but no complete checkpoint is in it")
+    if config.step is None:
+        return max(found, key=lambda each: each.progress.step)
+    for each in found:
+        if each.progress.step == config.step:
+            return each
+    steps = ", ".join(str(step) for step in sorted(each.progress.step for each in found))
+    raise errors.ManifestError(
+        f"spec.resumeFrom.step is {config.step}, but {str(path)!r} has checkpoints of steps {steps}"
+    )
+
+
+def check_same_model(found: checkpoint.Checkpoint, config: roles.TrainerConfig) -> None:
+    """Raise ManifestError if the checkpoint is of another model, or its optimizer state of another shape.
+
+    Data, groups, seed, loss and learning rate are what a fork is made to change.
+    """
+    now = checkpoint.sections(config)
+    names = _OF_STATE if found.progress.optimizer or found.progress.critic else _OF_WEIGHTS
+    problems = [
+        f"{checkpoint.FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path} that"
+        " spec.resumeFrom names; set it to what that run had"
+        for name in names
+        if found.progress.sections.get(name, now[name]) != now[name]
+    ]
+    if problems:
+        raise errors.ManifestError(*problems)
