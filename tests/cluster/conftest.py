@@ -2,18 +2,16 @@
 
 import pathlib
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from rljob_testing.charts import program_or_skip
-from rljob_testing.cluster import binaries
+from rljob_testing.cluster import binaries, manifests
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Api
 
 ROOT = pathlib.Path(__file__).parents[2]
-_ESTABLISHED_S = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -36,10 +34,5 @@ def api(light_cluster: LightCluster) -> Api:
     """The API with our CRD, established."""
     applied = light_cluster.kubectl("apply", "-f", str(ROOT / "crds" / "rljob.dev_rljobs.yaml"))
     assert applied.returncode == 0, applied.stderr
-    deadline = time.monotonic() + _ESTABLISHED_S
-    while True:
-        # kubectl gives up at once on an object that has no conditions yet, as a new one has for a moment.
-        waited = light_cluster.kubectl("wait", "--for=condition=Established", "--timeout=10s", "crd/rljobs.rljob.dev")
-        if waited.returncode == 0:
-            return Api(light_cluster)
-        assert time.monotonic() < deadline, waited.stderr
+    manifests.establish(light_cluster)
+    return Api(light_cluster)

@@ -2,11 +2,11 @@
 
 import json
 import pathlib
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rljob_testing.charts import Helm
+from rljob_testing.cluster import manifests
 from rljob_testing.cluster.light import LOOPBACK, LightCluster
 from rljob_testing.operator_audit import AuditLog
 from rljob_testing.operator_metrics_api import MetricsApi
@@ -25,7 +25,6 @@ _RIGHTS = frozenset(
     }
 )
 _TOKEN_LASTS = "12h"
-_ESTABLISHED_S = 120.0
 
 
 class Installed(NamedTuple):
@@ -44,7 +43,7 @@ def install(cluster: LightCluster, helm: Helm, *, system: str = NAMESPACE, watch
     """
     _done(cluster, "create", "namespace", system)
     grant(cluster, helm, system=system, watched=watched)
-    _established(cluster)
+    manifests.establish(cluster)
     token = _done(cluster, "create", "token", NAME, "-n", system, f"--duration={_TOKEN_LASTS}").strip()
     authority = str(cluster.run_dir / "pki" / "ca.crt")
     server = {"server": f"https://{LOOPBACK}:{cluster.port}", "certificate-authority": authority}
@@ -76,13 +75,3 @@ def _done(cluster: LightCluster, *arguments: str, stdin: str | None = None) -> s
     done = cluster.kubectl(*arguments, stdin=stdin)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def _established(cluster: LightCluster) -> None:
-    end = time.monotonic() + _ESTABLISHED_S
-    while True:
-        # kubectl gives up at once on an object that has no conditions yet, as a new one has for a moment.
-        waited = cluster.kubectl("wait", "--for=condition=Established", "--timeout=10s", "crd/rljobs.rljob.dev")
-        if waited.returncode == 0:
-            return
-        assert time.monotonic() < end, waited.stderr

@@ -1,4 +1,4 @@
-"""A control plane of its own for the chart: what it installs is cluster-wide, and other tests bring their own."""
+"""A control plane for each file: what the chart installs is cluster-wide, and lasts longer than a test."""
 
 import pathlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     return Helm(program_or_skip("helm"), pathlib.Path(tmp_path_factory.mktemp("helm")))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chart_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightCluster]:
     for name in (*binaries.LIGHT, "etcd"):
         program_or_skip(name)

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from rljob_api import crd
 from rljob_testing.charts import Helm
+from rljob_testing.cluster import manifests
 from rljob_testing.cluster.light import LightCluster
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "unit" / "resources" / "golden" / "workloads.yaml"
@@ -182,9 +184,7 @@ UNTRUSTED = (
 def guarded(chart_cluster: LightCluster, helm: Helm) -> LightCluster:
     """Both namespaces, the operator's rights, and the policies once they act."""
     for name in (NAMESPACE, FREE, "rljob-system"):
-        created = chart_cluster.kubectl("create", "namespace", name)
-        # Tests of an installation, which share the control plane, may have left theirs.
-        assert created.returncode == 0 or "AlreadyExists" in created.stderr, created.stderr
+        assert chart_cluster.kubectl("create", "namespace", name).returncode == 0
     assert chart_cluster.kubectl("label", "namespace", NAMESPACE, "rljob.dev/enforce-isolation=true").returncode == 0
     values = {"isolationPolicy": {"runtimeClasses": ["gvisor"]}, "jobs": {"runtimeClasses": ["sand"]}}
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRole", "ClusterRoleBinding")
@@ -219,10 +219,20 @@ def _refusal(cluster: LightCluster, raw: Pod, namespace: str = NAMESPACE, *, as_
     return None if answer.returncode == 0 else answer.stderr
 
 
-def _owner(kind: str) -> dict[str, object]:
+def _owner(kind: str, uid: str = "1-2-3") -> dict[str, object]:
     groups = {"RLJob": "rljob.dev/v1alpha1", "Job": "batch/v1"}
     version = groups.get(kind, "apps/v1")
-    return {"apiVersion": version, "kind": kind, "name": "run", "uid": "1-2-3", "controller": True}
+    return {"apiVersion": version, "kind": kind, "name": "run", "uid": uid, "controller": True}
+
+
+def _stored_job(cluster: LightCluster) -> str:
+    """Create the job that the objects here name as their owner, and return its uid."""
+    assert cluster.kubectl("apply", "--server-side", "-f", str(crd.SOURCE)).returncode == 0
+    manifests.establish(cluster)
+    job = json.dumps(manifests.job("run", {"suspend": True}))
+    created = cluster.kubectl("create", "-n", NAMESPACE, "-f", "-", "-o", "json", stdin=job)
+    assert created.returncode == 0, created.stderr
+    return str(json.loads(created.stdout)["metadata"]["uid"])
 
 
 def _made(role: str) -> tuple[Pod, str]:
@@ -325,7 +335,9 @@ def test_anybody_writes_a_template_whose_pods_are_confined(guarded: LightCluster
 
 
 def test_anybody_with_the_right_changes_a_trusted_workload_but_for_its_template(guarded: LightCluster) -> None:
-    made = _workload("Deployment", "RLJob", name="run-kept")
+    made = _workload("Deployment", name="run-kept")
+    # What has an owner that is not there goes as garbage, as soon as the collector looks at it.
+    made["metadata"]["ownerReferences"] = [_owner("RLJob", _stored_job(guarded))]
     created = guarded.kubectl("create", f"--as={OPERATOR}", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(made))
     assert created.returncode == 0, created.stderr
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import time
 from collections.abc import Mapping
 
 from pydantic import JsonValue
@@ -11,6 +12,7 @@ from rljob_testing.cluster.light import LightCluster
 
 Object = dict[str, JsonValue]
 ABSENT = object()
+_ESTABLISHED_S = 120.0
 
 _SPEC: Object = {
     "maxSteps": 4,
@@ -53,6 +55,17 @@ class Answer:
     accepted: bool
     body: Object
     error: str
+
+
+def establish(cluster: LightCluster) -> None:
+    """Wait until the definition of jobs, which is applied, is served."""
+    end = time.monotonic() + _ESTABLISHED_S
+    while True:
+        # kubectl gives up at once on an object that has no conditions yet, as a new one has for a moment.
+        waited = cluster.kubectl("wait", "--for=condition=Established", "--timeout=10s", "crd/rljobs.rljob.dev")
+        if waited.returncode == 0:
+            return
+        assert time.monotonic() < end, waited.stderr
 
 
 class Api:
