@@ -60,7 +60,7 @@ fmt: setup  ## format and fix
 gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and dashboards, docs/metrics.md, manifest.md and coverage
 	@$(BIN)/python -m rljob_api.gen_wire
 	@$(BIN)/python -m rljob_api.crd
-	@$(BIN)/python -m rljob_operator.permissions
+	@$(BIN)/python -m rljob_operator.kube.permissions
 	@$(BIN)/python -m generators.chart_readme
 	@$(BIN)/python -m generators.dashboards
 	@$(BIN)/python -m generators.metrics_page

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from generators import ROOT
 from rljob_api import names
 from rljob_api.conditions import STALL_REASONS
-from rljob_operator import metric_names
-from rljob_operator import metrics as operator_metrics
+from rljob_operator.kube import kinds
+from rljob_operator.telemetry import metric_names
+from rljob_operator.telemetry import metrics as operator_metrics
 from rljob_workers.verifier import canaries, pool
 
 JOB_LABELS = metric_names.JOB
@@ -55,8 +56,8 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "resource": metric_names.REQUESTED,
         "code": ANY,
     },
-    "rljob_operator_cache_objects": {"kind": metric_names.KEPT_KINDS},
-    "rljob_operator_watch_lag_seconds": {"kind": metric_names.KEPT_KINDS},
+    "rljob_operator_cache_objects": {"kind": kinds.CACHED_KINDS},
+    "rljob_operator_watch_lag_seconds": {"kind": kinds.CACHED_KINDS},
     "rljob_operator_status_polls_total": {"result": ("ok", "no_answer")},
     "rljob_setting": {"name": ("stall_timeout_seconds", "max_off_policy_steps", "checkpoint_every_steps")},
     "rljob_policy_version": {"state": ("published", "live", "oldest_serving")},

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 
 import kopf
 
-from rljob_operator import cluster, handlers
 from rljob_operator import settings as settings_module
-from rljob_operator.assembly import Operator, coordinator_address
-from rljob_operator.health import HealthServer
-from rljob_operator.metrics import Metrics
+from rljob_operator.app import Operator, coordinator_address
+from rljob_operator.kube import client as cluster
+from rljob_operator.kube import watch
+from rljob_operator.telemetry.health import HealthServer
+from rljob_operator.telemetry.metrics import Metrics
 
 ANY_ADDRESS = "0.0.0.0"
 
@@ -65,7 +66,7 @@ async def run(
     health = HealthServer(alive=operator.alive, ready=operator.ready, exposition=metrics.exposition)
     await health.start(host=host, health_port=settings.health_port, metrics_port=settings.metrics_port)
     try:
-        await handlers.serve(operator, way=way, namespaces=settings.watch_namespaces)
+        await watch.serve(operator, way=way, namespaces=settings.watch_namespaces)
     finally:
         await operator.stop()
         await health.close()

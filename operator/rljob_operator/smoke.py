@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import yaml
 
 from rljob_api import cluster_placement, errors, names
-from rljob_operator import cluster
-from rljob_operator.kinds import POD, RLJOB, Kind
+from rljob_operator.kube import client as cluster
+from rljob_operator.kube.kinds import POD, RLJOB, Kind
 
 Object = dict[str, Any]
 _POLL_S, _GONE_S, _METRICS_S = 5.0, 120.0, 30.0

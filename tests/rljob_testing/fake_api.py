@@ -17,9 +17,10 @@ from typing import Any
 from aiohttp import web
 
 from rljob_api import crd
-from rljob_operator import kinds, times
-from rljob_operator.certifying import SECRET
-from rljob_operator.kinds import Kind
+from rljob_operator import clock
+from rljob_operator.kube import kinds
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.pki.manager import SECRET
 
 Object = dict[str, Any]
 _NAMESPACE = Kind("Namespace", "", "v1", "namespaces")
@@ -172,7 +173,7 @@ class FakeApi:
             "namespace": key[1],
             "uid": f"uid-{next(self._numbers)}",
             "generation": 1,
-            "creationTimestamp": times.to_text(time.time()),
+            "creationTimestamp": clock.to_timestamp(time.time()),
         }
         return await self.store(key[0], made, "ADDED")
 

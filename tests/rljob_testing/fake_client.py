@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from rljob_api import crd
-from rljob_operator.cluster import ApiError
-from rljob_operator.kinds import Kind
+from rljob_operator.kube.client import ApiError
+from rljob_operator.kube.kinds import Kind
 from rljob_operator.model import Report
 
 Object = dict[str, Any]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from rljob_api import names, types
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
-from rljob_operator.live import OutOfDateError
+from rljob_operator.coordinators import SILENT_S
 from rljob_operator.model import (
     POD,
     RLJOB,
@@ -31,8 +31,8 @@ from rljob_operator.model import (
 )
 from rljob_operator.policies import refusals
 from rljob_operator.policies.scheduling import num_pods
-from rljob_operator.progress import SILENT_S
-from rljob_operator.shortages import Shortages
+from rljob_operator.reconcile.cluster import OutOfDateError
+from rljob_operator.reconcile.shortages import Shortages
 from rljob_testing.clock import FakeClock
 
 DRAIN_S = 3.0

@@ -13,9 +13,9 @@ from rljob_api import names, roles, types
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
-from rljob_operator import metric_names
-from rljob_operator import metrics as operator_metrics
+from rljob_operator.kube import kinds
 from rljob_operator.model import Observed, Pod, Report
+from rljob_operator.telemetry import metrics as operator_metrics
 from rljob_testing.operator_runs import operator_job
 from rljob_workers.runtime import metrics as worker_metrics
 
@@ -74,7 +74,7 @@ class OperatorPage:
         self._metrics, self._looks = operator_metrics.Metrics(), 0
         for what in ("queue_depth", "queue_oldest_seconds", "refused_lists"):
             self._metrics.gauge(f"rljob_operator_{what}", lambda: 1.0)
-        for what, kind in itertools.product(("cache_objects", "watch_lag_seconds"), metric_names.KEPT_KINDS):
+        for what, kind in itertools.product(("cache_objects", "watch_lag_seconds"), kinds.CACHED_KINDS):
             self._metrics.gauge(f"rljob_operator_{what}", lambda: 1.0, kind=kind)
 
     def exposition(self) -> bytes:

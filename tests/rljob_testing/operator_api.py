@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
-from rljob_operator.kinds import Kind
+from rljob_operator.kube.kinds import Kind
 from rljob_testing.cluster.light import LOOPBACK, LightCluster
 from rljob_testing.operator_series import Series, series
 

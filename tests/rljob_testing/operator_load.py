@@ -16,9 +16,9 @@ import grpc
 
 from rljob_api import codec, names, types
 from rljob_api.wire.v1 import status_pb2_grpc
-from rljob_operator import kinds
-from rljob_operator.certifying import SECRET
-from rljob_operator.kinds import Kind
+from rljob_operator.kube import kinds
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.pki.manager import SECRET
 from rljob_testing.cluster import manifests
 from rljob_testing.operator_api import ClusterApi, Object
 

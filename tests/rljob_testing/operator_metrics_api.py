@@ -16,13 +16,13 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
-from rljob_operator import times
-from rljob_operator.resources import autoscaler
+from rljob_operator import clock
+from rljob_operator.resources import autoscaling
 from rljob_testing.cluster.certs import Authority
 from rljob_testing.cluster.light import LOOPBACK
 from rljob_workers.coordinator import pressure
 
-GROUP, VERSION = autoscaler.EXTERNAL_METRICS, "v1beta1"
+GROUP, VERSION = autoscaling.EXTERNAL_METRICS, "v1beta1"
 SERVICE, NAMESPACE = "external-metrics", "default"
 # The front proxy is known by this name, since the same authority signs users.
 FRONT_PROXY = "rljob-test-front-proxy"
@@ -43,7 +43,7 @@ class MetricsApi:
         """Return what a path serves; None for what is not there. Asked: namespace, metric, selector."""
         parts = urllib.parse.urlsplit(path)
         if parts.path == _ROOT:
-            row = {"name": autoscaler.METRIC, "singularName": "", "namespaced": True, "verbs": ["get"]}
+            row = {"name": autoscaling.METRIC, "singularName": "", "namespaced": True, "verbs": ["get"]}
             rows = [{**row, "kind": "ExternalMetricValueList"}]
             return {
                 "kind": "APIResourceList",
@@ -52,14 +52,14 @@ class MetricsApi:
                 "resources": rows,
             }
         found = parts.path.removeprefix(f"{_ROOT}/namespaces/").split("/")
-        if not parts.path.startswith(f"{_ROOT}/namespaces/") or found[1:] != [autoscaler.METRIC]:
+        if not parts.path.startswith(f"{_ROOT}/namespaces/") or found[1:] != [autoscaling.METRIC]:
             return None
         selector = urllib.parse.parse_qs(parts.query).get("labelSelector", [""])[0]
         self.asked.add((found[0], found[1], selector))
         ratio = pressure.pressure(blocked=self.blocked, waiting=self.waiting, target=self.target)
         labels = dict(one.split("=", 1) for one in selector.split(",") if one)
         item = {"metricName": found[1], "metricLabels": labels, "value": f"{round(1000 * ratio)}m"}
-        item["timestamp"] = times.to_text(time.time())
+        item["timestamp"] = clock.to_timestamp(time.time())
         return {"kind": "ExternalMetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": [item]}
 
     def objects(self, authority: pathlib.Path) -> list[Object]:

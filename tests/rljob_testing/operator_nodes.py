@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rljob_operator import kinds
+from rljob_operator.kube import kinds
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.operator_api import ClusterApi, RefusedError
 

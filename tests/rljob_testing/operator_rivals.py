@@ -12,11 +12,11 @@ from typing import Literal, TypeVar
 
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
-from rljob_operator.cluster import ApiError
-from rljob_operator.live import OutOfDateError
+from rljob_operator.kube.client import ApiError
 from rljob_operator.model import POD, RLJOB, Annotate, Apply, Delete, Observed, Ref, Scale, ref_of
-from rljob_operator.policies import pacing
-from rljob_operator.reconcile import Reconciler
+from rljob_operator.policies import throttle
+from rljob_operator.reconcile.cluster import OutOfDateError
+from rljob_operator.reconcile.reconciler import Reconciler
 from rljob_testing.fake_cluster import FakeCluster, wanted
 from rljob_testing.operator_runs import KEY, Run, operator_job
 
@@ -179,7 +179,7 @@ class _Operator:
     @property
     def holds_back(self) -> bool:
         """Return whether it comes again so soon that a status may be waiting for its time."""
-        return self.again_s is not None and self.again_s <= pacing.BETWEEN_COUNTS_S
+        return self.again_s is not None and self.again_s <= throttle.BETWEEN_COUNTS_S
 
     def die(self) -> None:
         """End in the middle of whatever it does."""

@@ -8,10 +8,11 @@ from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob, load_manifest
 from rljob_api.job_status import JobStatus
-from rljob_operator import conditions, phases
 from rljob_operator.model import Child, Observed, Pod, Ref, Wanted
-from rljob_operator.policies import lost_pods
-from rljob_operator.reconcile import Reconciler
+from rljob_operator.policies import failure
+from rljob_operator.reconcile import conditions
+from rljob_operator.reconcile import status as reporting
+from rljob_operator.reconcile.reconciler import Reconciler
 from rljob_testing.clock import FakeClock
 from rljob_testing.fake_cluster import NUM_NODES, NUM_ROLLOUTS, FakeCluster, OperatorKilled, wanted
 
@@ -102,7 +103,7 @@ class Run:
         """Assert what must hold at any time: 6.1-6.3, 9.2."""
         written, self._checked = self.cluster.statuses[self._checked :], len(self.cluster.statuses)
         for status in written:
-            assert phases.contradictions(conditions.statuses(status.conditions)) == []
+            assert reporting.contradictions(conditions.statuses(status.conditions)) == []
             assert [one.type for one in status.conditions] == [kind for kind in Type if kind in _types(status)]
         ends = [self._end, *(_ends(status) for status in written)]
         self._end = ends[-1]
@@ -111,9 +112,7 @@ class Run:
             pod.attempt
             for pod in self.cluster.pods.values()
             # One on a node that does not answer is fenced, not waited for.
-            if pod.role is names.Role.TRAINER
-            and not pod.is_terminal
-            and not lost_pods.is_lost(pod, now=self.clock.now())
+            if pod.role is names.Role.TRAINER and not pod.is_terminal and not failure.is_lost(pod, now=self.clock.now())
         }
         assert len(attempts) <= 1, f"two trainer attempts alive: {attempts}"
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rljob_operator import cluster
+from rljob_operator.kube import client
 from rljob_testing.fake_api import FakeApi
 from rljob_testing.operator_stage import Request, SaidStatus
 
@@ -11,8 +11,8 @@ class Scene(NamedTuple):
     """What all tests of a module share. way: of operators, with the API's faults."""
 
     api: FakeApi
-    way: cluster.Access
-    client: cluster.Client
+    way: client.Access
+    client: client.Client
     said: SaidStatus
     coordinator: str
     requests: list[Request]

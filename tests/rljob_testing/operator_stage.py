@@ -14,8 +14,10 @@ import grpc.aio
 
 from rljob_api import codec, names, types
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
-from rljob_operator import cluster, handlers, kinds, times
-from rljob_operator.assembly import Operator
+from rljob_operator import clock
+from rljob_operator.app import Operator
+from rljob_operator.kube import client as cluster
+from rljob_operator.kube import kinds, watch
 from rljob_operator.settings import JobSettings, Settings
 from rljob_testing.cluster import manifests
 
@@ -88,7 +90,7 @@ async def running_operator(
         loops.append(asyncio.get_running_loop())
         made.append(operator)
         try:
-            await handlers.serve(operator, way=way, namespaces=chosen.watch_namespaces)
+            await watch.serve(operator, way=way, namespaces=chosen.watch_namespaces)
         finally:
             await operator.stop()
             await connections_gone()
@@ -195,12 +197,18 @@ class Stage:
         """Let every pod that has not begun be running and ready."""
         for pod in await self.pods():
             if (pod.get("status") or {}).get("phase", "Pending") == "Pending" and not _goes(pod):
-                await self._report(pod, phase="Running", state={"running": {"startedAt": times.to_text(time.time())}})
+                await self._report(
+                    pod, phase="Running", state={"running": {"startedAt": clock.to_timestamp(time.time())}}
+                )
 
     async def end_trainer(self, exit_code: int, *, num_pods: int | None = None) -> None:
         """Let the trainer's running pods end with a code, or as many of them as are asked for."""
         phase = "Failed" if exit_code else "Succeeded"
-        end = {"exitCode": exit_code, "finishedAt": times.to_text(time.time()), "reason": "Error" if exit_code else ""}
+        end = {
+            "exitCode": exit_code,
+            "finishedAt": clock.to_timestamp(time.time()),
+            "reason": "Error" if exit_code else "",
+        }
         for pod in (await self.pods(names.Role.TRAINER))[:num_pods]:
             if pod["status"].get("phase") == "Running":
                 await self._report(pod, phase=phase, state={"terminated": end})

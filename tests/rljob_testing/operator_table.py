@@ -8,9 +8,9 @@ import dataclasses
 import time
 
 from rljob_api import names
-from rljob_operator import kinds
-from rljob_operator.metric_names import TO_CHILD_SECONDS
-from rljob_operator.policies import exits
+from rljob_operator.kube import kinds
+from rljob_operator.policies import failure
+from rljob_operator.telemetry.metric_names import TO_CHILD_SECONDS
 from rljob_testing.operator_api import ClusterApi
 from rljob_testing.operator_audit import AuditLog, Request, transitions
 from rljob_testing.operator_load import Load, Shape, StandIn, spread
@@ -207,7 +207,7 @@ class Table:
             lambda: len(self._running.made_at("Job", "-trainer-2")) == len(failing), within_s=self._size.within_s
         )
         made_at = max(self._running.made_at("Job", "-trainer-2"))
-        self.figures["next_attempts_s"] = max(0.0, made_at - failed_at - exits.backoff_s(1))
+        self.figures["next_attempts_s"] = max(0.0, made_at - failed_at - failure.backoff_s(1))
 
     def _kill(self) -> None:
         """Kill the operator in the middle of starts, and see how long the rest of them waits for the next one."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from kubernetes.aio.client import Configuration
 
-from rljob_operator import cluster
+from rljob_operator.kube import client as cluster
 from rljob_testing import fake_api, prometheus, rules
 from rljob_testing.charts import program_or_skip
 from rljob_testing.operator_process import OperatorProcess

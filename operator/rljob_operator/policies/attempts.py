@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from rljob_api import names
 from rljob_api.job_status import AttemptStatus, JobStatus, RestartsStatus, TrainerStatus
 from rljob_api.spec.lifecycle import FailurePolicySpec
-from rljob_operator import times
+from rljob_operator import clock
 from rljob_operator.model import Child, Pod
-from rljob_operator.policies import exits
+from rljob_operator.policies import failure
 
 _MOST_RECORDS = 10
 FAILED, REQUESTED, SUCCEEDED = "failed", "requested", "succeeded"
@@ -28,7 +28,7 @@ class Ending:
 
     outcome: str
     reason: str
-    failure_class: exits.FailureClass
+    failure_class: failure.FailureClass
     exit_code: int | None = None
     fatal: str = ""
     counts: bool = True
@@ -70,13 +70,13 @@ def with_record(status: JobStatus, attempt: AttemptStatus) -> JobStatus:
 
 def started(number: int, *, now: float) -> AttemptStatus:
     """Return the record of an attempt that begins."""
-    return AttemptStatus(number=number, start=times.to_text(now))
+    return AttemptStatus(number=number, start=clock.to_timestamp(now))
 
 
 def closed(attempt: AttemptStatus, ending: Ending, *, step: int | None, now: float) -> AttemptStatus:
     """Return the record of an attempt that ended after `step` finished steps of the run."""
     changes = {
-        "end": times.to_text(now),
+        "end": clock.to_timestamp(now),
         "outcome": ending.outcome,
         "reason": ending.reason[:63],
         "class_": str(ending.failure_class),
@@ -91,7 +91,7 @@ def counted(status: JobStatus, ending: Ending) -> JobStatus:
     if ending.outcome != FAILED or not ending.counts:
         return status
     known = status.restarts or RestartsStatus()
-    is_infra = ending.failure_class is exits.FailureClass.INFRASTRUCTURE
+    is_infra = ending.failure_class is failure.FailureClass.INFRASTRUCTURE
     infra, own = known.infrastructure + is_infra, known.application + (not is_infra)
     restarts = RestartsStatus(total=known.total + 1, application=own, infrastructure=infra)
     return status.model_copy(update={"restarts": restarts})
@@ -111,34 +111,34 @@ def ending_of_lost(pod: Pod, *, policy: FailurePolicySpec, fruitless: int) -> En
     return _ending(end, policy=policy, fruitless=fruitless)
 
 
-def _ending(end: exits.PodEnd, *, policy: FailurePolicySpec, fruitless: int) -> Ending:
-    failure_class = exits.classify(end, fruitless_attempts=fruitless)
-    rule = exits.matching_rule(end, policy.rules)
+def _ending(end: failure.PodEnd, *, policy: FailurePolicySpec, fruitless: int) -> Ending:
+    failure_class = failure.classify(end, fruitless_attempts=fruitless)
+    rule = failure.matching_rule(end, policy.rules)
     reason = end.container_reason or end.reason or _word(failure_class)
     ending = Ending(outcome=FAILED, reason=reason, failure_class=failure_class, exit_code=end.exit_code)
     if rule is not None and rule.action == "FailJob":
         return dataclasses.replace(ending, fatal=FAIL_JOB_RULE)
     if rule is not None:
         return dataclasses.replace(ending, counts=rule.action == "Restart")
-    if failure_class is exits.FailureClass.CONFIGURATION:
+    if failure_class is failure.FailureClass.CONFIGURATION:
         return dataclasses.replace(ending, fatal=CONFIGURATION_ERROR)
-    if failure_class is exits.FailureClass.REQUESTED:
+    if failure_class is failure.FailureClass.REQUESTED:
         return dataclasses.replace(ending, outcome=REQUESTED)
     return ending
 
 
-def _word(failure_class: exits.FailureClass) -> str:
-    return {exits.FailureClass.REQUESTED: "StoppedOnRequest"}.get(failure_class, "Error")
+def _word(failure_class: failure.FailureClass) -> str:
+    return {failure.FailureClass.REQUESTED: "StoppedOnRequest"}.get(failure_class, "Error")
 
 
 def lost() -> Ending:
     """Return the ending of an attempt whose Job was taken away by another hand."""
-    return Ending(outcome=FAILED, reason="JobLost", failure_class=exits.FailureClass.INFRASTRUCTURE)
+    return Ending(outcome=FAILED, reason="JobLost", failure_class=failure.FailureClass.INFRASTRUCTURE)
 
 
 def requested(reason: str) -> Ending:
     """Return the ending of an attempt that we stop."""
-    return Ending(outcome=REQUESTED, reason=reason, failure_class=exits.FailureClass.REQUESTED)
+    return Ending(outcome=REQUESTED, reason=reason, failure_class=failure.FailureClass.REQUESTED)
 
 
 def first_failed(pods: Sequence[Pod]) -> Pod | None:
@@ -147,10 +147,10 @@ def first_failed(pods: Sequence[Pod]) -> Pod | None:
     return min(failed, key=lambda pod: (pod.finished_at, pod.name), default=None)
 
 
-def _pod_end(pod: Pod | None) -> exits.PodEnd:
+def _pod_end(pod: Pod | None) -> failure.PodEnd:
     if pod is None:
-        return exits.PodEnd(role=names.Role.TRAINER, exit_code=None, reason="PodLost", deleted_by_others=True)
-    return exits.PodEnd(
+        return failure.PodEnd(role=names.Role.TRAINER, exit_code=None, reason="PodLost", deleted_by_others=True)
+    return failure.PodEnd(
         role=pod.role,
         exit_code=pod.exit_code,
         reason=pod.reason,
@@ -183,11 +183,11 @@ def next_start(status: JobStatus) -> float:
     last = max(known, key=lambda one: one.number, default=None)
     if last is None or last.outcome == SUCCEEDED or _was_asked_for(last):
         return 0.0
-    checkpoint = times.to_seconds(status.last_checkpoint.time) if status.last_checkpoint else None
+    checkpoint = clock.to_seconds(status.last_checkpoint.time) if status.last_checkpoint else None
     failures = [
-        one for one in known if one.outcome == FAILED and (times.to_seconds(one.end) or 0.0) > (checkpoint or 0.0)
+        one for one in known if one.outcome == FAILED and (clock.to_seconds(one.end) or 0.0) > (checkpoint or 0.0)
     ]
-    return (times.to_seconds(last.end) or 0.0) + exits.backoff_s(max(1, len(failures)))
+    return (clock.to_seconds(last.end) or 0.0) + failure.backoff_s(max(1, len(failures)))
 
 
 def _was_asked_for(attempt: AttemptStatus) -> bool:

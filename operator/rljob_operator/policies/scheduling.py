@@ -5,10 +5,12 @@ not exist: their workload lacks them, and its controller says why.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rljob_api import names
+from rljob_api.job import JobSpec
 from rljob_operator.model import TRAINER_JOB, Child, Observed, Pod
+from rljob_operator.resources import autoscaling
 
 IMAGE_REASONS = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
 CREATE_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
@@ -98,14 +100,25 @@ def num_pods(child: Child, pods: Sequence[Pod]) -> int:
     return sum(not pod.is_terminal and (child.ref.kind == "StatefulSet" or not pod.deleting) for pod in own)
 
 
-def placed_at(pods: Sequence[Pod], wanted: Mapping[names.Role, int]) -> float | None:
-    """Return when the last of the pods that are wanted was given its node, in unix seconds; None while one has none.
+def wanted_pods(spec: JobSpec, role: names.Role) -> int:
+    """Return how many pods of a role an active job wants."""
+    counts = {
+        names.Role.ROLLOUT: autoscaling.effective_replicas(spec),
+        names.Role.VERIFIER: spec.verifier.replicas,
+        names.Role.TRAINER: spec.trainer.nodes,
+    }
+    return counts.get(role, 1)
 
-    pods: those that count, of the trainer its current attempt's. wanted: pods by role.
+
+def placed_at(spec: JobSpec, pods: Sequence[Pod], *, attempt: int | None) -> float | None:
+    """Return when the last pod that an active job wants was given its node, in unix seconds; None while one has none.
+
+    attempt: the trainer's current one; its pods of other attempts do not count.
     """
-    there = [pod for pod in pods if pod.phase != "Failed" and not pod.deleting]
-    for role, number in wanted.items():
+    counted = [pod for pod in pods if pod.role is not names.Role.TRAINER or pod.attempt == attempt]
+    there = [pod for pod in counted if pod.phase != "Failed" and not pod.deleting]
+    for role in names.Role:
         own = [pod for pod in there if pod.role is role]
-        if len(own) < number or not all(pod.has_node for pod in own):
+        if len(own) < wanted_pods(spec, role) or not all(pod.has_node for pod in own):
             return None
     return max((pod.scheduled_at or pod.created_at for pod in there), default=None)

@@ -2,11 +2,61 @@
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rljob_api import names, roles
-from rljob_operator.resources import folders, keyed, probes
+from rljob_api.spec.base import num_bytes
+from rljob_api.spec.verifier import runtime_class
+from rljob_operator.resources import storage
 from rljob_operator.resources.inputs import Inputs, Manifest, first_config, pod_of
+
+Item = Mapping[str, object]
+
+
+def merge_by_key(items: Iterable[Item], *, key: str) -> list[dict[str, object]]:
+    """Return the items, each key once, at its first place with its last value."""
+    merged: dict[object, dict[str, object]] = {}
+    for item in items:
+        merged[item[key]] = dict(item)
+    return list(merged.values())
+
+
+def distinct(items: Iterable[Item]) -> list[dict[str, object]]:
+    """Return items that have no key of their own, without repetitions."""
+    found: list[dict[str, object]] = []
+    for item in items:
+        if dict(item) not in found:
+            found.append(dict(item))
+    return found
+
+
+PERIOD_S = 5
+# As long as startupDeadlineSeconds may be. How long a start may take is the operator's to judge, and may be changed
+# while pods start, which a pod's probe may not.
+START_S = 604_800
+LIVENESS_PERIOD_S, LIVENESS_FAILURES = 10, 6
+
+
+def probes() -> Manifest:
+    """Return startup, liveness and readiness probes."""
+    return {
+        "startupProbe": {
+            **_get("/healthz"),
+            "periodSeconds": PERIOD_S,
+            "failureThreshold": START_S // PERIOD_S,
+        },
+        "livenessProbe": {
+            **_get("/healthz"),
+            "periodSeconds": LIVENESS_PERIOD_S,
+            "failureThreshold": LIVENESS_FAILURES,
+        },
+        "readinessProbe": {**_get("/readyz"), "periodSeconds": PERIOD_S, "failureThreshold": 1},
+    }
+
+
+def _get(path: str) -> Manifest:
+    return {"httpGet": {"path": path, "port": "health"}, "timeoutSeconds": 5}
+
 
 NAME = "rljob"
 SECURITY: Manifest = {
@@ -17,7 +67,7 @@ SECURITY: Manifest = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class RoleContainerSpec:
     """What a role adds to the common container: resources, variables, mounts; and how long its stop may take.
 
     env_from: whole Secrets, below what the manifest's own envFrom says.
@@ -37,25 +87,25 @@ class Own:
     first: Sequence[Manifest] = ()
 
 
-def container(inputs: Inputs, role: names.Role, own: Own) -> Manifest:
+def container(inputs: Inputs, role: names.Role, own: RoleContainerSpec) -> Manifest:
     """Return the container `rljob`; the user's env and mounts win over ours but for RLJOB_* and our folders."""
     pod, config = pod_of(inputs, role), first_config(inputs, role)
     user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
-    path = f"{folders.CONFIG}/{role}.json"
+    path = f"{storage.CONFIG_DIR}/{role}.json"
     made: Manifest = {
         "name": NAME,
         "image": inputs.images[role],
         "imagePullPolicy": pod.image_pull_policy or inputs.settings.pull_policy,
         "command": [*pod.command_prefix, f"rljob-{role}"],
         "args": ["--config", path],
-        "env": keyed.merge([*_defaults(config), *user["env"], _pod_name(), *own.env], key="name"),
+        "env": merge_by_key([*_defaults(config), *user["env"], _pod_name(), *own.env], key="name"),
         "ports": ports(config),
         "resources": own.resources,
-        "volumeMounts": keyed.merge([*user["volumeMounts"], *own.mounts], key="mountPath"),
+        "volumeMounts": merge_by_key([*user["volumeMounts"], *own.mounts], key="mountPath"),
         "securityContext": copy.deepcopy(SECURITY),
         "terminationMessagePolicy": "File",
         "lifecycle": {"preStop": {"exec": {"command": _stop_command(path, own.stop_s)}}},
-        **probes.probes(),
+        **probes(),
     }
     # Of two sources with a key, Kubernetes takes the later one.
     env_from = [*own.env_from, *user["envFrom"]]
@@ -78,13 +128,13 @@ def ports(config: roles.CommonConfig) -> list[Manifest]:
 
 def _defaults(config: roles.CommonConfig) -> list[Manifest]:
     variables = {
-        "HOME": folders.SCRATCH,
-        "TMPDIR": folders.SCRATCH,
+        "HOME": storage.SCRATCH_DIR,
+        "TMPDIR": storage.SCRATCH_DIR,
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     if config.role in (names.Role.ROLLOUT, names.Role.TRAINER):
-        variables["HF_HOME"] = f"{folders.CACHE}/hub"
+        variables["HF_HOME"] = f"{storage.CACHE_DIR}/hub"
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
@@ -94,3 +144,83 @@ def _pod_name() -> Manifest:
 
 def _stop_command(path: str, stop_s: int) -> list[str]:
     return ["python", "-m", "rljob_workers.runtime.stop", "--config", path, "--seconds", str(stop_s)]
+
+
+# What a grading service needs beside its executions.
+_VERIFIER_BYTES = 512 << 20
+_VERIFIER_DISK = "2Gi"
+
+
+# What a role asks for where its manifest says nothing: enough to begin, and so small that a job of every role fits a
+# machine of two cores. A namespace with a quota of cpu or memory refuses pods that ask for nothing.
+_REQUESTS = {
+    names.Role.COORDINATOR: {"cpu": "100m", "memory": "256Mi"},
+    names.Role.ROLLOUT: {"cpu": "250m", "memory": "1Gi"},
+    names.Role.TRAINER: {"cpu": "250m", "memory": "1Gi"},
+}
+
+
+def requested_resources(inputs: Inputs, role: names.Role) -> Manifest:
+    """Return the manifest's resources; of cpu and memory, where it names neither a request nor a limit, the role's own.
+
+    A limit alone is the request too, as the API server has it: a default beside it could be above it.
+    """
+    given = pod_of(inputs, role).resources
+    own = {key: value for key, value in _REQUESTS[role].items() if key not in given.limits}
+    made = {"requests": {**own, **given.requests}, "limits": dict(given.limits)}
+    return {key: value for key, value in made.items() if value}
+
+
+def verifier_resources(inputs: Inputs) -> Manifest:
+    """Return requests equal to limits for cpu, memory and ephemeral-storage: no grading takes another pod's share.
+
+    Memory without a word of the manifest's: every execution at its limit at once, and the service itself.
+    """
+    spec, config = inputs.job.spec.verifier, inputs.configs.verifiers[0]
+    memory = _VERIFIER_BYTES + config.max_concurrent * num_bytes(spec.memory_bytes)
+    written = {**spec.pod.resources.requests, **spec.pod.resources.limits}
+    limits = {"cpu": "1", "memory": str(memory), "ephemeral-storage": _VERIFIER_DISK, **written}
+    return {"requests": dict(limits), "limits": limits}
+
+
+PREFLIGHT = "preflight"
+_VERIFIER = names.Role.VERIFIER
+_SANDBOX = ("landlock", "seccomp", "confined")
+_POSTURE = ("no_new_privileges", "capabilities", "read_only_root", "no_token")
+
+
+def preflight(inputs: Inputs) -> Manifest:
+    """Return the container; with the service's image, security context and resources, and none of its files."""
+    spec, settings = inputs.job.spec, inputs.settings
+    arguments = [f"--require={','.join(required_layers(inputs))}"]
+    if name := runtime_class(spec.verifier.isolation):
+        arguments.append(f"--runtime-class={name}")
+    if spec.security.network_policy:
+        arguments.append("--closed-network")
+    return {
+        "name": PREFLIGHT,
+        "image": inputs.images[_VERIFIER],
+        "imagePullPolicy": pod_of(inputs, _VERIFIER).image_pull_policy or settings.pull_policy,
+        "command": ["python", "-m", "rljob_workers.verifier.preflight"],
+        "args": arguments,
+        "env": [{"name": "HOME", "value": storage.SCRATCH_DIR}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
+        "resources": verifier_resources(inputs),
+        "securityContext": copy.deepcopy(SECURITY),
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [{"name": "rljob-scratch", "mountPath": storage.SCRATCH_DIR}],
+    }
+
+
+def required_layers(inputs: Inputs) -> tuple[str, ...]:
+    """Return the layers without which no pod becomes ready: none where the manifest asks for no isolation.
+
+    The network counts where the installation demands policies; elsewhere it is reported, since many small clusters
+    enforce none. Of a RuntimeClass the layer `confined` is all that can be demanded from inside: its kernel may have no
+    Landlock, and gVisor takes no seccomp profile of a pod unless its runtime is told to (`oci-seccomp`). That the pod
+    has the class is read in the pod itself (`policies/isolation.py`).
+    """
+    isolation = inputs.job.spec.verifier.isolation
+    if isolation == "none":
+        return ()
+    layers = (*_POSTURE, *(("confined",) if runtime_class(isolation) else _SANDBOX))
+    return (*layers, "network") if inputs.settings.require_network_policy else layers

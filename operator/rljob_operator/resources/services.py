@@ -1,8 +1,20 @@
 """Names of the roles: a headless Service each, which is DNS and nothing else."""
 
+from collections.abc import Set
+
 from rljob_api import names
+from rljob_api.job import JobSpec
 from rljob_operator.resources import container
-from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, metadata, selector
+from rljob_operator.resources.inputs import (
+    Inputs,
+    Manifest,
+    child_name,
+    first_config,
+    job_labels,
+    labels,
+    metadata,
+    selector,
+)
 
 
 def service(inputs: Inputs, role: names.Role) -> Manifest:
@@ -25,5 +37,38 @@ def service(inputs: Inputs, role: names.Role) -> Manifest:
                 {"name": port["name"], "port": port["containerPort"], "targetPort": port["name"], "protocol": "TCP"}
                 for port in ports
             ],
+        },
+    }
+
+
+def service_account(inputs: Inputs, role: names.Role) -> Manifest:
+    """Return the account that a role's pods run as unless the user names one."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(inputs, child_name(inputs, role), labels(inputs, role)),
+        "automountServiceAccountToken": False,
+    }
+
+
+MONITORING_GROUP = "monitoring.coreos.com"
+SCRAPE_INTERVAL = "15s"
+
+
+def wants_pod_monitor(spec: JobSpec, served: Set[str]) -> bool:
+    """Return whether a job has one: where its API is served, unless the manifest says no."""
+    return MONITORING_GROUP in served and spec.observability.pod_monitor is not False
+
+
+def pod_monitor(inputs: Inputs) -> Manifest:
+    """Return the PodMonitor `<job>`, with the labels by which the installation's Prometheus selects such objects."""
+    job, labels = inputs.job.metadata, job_labels(inputs.job)
+    return {
+        "apiVersion": f"{MONITORING_GROUP}/v1",
+        "kind": "PodMonitor",
+        "metadata": metadata(inputs, job.name, {**inputs.settings.pod_monitor_labels, **labels}),
+        "spec": {
+            "selector": {"matchLabels": {"rljob.dev/uid": job.uid}},
+            "podMetricsEndpoints": [{"port": "health", "path": "/metrics", "interval": SCRAPE_INTERVAL}],
         },
     }

@@ -1,6 +1,6 @@
 """Where a job's state lies: a claim of the user's, one that the coordinator's StatefulSet makes, or an emptyDir."""
 
-from rljob_api import names
+from rljob_api import cluster_placement, names
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name
 
 VOLUME = "state"
@@ -42,3 +42,15 @@ def claim_templates(inputs: Inputs) -> list[Manifest]:
     if storage.storage_class_name:
         spec["storageClassName"] = storage.storage_class_name
     return [{"metadata": {"name": VOLUME}, "spec": spec}]
+
+
+CONFIG_DIR = cluster_placement.CONFIG_DIR
+STATE_DIR = cluster_placement.STORAGE_DIR
+CACHE_DIR = cluster_placement.CACHE_DIR
+TLS_DIR = cluster_placement.TLS_DIR
+MODEL_DIR = cluster_placement.MODEL_DIR
+CODE_DIR = cluster_placement.CODE_DIR
+SCRATCH_DIR = "/tmp"
+SHARED_MEMORY_DIR = "/dev/shm"
+# Room between the end of the stop hook and the kubelet's SIGKILL.
+KILL_AFTER_S = 15

@@ -6,8 +6,9 @@ import pytest
 import pytest_asyncio
 
 from rljob_api import names
-from rljob_operator import cluster, kinds
-from rljob_operator.resources import autoscaler
+from rljob_operator.kube import client as cluster
+from rljob_operator.kube import kinds
+from rljob_operator.resources import autoscaling
 from rljob_testing import operator_stage
 from rljob_testing.operator_installation import Installed
 from rljob_testing.operator_stage import Request, Stage, writes
@@ -61,7 +62,7 @@ async def test_rollouts_grow_while_the_trainer_waits_and_go_when_they_wait_thems
     installed.metrics.waiting, installed.metrics.blocked = 0.0, 0.75
     await _scales_to(stage, 1)
 
-    assert (NAMESPACE, autoscaler.METRIC, "rljob=run") in installed.metrics.asked
+    assert (NAMESPACE, autoscaling.METRIC, "rljob=run") in installed.metrics.asked
     job = await stage.job("run")
     assert job is not None
     history = [(one["from"], one["to"]) for one in job["status"]["scaling"]["history"]]

@@ -18,8 +18,10 @@ import pytest
 import pytest_asyncio
 
 from rljob_api import names
-from rljob_operator import cluster, kinds, times
-from rljob_operator.certifying import SECRET
+from rljob_operator import clock
+from rljob_operator.kube import client as cluster
+from rljob_operator.kube import kinds
+from rljob_operator.pki.manager import SECRET
 from rljob_operator.settings import JobSettings, Settings
 from rljob_testing import certificates, operator_installation, operator_stage, operator_stories
 from rljob_testing.charts import Helm, program_or_skip
@@ -120,7 +122,7 @@ async def _started_long_ago(scene: Scene) -> None:
             return "scheduledTime" in status and len(await stage.pods()) == len(names.Role)
 
         await stage.sees(begins)
-    then = times.to_text(time.time() - LONG_AGO_S)
+    then = clock.to_timestamp(time.time() - LONG_AGO_S)
     await _set_status(stage, kinds.RLJOB, "run", {"startTime": then, "scheduledTime": then})
     conditions = [{"type": kind, "status": "True", "lastTransitionTime": then} for kind in ("PodScheduled", "Ready")]
     for pod in await stage.pods():

@@ -7,9 +7,10 @@ import pytest
 import pytest_asyncio
 
 from rljob_api import names
-from rljob_operator import cluster, kinds, permissions
-from rljob_operator.cache import Cache
-from rljob_operator.listing import Lister
+from rljob_operator.kube import client as cluster
+from rljob_operator.kube import kinds, permissions
+from rljob_operator.kube.cache import Cache
+from rljob_operator.kube.resync import Lister
 from rljob_testing import operator_stage, operator_stories
 from rljob_testing.operator_installation import Installed
 from rljob_testing.operator_stage import Request, SaidStatus, Stage

@@ -13,7 +13,9 @@ import pytest
 import pytest_asyncio
 
 from rljob_api import names, types
-from rljob_operator import cluster, kinds, times
+from rljob_operator import clock
+from rljob_operator.kube import client as cluster
+from rljob_operator.kube import kinds
 from rljob_testing import operator_stage, operator_stories
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Api
@@ -166,7 +168,7 @@ async def _on_a_silent_node(stage: Stage, light_cluster: LightCluster, role: nam
     _made(light_cluster, bound)
     await stage.client.delete(kinds.POD, stage.namespace, name, uid=uid, grace_s=600)
     # Of a pod that is not going the cluster takes the mark of a disruption back after two minutes.
-    since = times.to_text(time.time() - 70.0)
+    since = clock.to_timestamp(time.time() - 70.0)
     marks = (
         ("Ready", "False", ""), ("ContainersReady", "True", ""), ("DisruptionTarget", "True", "DeletionByTaintManager"),
     )  # fmt: skip
@@ -225,5 +227,5 @@ async def test_operator_that_gets_no_answer_past_the_start_up_deadline_ends_noth
     await stage.until("run", "Running")
     found = await stage.job("run")
     assert found is not None
-    assert found["status"]["firstStepTime"] == times.to_text(stepped_at)
+    assert found["status"]["firstStepTime"] == clock.to_timestamp(stepped_at)
     assert len(await stage.pods()) == 4

@@ -8,8 +8,8 @@ import pytest
 from generators import CHART
 
 from rljob_api import crd, names
-from rljob_operator import permissions
 from rljob_operator.__main__ import arguments
+from rljob_operator.kube import permissions
 from rljob_operator.settings import DEFAULT_DNS, DEFAULT_EGRESS, Settings
 from rljob_testing.charts import CI_VALUES, Helm, HelmError, Manifest, only
 

@@ -13,7 +13,7 @@ from generators import CHART, chart_readme
 
 from rljob_api import cluster_placement, resolve
 from rljob_api.job import load_manifest
-from rljob_operator import permissions
+from rljob_operator.kube import permissions
 from rljob_testing.charts import CI_VALUES
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -121,7 +121,7 @@ def test_versions_of_package_chart_and_images_are_one() -> None:
 
 def test_the_charts_table_of_rights_is_the_operators() -> None:
     written = permissions.CHART_COPY.read_text(encoding="utf-8")
-    assert written == permissions.text(), "run `python -m rljob_operator.permissions` and commit"
+    assert written == permissions.text(), "run `python -m rljob_operator.kube.permissions` and commit"
 
 
 def test_the_values_table_of_the_readme_is_that_of_values_yaml() -> None:

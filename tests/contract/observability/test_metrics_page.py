@@ -4,7 +4,7 @@ import pytest
 from generators import ROOT, metric_catalog, metrics_page
 
 from rljob_api import names, roles
-from rljob_operator import metrics as operator_metrics
+from rljob_operator.telemetry import metrics as operator_metrics
 from rljob_testing import full_pages
 from rljob_testing.prometheus import Promtool, PromtoolError
 from rljob_workers.runtime import metrics as worker_metrics

@@ -15,7 +15,7 @@ import pytest_asyncio
 from generators import dashboards, metric_catalog
 
 from rljob_api import names
-from rljob_operator.health import HealthServer as OperatorHealth
+from rljob_operator.telemetry.health import HealthServer as OperatorHealth
 from rljob_testing import full_pages, prometheus, promql, rules
 from rljob_testing.charts import program_or_skip
 from rljob_testing.prometheus import PromtoolError, Server

@@ -7,7 +7,8 @@ import pytest
 import pytest_asyncio
 from kubernetes.aio.client import Configuration
 
-from rljob_operator import cluster, kinds
+from rljob_operator.kube import client as cluster
+from rljob_operator.kube import kinds
 from rljob_testing import fake_api, operator_stage
 from rljob_testing.operator_scene import Scene
 from rljob_testing.operator_stage import Request, Stage

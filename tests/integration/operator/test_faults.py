@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from rljob_api.conditions import ConditionType as Type
-from rljob_operator import kinds
+from rljob_operator.kube import kinds
 from rljob_testing import fake_api, operator_stage, operator_stories
 from rljob_testing.operator_scene import Scene
 from rljob_testing.operator_stage import Request, Stage, writes

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 from kubernetes.aio.client import Configuration
 
-from rljob_operator import cluster
+from rljob_operator.kube import client as cluster
 from rljob_testing import fake_api, operator_stage
 from rljob_testing.operator_process import OperatorProcess
 from rljob_testing.operator_stage import IMAGES, Stage

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rljob_api import names, types
-from rljob_operator import kinds
+from rljob_operator.kube import kinds
 from rljob_testing.operator_stage import Stage
 
 STALL_S = 60

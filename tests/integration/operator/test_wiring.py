@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_operator import permissions
+from rljob_operator.kube import permissions
 from rljob_testing import operator_stories
 from rljob_testing.operator_scene import Scene
 from rljob_testing.operator_stage import Stage

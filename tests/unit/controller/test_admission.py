@@ -3,9 +3,9 @@ import json
 import pytest
 
 from rljob_api.job import JobSpec, RLJob
-from rljob_operator import conditions
 from rljob_operator.model import Observed
 from rljob_operator.policies import admission
+from rljob_operator.reconcile import conditions
 from rljob_operator.settings import JobSettings
 from rljob_testing.cluster import manifests
 

@@ -9,9 +9,9 @@ import pytest
 
 from rljob_api import crd
 from rljob_api.job import RLJob
-from rljob_operator import kinds
-from rljob_operator.assembly import Operator
-from rljob_operator.cluster import Client
+from rljob_operator.app import Operator
+from rljob_operator.kube import kinds
+from rljob_operator.kube.client import Client
 from rljob_operator.settings import Settings
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
@@ -63,7 +63,7 @@ async def _rounds(loop: Coroutine[Any, Any, None], monkeypatch: pytest.MonkeyPat
             raise asyncio.CancelledError
 
     with monkeypatch.context() as patched:
-        patched.setattr("rljob_operator.assembly.asyncio.sleep", waits)
+        patched.setattr("rljob_operator.app.asyncio.sleep", waits)
         with pytest.raises(asyncio.CancelledError):
             await loop
 
@@ -86,7 +86,7 @@ async def test_certificates_are_renewed_though_nothing_can_be_listed(monkeypatch
     )
     await scene.operator._certifier.ensure(job)
     now = time.time()
-    monkeypatch.setattr("rljob_operator.assembly.time.time", lambda: now + 6 * 86_400)
+    monkeypatch.setattr("rljob_operator.app.time.time", lambda: now + 6 * 86_400)
     before = len(scene.client.requests)
     await _rounds(scene.operator._compare(), monkeypatch)
     assert not [each for each in scene.client.requests[before:] if "Secret" in each]
@@ -120,7 +120,7 @@ async def test_operator_is_not_ready_and_writes_nothing_before_a_definition_is_s
         looked.set()
         await mended.wait()
 
-    monkeypatch.setattr("rljob_operator.assembly.asyncio.sleep", waits)
+    monkeypatch.setattr("rljob_operator.app.asyncio.sleep", waits)
     starting = asyncio.create_task(scene.operator.start())
     await looked.wait()
     assert "apply the CustomResourceDefinition of this version" in scene.operator.ready()

@@ -1,17 +1,17 @@
 import pytest
 
 from rljob_api.job_status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
-from rljob_operator import times
+from rljob_operator import clock
 from rljob_operator.policies import attempts
 
 
 def ended(*steps: int, outcome: str = "failed", checkpoint_at: float | None = None) -> JobStatus:
     """Attempts 1, 2, .. that end at 100, 200, .. seconds after these finished steps."""
     rows = tuple(
-        AttemptStatus(number=number, outcome=outcome, end=times.to_text(100.0 * number), step=step)
+        AttemptStatus(number=number, outcome=outcome, end=clock.to_timestamp(100.0 * number), step=step)
         for number, step in enumerate(steps, start=1)
     )
-    checkpoint = None if checkpoint_at is None else CheckpointStatus(step=1, time=times.to_text(checkpoint_at))
+    checkpoint = None if checkpoint_at is None else CheckpointStatus(step=1, time=clock.to_timestamp(checkpoint_at))
     status = JobStatus(attempt=len(rows), trainer=TrainerStatus(attempts=rows))
     return status.model_copy(update={"last_checkpoint": checkpoint})
 

@@ -9,10 +9,11 @@ import pytest
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.job import RLJob
-from rljob_operator import conditions, kinds, trimming, wanting
-from rljob_operator.cluster import ApiError, Client
+from rljob_operator.kube import kinds, projection
+from rljob_operator.kube.client import ApiError, Client
+from rljob_operator.kube.discovery import discover
 from rljob_operator.model import Child, Observed, Ref, ref_of
-from rljob_operator.serving import discover
+from rljob_operator.reconcile import conditions, desired
 from rljob_operator.settings import Integrations, JobSettings
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
@@ -33,7 +34,7 @@ def _seen(*children: Child, **changes: object) -> Observed:
 
 
 def _wanted(seen: Observed, *served: str) -> list[Any]:
-    found = wanting.wanted(seen, JobSettings(images=IMAGES), frozenset(served))
+    found = desired.desired_objects(seen, JobSettings(images=IMAGES), frozenset(served))
     assert found.problems == ()
     return [*found.first, *found.workloads(1)]
 
@@ -62,7 +63,7 @@ def test_a_pod_monitor_is_wanted_where_it_is_served_unless_the_manifest_says_no(
     assert "PodMonitor" not in _kinds(_wanted(_seen()))
     assert "PodMonitor" not in _kinds(_wanted(_seen(**{"observability.podMonitor": False}), MONITORING))
     asked = _seen(**{"observability.podMonitor": True})
-    (problem,) = wanting.wanted(asked, JobSettings(images=IMAGES)).problems
+    (problem,) = desired.desired_objects(asked, JobSettings(images=IMAGES)).problems
     assert problem.startswith("spec.observability.podMonitor = true, but monitoring.coreos.com is not served")
 
 
@@ -97,7 +98,7 @@ def test_the_condition_says_whether_something_scales_and_reads_its_metric() -> N
 )
 def test_what_an_autoscaler_says_of_itself_is_kept(kind: str, condition: dict[str, str], expected: str) -> None:
     raw = {"kind": kind, "metadata": {"name": "run-rollout", "uid": "h"}, "status": {"conditions": [condition]}}
-    assert trimming.keep_child(raw).child().blind == expected
+    assert projection.keep_child(raw).child().blind == expected
 
 
 class Api(FakeClient):

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import names
-from rljob_operator import kinds
-from rljob_operator.cache import Cache
-from rljob_operator.cluster import ApiError, Client
-from rljob_operator.listing import Lister
+from rljob_operator.kube import kinds
+from rljob_operator.kube.cache import Cache
+from rljob_operator.kube.client import ApiError, Client
+from rljob_operator.kube.resync import Lister
 from rljob_operator.model import Ref
 from rljob_testing.fake_client import FakeClient
 

@@ -15,16 +15,16 @@ from rljob_api import errors, names, roles
 from rljob_api.job import RLJob
 from rljob_api.job_status import JobStatus
 from rljob_api.wire.v1 import status_pb2_grpc
-from rljob_operator import certifying, kinds
-from rljob_operator.cache import Cache
-from rljob_operator.certifying import Certifier
-from rljob_operator.cluster import ApiError, Client
-from rljob_operator.kinds import Kind
-from rljob_operator.listing import Lister
-from rljob_operator.live import LiveCluster
+from rljob_operator.coordinators import Channels, Target
+from rljob_operator.kube import kinds
+from rljob_operator.kube.cache import Cache
+from rljob_operator.kube.client import ApiError, Client
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.kube.resync import Lister
 from rljob_operator.model import Apply
-from rljob_operator.pki import certificates
-from rljob_operator.progress import Channels, Target
+from rljob_operator.pki import certificates, manager
+from rljob_operator.pki.manager import Certifier
+from rljob_operator.reconcile.cluster import LiveCluster
 from rljob_testing.certificates import Authority
 from rljob_testing.clock import FakeClock
 from rljob_testing.cluster import manifests
@@ -63,7 +63,7 @@ def test_secrets_are_made_once_and_looked_at_again_after_half_an_hour() -> None:
     scene = Scene()
     assert scene.ensure() == MADE
     assert scene.ensure() == []
-    scene.clock.tick(certifying.LOOK_EVERY_S)
+    scene.clock.tick(manager.LOOK_EVERY_S)
     assert scene.ensure() == READ
 
 

@@ -5,8 +5,9 @@ import json
 from rljob_api import crd
 from rljob_api.job import RLJob
 from rljob_api.job_status import Condition, JobStatus
-from rljob_operator import conditions, times
+from rljob_operator import clock
 from rljob_operator.model import Observed
+from rljob_operator.reconcile import conditions
 from rljob_testing.cluster import manifests
 
 FIRST, LATER = 1_000_000.0, 1_000_060.0
@@ -29,16 +30,16 @@ def test_conditions_of_the_schema_s_default_take_the_time_at_which_they_were_fir
         )
         for kind, status in crd.INITIAL_CONDITIONS
     ]
-    assert set(_times(_job(*default), FIRST).values()) == {times.to_text(FIRST)}
+    assert set(_times(_job(*default), FIRST).values()) == {clock.to_timestamp(FIRST)}
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
     first = conditions.conditions(Observed(job=_job()), conditions.Course(), now=FIRST)
-    assert set(_times(_job(*first), LATER).values()) == {times.to_text(FIRST)}
+    assert set(_times(_job(*first), LATER).values()) == {clock.to_timestamp(FIRST)}
     turned = [_turned(one) if one.type == "CoordinatorReady" else one for one in first]
     later = _times(_job(*turned), LATER)
-    assert later.pop("CoordinatorReady") == times.to_text(LATER)
-    assert set(later.values()) == {times.to_text(FIRST)}
+    assert later.pop("CoordinatorReady") == clock.to_timestamp(LATER)
+    assert set(later.values()) == {clock.to_timestamp(FIRST)}
 
 
 def _turned(condition: Condition) -> Condition:

@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api import names
 from rljob_operator.model import Pod
-from rljob_operator.policies.crashes import misconfigured
+from rljob_operator.policies.failure import misconfigured
 from rljob_testing.operator_runs import Run
 
 CRASHING = Pod(

@@ -4,14 +4,14 @@ import pytest
 
 from rljob_api import names
 from rljob_api.conditions import DEGRADED_BY_RUN, REASONS, ConditionType
-from rljob_operator.policies import degraded
+from rljob_operator.reconcile import conditions
 
 R, V = names.Role.ROLLOUT, names.Role.VERIFIER
 WANTED = {R: 3, V: 2}
 
 
 def reason(rollouts: int = 3, verifiers: int = 2, said: str = "") -> str:
-    return degraded.reason(ready={R: rollouts, V: verifiers}, wanted=WANTED, said=said)
+    return conditions.degraded_reason(ready={R: rollouts, V: verifiers}, wanted=WANTED, said=said)
 
 
 def test_a_job_that_has_what_it_asked_for_is_not_degraded_nor_one_that_has_more() -> None:
@@ -26,7 +26,7 @@ def test_pods_that_are_missing_come_before_what_the_coordinator_says() -> None:
 @pytest.mark.parametrize("said", DEGRADED_BY_RUN)
 def test_what_the_coordinator_says_of_the_run_is_the_reason_with_a_sentence(said: str) -> None:
     assert reason(said=said) == said
-    assert degraded.message(said, fraction="0.2")
+    assert conditions.degraded_message(said, fraction="0.2")
     assert said in REASONS[ConditionType.DEGRADED]["True"]
 
 
@@ -35,4 +35,6 @@ def test_a_reason_of_another_condition_is_no_reason() -> None:
 
 
 def test_the_share_that_was_asked_for_is_in_the_sentence() -> None:
-    assert degraded.message("InfraFailureShareHigh", fraction="0.35").endswith("maxInfraFailureFraction, 0.35")
+    assert conditions.degraded_message("InfraFailureShareHigh", fraction="0.35").endswith(
+        "maxInfraFailureFraction, 0.35"
+    )

@@ -7,7 +7,7 @@ import pytest
 from rljob_api import names, types
 from rljob_api.conditions import STALL_REASONS
 from rljob_operator.model import Observed, Pod
-from rljob_operator.policies import diagnose
+from rljob_operator.policies import stall
 from rljob_testing.operator_runs import operator_job
 
 SINCE, NOW = 1000.0, 1612.0
@@ -49,7 +49,7 @@ CASES: dict[str, types.RunStatus] = {
 
 @pytest.mark.parametrize("reason", CASES)
 def test_reason_follows_from_who_waits_for_whom(reason: str) -> None:
-    assert diagnose.diagnose(CASES[reason], with_pods(), now=NOW).reason == reason
+    assert stall.diagnose(CASES[reason], with_pods(), now=NOW).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_reason_follows_from_who_waits_for_whom(reason: str) -> None:
     ],
 )
 def test_what_the_cluster_says_of_a_pod_comes_before_what_processes_wait_for(reason: str, pod: Pod) -> None:
-    found = diagnose.diagnose(CASES["VerifierSaturated"], with_pods(pod), now=NOW)
+    found = stall.diagnose(CASES["VerifierSaturated"], with_pods(pod), now=NOW)
     assert (found.reason, found.role, found.pod) == (reason, pod.role, "p")
 
 
@@ -69,7 +69,7 @@ def test_every_reason_of_the_closed_set_is_provoked() -> None:
 
 
 def test_diagnosis_names_the_end_of_the_chain_and_its_message_the_whole() -> None:
-    found = diagnose.diagnose(CASES["VerifierSaturated"], with_pods(), now=NOW)
+    found = stall.diagnose(CASES["VerifierSaturated"], with_pods(), now=NOW)
     assert (found.role, found.since) == (V, SINCE)
     assert found.message == "trainer-0 waits for batch 41 for 612 s; rollout-0 waits for work of verifier for 612 s"
 
@@ -77,7 +77,7 @@ def test_diagnosis_names_the_end_of_the_chain_and_its_message_the_whole() -> Non
 def test_of_many_pods_the_one_that_is_behind_is_named() -> None:
     pods = [process(R, rank=0, version=5), process(R, rank=1, version=2, state="APPLYING")]
     assert (
-        diagnose.diagnose(dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=pods), with_pods(), now=NOW).pod
+        stall.diagnose(dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=pods), with_pods(), now=NOW).pod
         == "rollout-1"
     )
 
@@ -96,4 +96,4 @@ def test_of_many_pods_the_one_that_is_behind_is_named() -> None:
 def test_pod_of_a_role_that_says_nothing_itself_is_named_where_only_one_can_be_meant(
     pods: tuple[Pod, ...], named: str
 ) -> None:
-    assert diagnose.diagnose(CASES["VerifierSaturated"], with_pods(*pods), now=NOW).pod == named
+    assert stall.diagnose(CASES["VerifierSaturated"], with_pods(*pods), now=NOW).pod == named

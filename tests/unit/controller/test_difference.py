@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_operator.policies.difference import covers, due_at, intent, quantity, signed, write
+from rljob_operator.policies.drift import covers, due_at, intent, quantity, signed, write
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 import asyncio
 import random
 
-from rljob_operator.dispatch import Dispatcher
-from rljob_operator.workqueue import WorkQueue
+from rljob_operator.reconcile.queue import Dispatcher, WorkQueue
 from rljob_testing.clock import FakeClock
 
 

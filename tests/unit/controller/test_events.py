@@ -4,8 +4,8 @@ import pytest
 
 from rljob_api import names
 from rljob_api.job_status import AttemptStatus, Condition, JobStatus, RoleStatus, TrainerStatus
-from rljob_operator import events
-from rljob_operator.events import News
+from rljob_operator.reconcile import events
+from rljob_operator.reconcile.events import News
 from rljob_testing.operator_runs import Run, operator_job
 
 

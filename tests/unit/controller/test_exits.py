@@ -2,11 +2,11 @@ import pytest
 
 from rljob_api import names
 from rljob_api.spec.lifecycle import FailureRuleSpec
-from rljob_operator.policies import exits
+from rljob_operator.policies import failure
 
 
-def _end(code: int | None, reason: str = "") -> exits.PodEnd:
-    return exits.PodEnd(role=names.Role.TRAINER, exit_code=code, reason=reason)
+def _end(code: int | None, reason: str = "") -> failure.PodEnd:
+    return failure.PodEnd(role=names.Role.TRAINER, exit_code=code, reason=reason)
 
 
 @pytest.mark.parametrize(
@@ -22,31 +22,31 @@ def _end(code: int | None, reason: str = "") -> exits.PodEnd:
     ],
 )
 def test_exit_code_decides_the_class(code: int, expected: str) -> None:
-    assert exits.classify(_end(code)) == expected
+    assert failure.classify(_end(code)) == expected
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "NodeLost", "NodeShutdown", "UnexpectedAdmissionError"])
 def test_pod_that_the_cluster_took_is_infrastructure(reason: str) -> None:
-    assert exits.classify(_end(None, reason)) is exits.FailureClass.INFRASTRUCTURE
+    assert failure.classify(_end(None, reason)) is failure.FailureClass.INFRASTRUCTURE
 
 
 def test_running_out_of_memory_is_the_applications_own_failure() -> None:
-    end = exits.PodEnd(role=names.Role.TRAINER, exit_code=137, container_reason="OOMKilled")
-    assert exits.classify(end) is exits.FailureClass.APPLICATION
+    end = failure.PodEnd(role=names.Role.TRAINER, exit_code=137, container_reason="OOMKilled")
+    assert failure.classify(end) is failure.FailureClass.APPLICATION
 
 
 def test_disruption_deletion_and_a_lost_node_are_infrastructure() -> None:
     ends = (
-        exits.PodEnd(role=names.Role.TRAINER, exit_code=1, conditions=frozenset({("DisruptionTarget", "True")})),
-        exits.PodEnd(role=names.Role.TRAINER, exit_code=143, deleted_by_others=True),
-        exits.PodEnd(role=names.Role.TRAINER, exit_code=None, node_ready=False),
+        failure.PodEnd(role=names.Role.TRAINER, exit_code=1, conditions=frozenset({("DisruptionTarget", "True")})),
+        failure.PodEnd(role=names.Role.TRAINER, exit_code=143, deleted_by_others=True),
+        failure.PodEnd(role=names.Role.TRAINER, exit_code=None, node_ready=False),
     )
-    assert [exits.classify(end) for end in ends] == [exits.FailureClass.INFRASTRUCTURE] * 3
+    assert [failure.classify(end) for end in ends] == [failure.FailureClass.INFRASTRUCTURE] * 3
 
 
 def test_third_attempt_without_a_step_is_the_applications_whatever_its_class() -> None:
-    assert exits.classify(_end(75), fruitless_attempts=2) is exits.FailureClass.INFRASTRUCTURE
-    assert exits.classify(_end(75), fruitless_attempts=3) is exits.FailureClass.APPLICATION
+    assert failure.classify(_end(75), fruitless_attempts=2) is failure.FailureClass.INFRASTRUCTURE
+    assert failure.classify(_end(75), fruitless_attempts=3) is failure.FailureClass.APPLICATION
 
 
 def test_first_matching_rule_wins_and_all_its_criteria_must_match() -> None:
@@ -60,19 +60,19 @@ def test_first_matching_rule_wins_and_all_its_criteria_must_match() -> None:
             '{"action": "Ignore", "podConditions": [{"type": "DisruptionTarget"}]}',
         )
     )
-    actions = {code: getattr(exits.matching_rule(_end(code), rules), "action", None) for code in (3, 5, 4, None)}
+    actions = {code: getattr(failure.matching_rule(_end(code), rules), "action", None) for code in (3, 5, 4, None)}
     assert actions == {3: "FailJob", 5: "Restart", 4: None, None: None}
 
 
 def test_backoff_doubles_from_ten_seconds_to_three_hundred() -> None:
-    assert [exits.backoff_s(n) for n in (1, 2, 3, 4, 5, 6, 1000)] == [10, 20, 40, 80, 160, 300, 300]
+    assert [failure.backoff_s(n) for n in (1, 2, 3, 4, 5, 6, 1000)] == [10, 20, 40, 80, 160, 300, 300]
     with pytest.raises(ValueError, match="at least 1"):
-        exits.backoff_s(0)
+        failure.backoff_s(0)
 
 
 def test_budget_is_exceeded_by_the_failure_after_the_last_allowed_restart() -> None:
     def reason(application: int, infrastructure: int) -> str | None:
-        return exits.exceeded_budget(
+        return failure.exceeded_budget(
             application=application, infrastructure=infrastructure, max_trainer_restarts=10, max_infra_restarts=100
         )
 

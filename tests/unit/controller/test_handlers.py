@@ -10,9 +10,9 @@ import kopf
 import pytest
 from kubernetes.aio.client import Configuration
 
-from rljob_operator import cluster, handlers, kinds
-from rljob_operator.cluster import Access
-from rljob_operator.kinds import Kind
+from rljob_operator.kube import client, kinds, watch
+from rljob_operator.kube.client import Access
+from rljob_operator.kube.kinds import Kind
 
 
 class Recorded:
@@ -45,14 +45,14 @@ def login(**_: Any) -> kopf.ConnectionInfo:
 )
 async def test_every_event_is_handed_on_and_nothing_is_returned(type_: str | None, said: str) -> None:
     work = Recorded()
-    seen = handlers.seen(kinds.POD, work)
+    seen = watch.seen(kinds.POD, work)
     returned: object = await asyncio.ensure_future(seen(event={"type": type_, "object": {"name": "p"}}))
     assert returned is None
     assert work.events == [said]
 
 
 def test_there_is_a_handler_for_each_watched_kind_and_none_that_changes_objects() -> None:
-    made = handlers.registry(Recorded(), login=login)
+    made = watch.registry(Recorded(), login=login)
     assert len(made._watching.get_all_handlers()) == len(kinds.WATCHED)
     assert len(made._activities.get_all_handlers()) == 3, "log in, start, finish"
     for other in (made._changing, made._spawning, made._indexing, made._webhooks):
@@ -61,13 +61,13 @@ def test_there_is_a_handler_for_each_watched_kind_and_none_that_changes_objects(
 
 @pytest.mark.parametrize("can_stream", [True, False])
 async def test_lists_are_streamed_where_the_server_can_and_come_in_pages_where_it_cannot(can_stream: bool) -> None:
-    work, settings = Recorded(), handlers.settings(namespaced=False)
+    work, settings = Recorded(), watch.settings(namespaced=False)
     work.can_stream = can_stream
-    made = handlers.registry(work, login=login)
+    made = watch.registry(work, login=login)
     (start,) = (one for one in made._activities.get_all_handlers() if one.id == "start")
     await cast("Awaitable[None]", start.fn(settings=settings))
     assert settings.watching.initial_streaming is can_stream
-    assert settings.watching.chunk_size == cluster.PAGE
+    assert settings.watching.chunk_size == client.PAGE
 
 
 async def test_a_process_whose_user_has_no_name_serves_under_its_host_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ async def test_a_process_whose_user_has_no_name_serves_under_its_host_s(monkeypa
     work = Recorded()
     work.stopped.set()
     way = Access(Configuration(host="http://127.0.0.1:9"), in_cluster=False)
-    await asyncio.wait_for(handlers.serve(work, way=way, namespaces=["default"]), timeout=60)
+    await asyncio.wait_for(watch.serve(work, way=way, namespaces=["default"]), timeout=60)
     assert work.events == ["start", "finish"]
 
 
@@ -90,7 +90,7 @@ async def test_a_kubeconfig_with_a_token_logs_kopf_in_as_whom_the_client_is(tmp_
         "current-context": "one",
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    way = await cluster.access(str(tmp_path / "kubeconfig"))
-    login_by_files = cast(Callable[[], Awaitable[kopf.ConnectionInfo]], handlers.login(way))
+    way = await client.access(str(tmp_path / "kubeconfig"))
+    login_by_files = cast(Callable[[], Awaitable[kopf.ConnectionInfo]], watch.login(way))
     found = await login_by_files()
     assert (found.server, found.token) == ("https://127.0.0.1:9", "not-a-real-one")

@@ -4,9 +4,11 @@ import pytest
 
 from rljob_api import names
 from rljob_api.job import RLJob
-from rljob_operator import conditions, metrics, trimming
+from rljob_operator.kube import projection
 from rljob_operator.model import Observed, Pod
 from rljob_operator.policies import isolation
+from rljob_operator.reconcile import conditions
+from rljob_operator.telemetry import metrics
 from rljob_testing.cluster import manifests
 from rljob_workers.verifier import preflight
 from rljob_workers.verifier.layers import Layer
@@ -121,7 +123,7 @@ def test_a_pods_report_is_the_last_word_of_its_first_container_and_its_runtime_c
             "spec": {"runtimeClassName": "sand"},
             "status": {"initContainerStatuses": given},
         }
-        kept = trimming.keep_pod(json.loads(json.dumps(raw)))
+        kept = projection.keep_pod(json.loads(json.dumps(raw)))
         assert kept is not None
         assert (kept.pod.preflight, kept.pod.runtime_class) == (expected, "sand")
 

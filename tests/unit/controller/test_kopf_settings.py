@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 import kopf
 
-from rljob_operator import handlers, kinds
+from rljob_operator.kube import kinds, watch
 
 
 def test_every_setting_is_the_one_of_the_reference() -> None:
-    found = handlers.settings(namespaced=False)
+    found = watch.settings(namespaced=False)
     assert (found.networking.request_timeout, found.networking.connect_timeout) == (30, 5)
     watching = found.watching
     assert (watching.server_timeout, watching.client_timeout, watching.inactivity_timeout) == (300, 330, 70)
@@ -23,12 +23,12 @@ def test_every_setting_is_the_one_of_the_reference() -> None:
 
 
 def test_resources_are_scanned_only_where_the_whole_cluster_is_watched() -> None:
-    assert not handlers.settings(namespaced=False).scanning.disabled
-    assert handlers.settings(namespaced=True).scanning.disabled
+    assert not watch.settings(namespaced=False).scanning.disabled
+    assert watch.settings(namespaced=True).scanning.disabled
 
 
 def test_a_watch_is_tried_again_for_ever() -> None:
-    waits = handlers.settings(namespaced=True).networking.error_backoffs
+    waits = watch.settings(namespaced=True).networking.error_backoffs
     assert isinstance(waits, Iterable)
     for _ in range(2):  # each request begins anew
         tries = list(itertools.islice(waits, 1000))

@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 
 from rljob_api import names
-from rljob_operator import kinds
-from rljob_operator.cache import Cache
-from rljob_operator.cluster import ApiError, Client
-from rljob_operator.kinds import Kind
-from rljob_operator.listing import Lister
-from rljob_operator.live import LiveCluster, OutOfDateError
+from rljob_operator.kube import kinds
+from rljob_operator.kube.cache import Cache
+from rljob_operator.kube.client import ApiError, Client
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.kube.resync import Lister
 from rljob_operator.model import Apply, Delete, Observed, Plan, Ref, Refusal, Scale
-from rljob_operator.policies import difference
+from rljob_operator.policies import drift
+from rljob_operator.reconcile.cluster import LiveCluster, OutOfDateError
 from rljob_testing.clock import FakeClock
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient, Unheard
@@ -195,13 +195,13 @@ class Webhook(FakeClient):
 
 def _wanted(scene: Scene, *args: str) -> dict[str, Any]:
     child = scene.child("Deployment", "run-rollout", spec={"args": list(args)})
-    return cast(dict[str, Any], difference.signed(child))
+    return cast(dict[str, Any], drift.signed(child))
 
 
 def _due(scene: Scene, wanted: dict[str, Any]) -> float | None:
     seen = scene.seen()
     child = seen.children[Ref("Deployment", "run-rollout")]
-    return difference.due_at(child.manifest, wanted, seen.written.get(child.uid), now=scene.clock.now())
+    return drift.due_at(child.manifest, wanted, seen.written.get(child.uid), now=scene.clock.now())
 
 
 def test_child_that_a_webhook_changes_whenever_it_is_written_is_written_once() -> None:
@@ -248,7 +248,7 @@ def test_writes_against_another_hand_that_never_rests_are_few() -> None:
 
 def test_setting_replicas_anew_after_a_stop_is_never_held_back() -> None:
     scene = Scene()
-    wanted = cast(dict[str, Any], difference.signed(scene.child("Deployment", "run-rollout", spec={"replicas": 2})))
+    wanted = cast(dict[str, Any], drift.signed(scene.child("Deployment", "run-rollout", spec={"replicas": 2})))
     scene.apply(manifest=wanted)
     uid = scene.client.objects["Deployment", "run-rollout"]["metadata"]["uid"]
     for _ in range(20):

@@ -7,9 +7,9 @@ import pytest
 
 from rljob_api import names
 from rljob_api.job_status import AttemptStatus, JobStatus
-from rljob_operator import trimming
+from rljob_operator.kube import projection
 from rljob_operator.model import Pod
-from rljob_operator.policies import lost_pods
+from rljob_operator.policies import failure
 from rljob_testing.fake_cluster import DRAIN_S
 from rljob_testing.operator_runs import Run, operator_job
 
@@ -43,11 +43,11 @@ CUT_OFF = dataclasses.replace(
 def test_pod_is_given_up_a_minute_after_its_time_or_after_its_node_was_found_silent(
     pod: Pod, lost_at: float | None
 ) -> None:
-    assert lost_pods.lost_at(pod) == lost_at
+    assert failure.lost_at(pod) == lost_at
     if lost_at is not None:
-        assert [lost_pods.is_lost(pod, now=lost_at + s) for s in (-0.1, 0.0)] == [False, True]
-        assert [one.grace_s for one in lost_pods.deletions([pod], now=lost_at)] == [0]
-        assert lost_pods.deletions([dataclasses.replace(pod, forced=True)], now=lost_at) == (), "once is enough"
+        assert [failure.is_lost(pod, now=lost_at + s) for s in (-0.1, 0.0)] == [False, True]
+        assert [one.grace_s for one in failure.forced_deletions([pod], now=lost_at)] == [0]
+        assert failure.forced_deletions([dataclasses.replace(pod, forced=True)], now=lost_at) == (), "once is enough"
 
 
 def test_marks_of_a_pod_on_a_silent_node_are_read_as_the_node_controller_leaves_them() -> None:
@@ -65,12 +65,12 @@ def test_marks_of_a_pod_on_a_silent_node_are_read_as_the_node_controller_leaves_
         },
     ]  # fmt: skip
     status = {"phase": "Running", "conditions": said}
-    kept = trimming.keep_pod({"metadata": metadata, "status": status})
+    kept = projection.keep_pod({"metadata": metadata, "status": status})
     assert kept is not None
     assert (kept.pod.deleted_at, kept.pod.disrupted_at, kept.pod.forced) == (1615.0, 1000.0, False)
-    assert lost_pods.lost_at(kept.pod) == 1060.0
+    assert failure.lost_at(kept.pod) == 1060.0
     forced = {**metadata, "deletionGracePeriodSeconds": 0}
-    kept = trimming.keep_pod({"metadata": forced, "status": status})
+    kept = projection.keep_pod({"metadata": forced, "status": status})
     assert kept is not None
     assert kept.pod.forced
 

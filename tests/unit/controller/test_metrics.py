@@ -8,9 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rljob_api import names
 from rljob_api.job_status import Condition, JobStatus
-from rljob_operator import metric_names, permissions
-from rljob_operator.metrics import Metrics
+from rljob_operator.kube import kinds, permissions
 from rljob_operator.model import Observed
+from rljob_operator.telemetry import metric_names
+from rljob_operator.telemetry.metrics import Metrics
 from rljob_testing.operator_runs import KEY, Run, operator_job
 
 Series = dict[tuple[str, frozenset[str]], float]
@@ -138,13 +139,12 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
         metrics.wrote(job, before, after)
     for name in ("queue_depth", "queue_oldest_seconds", "refused_lists"):
         metrics.gauge(f"rljob_operator_{name}", lambda: 0.0)
-    for name, kind in itertools.product(("cache_objects", "watch_lag_seconds"), metric_names.KEPT_KINDS):
+    for name, kind in itertools.product(("cache_objects", "watch_lag_seconds"), kinds.CACHED_KINDS):
         metrics.gauge(f"rljob_operator_{name}", lambda: 0.0, kind=kind)
     for rule in permissions.RULES:
         for verb in ("list", "watch"):
             metrics.answered(verb, rule.resources[0], 200)
-    kinds = {child.ref.kind for child in run.cluster.children.values()}
-    for kind in kinds:
+    for kind in {child.ref.kind for child in run.cluster.children.values()}:
         metrics.applied(kind, 0.2)
         metrics.answered("patch", kind.lower(), 201)
         metrics.answered("delete", kind.lower(), 200)

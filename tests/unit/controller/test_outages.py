@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rljob_api import names, types
 from rljob_api.job_status import JobStatus
-from rljob_operator import times
+from rljob_operator import clock
 from rljob_operator.model import Pod
 from rljob_testing.operator_runs import Run, operator_job
 
@@ -63,7 +63,7 @@ def test_first_step_was_done_while_the_operator_was_away_for_longer_than_the_dea
     run.cluster.says(names.Phase.RUNNING, step=300, checkpoint_step=290, attempts=(attempt(at=stepped_at),))
     run.settle()
     assert run.summary == "Running"
-    assert status(run).first_step_time == times.to_text(stepped_at), "when it was done, not when it was heard of"
+    assert status(run).first_step_time == clock.to_timestamp(stepped_at), "when it was done, not when it was heard of"
     assert disturbed(run) == []
 
 

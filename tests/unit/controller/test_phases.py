@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api.conditions import REASONS, STALL_REASONS
 from rljob_api.conditions import ConditionType as Type
-from rljob_operator import phases
+from rljob_operator.reconcile import status
 
 HEALTHY = {Type.ACCEPTED: "True", Type.RUNNING: "True"}
 
@@ -21,7 +21,7 @@ HEALTHY = {Type.ACCEPTED: "True", Type.RUNNING: "True"}
     ],
 )
 def test_pairs_that_exclude_each_other_are_found(one: str, other: str) -> None:
-    found = phases.contradictions({Type(one): "True", Type(other): "True"})
+    found = status.contradictions({Type(one): "True", Type(other): "True"})
     assert any(one in line and other in line and "both" in line for line in found)
 
 
@@ -38,12 +38,12 @@ def test_pairs_that_exclude_each_other_are_found(one: str, other: str) -> None:
     ],
 )
 def test_broken_implication_is_found(statuses: dict[Type, str]) -> None:
-    assert phases.contradictions(statuses)
+    assert status.contradictions(statuses)
 
 
 def test_conditions_that_agree_have_no_contradiction() -> None:
-    assert phases.contradictions(HEALTHY) == []
-    assert phases.contradictions({Type.ACCEPTED: "True", Type.FAILED: "True", Type.STALLED: "True"}) == []
+    assert status.contradictions(HEALTHY) == []
+    assert status.contradictions({Type.ACCEPTED: "True", Type.FAILED: "True", Type.STALLED: "True"}) == []
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_conditions_that_agree_have_no_contradiction() -> None:
     ],
 )
 def test_summary_is_the_first_word_that_fits(statuses: dict[Type, str], reasons: dict[Type, str], word: str) -> None:
-    assert phases.summary(statuses, reasons) == word
-    assert phases.summary(statuses, reasons, deleting=True) == "Terminating"
+    assert status.summary(statuses, reasons) == word
+    assert status.summary(statuses, reasons, deleting=True) == "Terminating"
 
 
 def test_stalled_is_failed_for_generic_clients_and_a_lagging_generation_is_in_progress() -> None:
     seen = {
-        (stalled, reconciling, lag): phases.kstatus(
+        (stalled, reconciling, lag): status.kstatus(
             {Type.STALLED: stalled, Type.RECONCILING: reconciling}, generation=2, observed_generation=2 - lag
         )
         for stalled, reconciling, lag in itertools.product(("True", "False"), ("True", "False"), (0, 1))
@@ -84,7 +84,7 @@ def test_stalled_is_failed_for_generic_clients_and_a_lagging_generation_is_in_pr
 
 
 def test_only_complete_and_failed_are_terminal() -> None:
-    assert [kind for kind in Type if phases.is_terminal({kind: "True"})] == [Type.COMPLETE, Type.FAILED]
+    assert [kind for kind in Type if status.is_terminal({kind: "True"})] == [Type.COMPLETE, Type.FAILED]
 
 
 def test_every_type_has_reasons_for_true_and_false_and_all_are_camel_case() -> None:

@@ -7,16 +7,16 @@ import pytest
 from rljob_api import names
 from rljob_api.job_status import Condition, JobStatus
 from rljob_operator.model import Apply, Child, Delete, Observed, Pod, Ref, StatusWrite, Wanted
-from rljob_operator.plan import plan
-from rljob_operator.policies import pins
+from rljob_operator.policies import pinning
+from rljob_operator.reconcile.plan import plan
 from rljob_testing.operator_runs import operator_job
 
 R, V = names.Role.ROLLOUT, names.Role.VERIFIER
 
 
 def workload(template_hash: str, image: str, *, rendered_by: str = "", replicas: int = 1) -> dict[str, Any]:
-    annotations = {pins.RENDERED_BY: rendered_by} if rendered_by else {}
-    template = {"metadata": {"annotations": {pins.TEMPLATE_HASH: template_hash}}, "spec": {"image": image}}
+    annotations = {pinning.RENDERED_BY: rendered_by} if rendered_by else {}
+    template = {"metadata": {"annotations": {pinning.TEMPLATE_HASH: template_hash}}, "spec": {"image": image}}
     metadata = {"name": "job-rollout", "annotations": annotations}
     return {"kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas, "template": template}}
 
@@ -27,38 +27,38 @@ def living(manifest: dict[str, Any]) -> Child:
 
 def test_images_of_a_running_segment_win_over_a_new_installation_and_the_manifests_over_the_operators() -> None:
     settings, job = {R: "operator:2", V: "operator:2"}, {V: "own:1"}
-    assert pins.images({}, settings=settings, job=job) == {R: "operator:2", V: "own:1"}
-    assert pins.images({R: "operator:1"}, settings=settings, job=job)[R] == "operator:1"
+    assert pinning.images({}, settings=settings, job=job) == {R: "operator:2", V: "own:1"}
+    assert pinning.images({R: "operator:1"}, settings=settings, job=job)[R] == "operator:1"
 
 
 def test_template_of_another_version_stays_while_its_inputs_are_the_same() -> None:
     live = living(workload("same", "old rendering", rendered_by="0.1.0"))
-    kept = pins.template(live, workload("same", "new rendering", replicas=3), version="0.2.0")
+    kept = pinning.template(live, workload("same", "new rendering", replicas=3), version="0.2.0")
     assert kept["spec"] == {"replicas": 3, "template": live.manifest["spec"]["template"]}  # type: ignore[index]
-    assert kept["metadata"]["annotations"] == {pins.RENDERED_BY: "0.1.0"}  # type: ignore[index]
+    assert kept["metadata"]["annotations"] == {pinning.RENDERED_BY: "0.1.0"}  # type: ignore[index]
 
 
 def test_template_is_replaced_when_its_inputs_change() -> None:
     live = living(workload("before", "old", rendered_by="0.1.0"))
-    made = pins.template(live, workload("after", "new"), version="0.2.0")
+    made = pinning.template(live, workload("after", "new"), version="0.2.0")
     assert made["spec"] == workload("after", "new")["spec"]
-    assert made["metadata"]["annotations"] == {pins.RENDERED_BY: "0.2.0"}  # type: ignore[index]
+    assert made["metadata"]["annotations"] == {pinning.RENDERED_BY: "0.2.0"}  # type: ignore[index]
 
 
 def test_template_that_this_version_rendered_is_wanted_in_full_so_that_edits_by_hand_are_undone() -> None:
     live = living(workload("same", "edited by hand", rendered_by="0.2.0"))
-    made = pins.template(live, workload("same", "as rendered"), version="0.2.0")
+    made = pinning.template(live, workload("same", "as rendered"), version="0.2.0")
     assert made["spec"] == workload("same", "as rendered")["spec"]
 
 
 def test_first_template_is_marked_with_the_version_that_rendered_it() -> None:
-    made = pins.template(None, workload("h", "i"), version="0.2.0")
-    assert made["metadata"]["annotations"] == {pins.RENDERED_BY: "0.2.0"}  # type: ignore[index]
+    made = pinning.template(None, workload("h", "i"), version="0.2.0")
+    assert made["metadata"]["annotations"] == {pinning.RENDERED_BY: "0.2.0"}  # type: ignore[index]
 
 
 def config(generation: int, content: str, *, rendered_by: str = "") -> dict[str, Any]:
     data = {"coordinator.json": json.dumps({"job": {"config_generation": generation}, "content": content})}
-    annotations = {pins.RENDERED_BY: rendered_by} if rendered_by else {}
+    annotations = {pinning.RENDERED_BY: rendered_by} if rendered_by else {}
     return {"kind": "ConfigMap", "metadata": {"name": "job-config", "annotations": annotations}, "data": data}
 
 
@@ -69,9 +69,9 @@ def test_configs_of_another_version_stay_while_the_spec_is_the_same(
     rendered_by: str, generation: int, kept: bool
 ) -> None:
     live = living(config(generation, "old", rendered_by=rendered_by))
-    made = pins.config(live, config(3, "new"), version="0.2.0")
+    made = pinning.config(live, config(3, "new"), version="0.2.0")
     assert ("old" in json.dumps(made["data"])) is kept
-    assert made["metadata"]["annotations"] == {pins.RENDERED_BY: "0.1.0" if kept else "0.2.0"}  # type: ignore[index]
+    assert made["metadata"]["annotations"] == {pinning.RENDERED_BY: "0.1.0" if kept else "0.2.0"}  # type: ignore[index]
 
 
 def stateful_set(*claims: dict[str, Any], replicas: int = 0) -> dict[str, Any]:
@@ -103,7 +103,7 @@ CHANGES = {
 def test_storage_that_was_changed_while_the_job_was_suspended_makes_its_stateful_set_anew(change: str) -> None:
     before, after, is_same = CHANGES[change]
     live, wanted = coordinator(*before), stateful_set(*after, replicas=1)
-    assert pins.may_become(live, wanted) is is_same
+    assert pinning.may_become(live, wanted) is is_same
     suspended = Condition.model_validate(
         {"type": "Suspended", "status": "True", "reason": "UserRequested", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     )

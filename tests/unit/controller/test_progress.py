@@ -5,8 +5,8 @@ import random
 import pytest
 
 from rljob_api import names, types
-from rljob_operator.buckets import TokenBucket
-from rljob_operator.progress import MOST_SILENT_AT_ONCE, Channels, Poller, Target, interval_s
+from rljob_operator.clock import TokenBucket
+from rljob_operator.coordinators import MOST_SILENT_AT_ONCE, Channels, Poller, Target, interval_s
 from rljob_testing.clock import FakeClock
 
 RUN = types.RunStatus(job="job", phase=names.Phase.RUNNING, step=1, last_progress_at=0.0)

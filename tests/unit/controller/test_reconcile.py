@@ -1,5 +1,5 @@
 from rljob_api import names
-from rljob_operator.reconcile import Reconciler
+from rljob_operator.reconcile.reconciler import Reconciler
 from rljob_testing.fake_cluster import wanted
 from rljob_testing.operator_runs import KEY, Run, finish
 

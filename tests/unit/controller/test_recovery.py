@@ -1,5 +1,5 @@
 from rljob_api import names
-from rljob_operator.policies.recovery import Recoveries
+from rljob_operator.telemetry.durations import Recoveries
 
 ROLLOUT, TRAINER = names.Role.ROLLOUT, names.Role.TRAINER
 WHOLE = {ROLLOUT: True, TRAINER: True}

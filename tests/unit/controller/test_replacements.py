@@ -3,9 +3,9 @@ import dataclasses
 import pytest
 
 from rljob_api import names
-from rljob_operator import trimming
+from rljob_operator.kube import projection
 from rljob_operator.model import Pod
-from rljob_operator.policies.replacements import Cause, replacements
+from rljob_operator.telemetry.replacements import Cause, replacements
 
 
 def _pod(uid: str, **more: object) -> Pod:
@@ -79,6 +79,6 @@ def test_a_pod_is_kept_with_why_it_is_taken_away_and_how_its_last_container_ende
             "containerStatuses": [{"restartCount": 1, "lastState": {"terminated": died}}],
         },
     }
-    kept = trimming.keep_pod(raw)
+    kept = projection.keep_pod(raw)
     assert kept is not None
     assert (kept.pod.disruption, kept.pod.last_container_reason) == ("EvictionByEvictionAPI", "OOMKilled")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rljob_api import names, types
 from rljob_api.job_status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
-from rljob_operator import reporting
 from rljob_operator.model import Report
+from rljob_operator.reconcile import status as reporting
 
 RUN = types.RunStatus(
     job="job",

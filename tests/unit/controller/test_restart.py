@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 
 from rljob_api import names
-from rljob_operator import kinds, restart
-from rljob_operator.cache import Cache
+from rljob_operator.kube import kinds
+from rljob_operator.kube.cache import Cache
 from rljob_operator.model import Pod
+from rljob_operator.reconcile import queue
 
 
 def job(condition: str = "Running", *, seen: int = 3, name: str = "run") -> dict[str, Any]:
@@ -22,26 +23,26 @@ def pod(**changes: Any) -> Pod:
 
 @pytest.mark.parametrize("condition", ["Suspended", "Complete", "Failed"])
 def test_job_that_stopped_is_at_rest_once_its_pods_are_gone(condition: str) -> None:
-    assert restart.is_at_rest(job(condition), ())
-    assert not restart.is_at_rest(job(condition), [pod()])
+    assert queue.is_at_rest(job(condition), ())
+    assert not queue.is_at_rest(job(condition), [pod()])
 
 
 def test_job_that_runs_is_at_rest_while_all_its_pods_are_ready() -> None:
-    assert restart.is_at_rest(job(), [pod(), pod()])
+    assert queue.is_at_rest(job(), [pod(), pod()])
     for other in (pod(ready=False), pod(deleting=True)):
-        assert not restart.is_at_rest(job(), [pod(), other])
+        assert not queue.is_at_rest(job(), [pod(), other])
 
 
 def test_job_that_was_never_seen_was_changed_since_or_is_starting_waits_for_something() -> None:
     never = job()
     del never["status"]
-    assert not restart.is_at_rest(never, ())
-    assert not restart.is_at_rest(job(seen=2), [pod()])
-    assert not restart.is_at_rest(job("Starting"), [pod()])
+    assert not queue.is_at_rest(never, ())
+    assert not queue.is_at_rest(job(seen=2), [pod()])
+    assert not queue.is_at_rest(job("Starting"), [pod()])
 
 
 def test_jobs_that_wait_for_something_come_first_and_none_is_left_out() -> None:
     cache = Cache()
     for name, condition in (("a", "Suspended"), ("b", "Starting"), ("c", "Complete"), ("d", "Suspending")):
         cache.put(kinds.RLJOB, job(condition, name=name))
-    assert restart.order(cache) == ["team/b", "team/d", "team/a", "team/c"]
+    assert queue.startup_order(cache) == ["team/b", "team/d", "team/a", "team/c"]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from rljob_api import names
-from rljob_operator import trimming
+from rljob_operator.kube import projection
 from rljob_operator.model import Pod
 from rljob_operator.policies.scheduling import pods_obstacle as obstacle
 
@@ -51,7 +51,7 @@ def test_schedulers_own_words_are_kept_and_bounded() -> None:
     labels = {"rljob.dev/uid": "u", "rljob.dev/role": "coordinator", "rljob.dev/job": "job"}
     metadata = {"name": "p", "uid": "p", "labels": labels, "ownerReferences": [{"uid": "o", "controller": True}]}
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes " * 100}
-    kept = trimming.keep_pod({"metadata": metadata, "status": {"phase": "Pending", "conditions": [said]}})
+    kept = projection.keep_pod({"metadata": metadata, "status": {"phase": "Pending", "conditions": [said]}})
     assert kept is not None
     assert kept.pod.unscheduled == "Unschedulable"
     assert kept.pod.message == ("0/2 nodes " * 100)[:400]

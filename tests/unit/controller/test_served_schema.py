@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from rljob_api import crd
-from rljob_operator.policies import served_schema
+from rljob_operator.kube import discovery
 
 KNOWN: dict[str, Any] = crd.root_schema()
 
@@ -14,17 +14,17 @@ def served() -> dict[str, Any]:
 
 
 def test_definition_of_this_version_does() -> None:
-    assert served_schema.problem(served(), KNOWN) == ""
+    assert discovery.schema_problem(served(), KNOWN) == ""
 
 
 def test_definition_of_a_newer_version_does() -> None:
     newer = served()
     newer["properties"]["status"]["properties"]["mood"] = {"type": "string"}
-    assert served_schema.problem(newer, KNOWN) == ""
+    assert discovery.schema_problem(newer, KNOWN) == ""
 
 
 def test_missing_definition_is_told() -> None:
-    assert served_schema.problem(None, KNOWN).startswith("no RLJob is served: apply the CustomResourceDefinition")
+    assert discovery.schema_problem(None, KNOWN).startswith("no RLJob is served: apply the CustomResourceDefinition")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_field_that_an_older_version_would_drop_is_named(path: tuple[str, ...], 
     for part in path:
         place = place[part]
     del place["properties"][name]
-    assert f"lacks {told}:" in served_schema.problem(older, KNOWN)
+    assert f"lacks {told}:" in discovery.schema_problem(older, KNOWN)
 
 
 def test_no_more_than_three_fields_are_named() -> None:
@@ -51,10 +51,10 @@ def test_no_more_than_three_fields_are_named() -> None:
     for name in ("attempt", "images", "step", "summary", "version"):
         del fields[name]
     expected = "lacks status.attempt, status.images, status.step and 2 more:"
-    assert expected in served_schema.problem(older, KNOWN)
+    assert expected in discovery.schema_problem(older, KNOWN)
 
 
 def test_place_that_keeps_unknown_fields_drops_nothing() -> None:
     open_one: dict[str, Any] = {"properties": {"spec": KNOWN["properties"]["spec"], "status": {"type": "object"}}}
     open_one["properties"]["status"]["x-kubernetes-preserve-unknown-fields"] = True
-    assert served_schema.problem(open_one, KNOWN) == ""
+    assert discovery.schema_problem(open_one, KNOWN) == ""

@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api import names
 from rljob_operator.model import Apply, Observed, Plan, Ref, Refusal, StatusWrite, Wanted
-from rljob_operator.settled import Settled, may_settle, signature
+from rljob_operator.reconcile.desired import Settled, may_settle, signature
 from rljob_testing.fake_cluster import wanted
 from rljob_testing.operator_runs import Run
 

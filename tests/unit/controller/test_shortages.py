@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from rljob_api import names
-from rljob_operator import trimming
+from rljob_operator.kube import projection
 from rljob_operator.model import Child, Pod, Ref
-from rljob_operator.shortages import Shortages
+from rljob_operator.reconcile.shortages import Shortages
 from rljob_testing.clock import FakeClock
 from rljob_testing.operator_runs import Run, operator_job
 
@@ -118,9 +118,9 @@ def test_words_of_a_deployment_are_read_from_its_condition() -> None:
             ]
         },
     }
-    assert trimming.keep_child(raw).child().denied == QUOTA
+    assert projection.keep_child(raw).child().denied == QUOTA
     raw["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "False"}]}
-    assert trimming.keep_child(raw).child().denied == ""
+    assert projection.keep_child(raw).child().denied == ""
 
 
 class Asked:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rljob_operator import smoke
-from rljob_operator.kinds import Kind
+from rljob_operator.kube.kinds import Kind
 from rljob_testing.clock import FakeClock
 
 MANIFEST: dict[str, Any] = {"metadata": {"name": "rljob-smoke"}, "spec": {"maxSteps": 2}}

@@ -1,4 +1,4 @@
-from rljob_operator.spec_changes import SpecChanges
+from rljob_operator.telemetry.durations import SpecChanges
 
 KEY = "team/run"
 

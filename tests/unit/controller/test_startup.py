@@ -3,9 +3,9 @@
 import dataclasses
 
 from rljob_api import names
-from rljob_operator import trimming
+from rljob_operator.kube import projection
 from rljob_operator.model import Pod
-from rljob_operator.policies.startup import Starts
+from rljob_operator.telemetry.durations import Starts
 
 POD = Pod(
     name="run-rollout-0", uid="a", role=names.Role.ROLLOUT, created_at=10.0, scheduled_at=12.0, started_at=20.0,
@@ -42,7 +42,7 @@ def test_times_of_a_start_are_read_from_the_pods_status() -> None:
     metadata = {
         "name": "run-rollout-0", "namespace": "default", "uid": "a", "resourceVersion": "1",
         "creationTimestamp": "1970-01-01T00:00:10Z",
-        "labels": {trimming.ROLE_LABEL: "rollout", trimming.UID_LABEL: "u"},
+        "labels": {projection.ROLE_LABEL: "rollout", projection.UID_LABEL: "u"},
         "ownerReferences": [{"uid": "owner", "controller": True}],
     }  # fmt: skip
     conditions = [
@@ -51,11 +51,11 @@ def test_times_of_a_start_are_read_from_the_pods_status() -> None:
     ]
     containers = [{"state": {"running": {"startedAt": f"1970-01-01T00:00:{second}Z"}}} for second in (18, 20)]
     status = {"phase": "Running", "conditions": conditions, "containerStatuses": containers}
-    kept = trimming.keep_pod({"metadata": metadata, "status": status})
+    kept = projection.keep_pod({"metadata": metadata, "status": status})
     assert kept is not None
     assert (kept.pod.scheduled_at, kept.pod.started_at, kept.pod.ready_at) == (12.0, 20.0, 50.0)
     containers[1]["state"] = {"waiting": {"reason": "ContainerCreating"}}
     conditions[1]["status"] = "False"
-    kept = trimming.keep_pod({"metadata": metadata, "status": status})
+    kept = projection.keep_pod({"metadata": metadata, "status": status})
     assert kept is not None
     assert (kept.pod.started_at, kept.pod.ready_at) == (0.0, 0.0), "it does not run, and is not ready"

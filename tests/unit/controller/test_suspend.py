@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_operator.policies.suspend import PodsLeft, SuspendStage, goes_on_stopping, is_overdue, stage
+from rljob_operator.reconcile.suspend import PodsLeft, SuspendStage, is_overdue, keeps_stopping, stage
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,6 @@ def test_stop_is_bounded_by_drain_and_two_minutes() -> None:
 
 def test_stop_that_began_is_completed_before_resuming() -> None:
     halfway, end = SuspendStage.VERIFIERS, SuspendStage.SUSPENDED
-    assert goes_on_stopping(suspend=False, was_suspending=True, current=halfway)
-    assert not goes_on_stopping(suspend=False, was_suspending=True, current=end)
-    assert not goes_on_stopping(suspend=False, was_suspending=False, current=halfway)
+    assert keeps_stopping(suspend=False, was_suspending=True, current=halfway)
+    assert not keeps_stopping(suspend=False, was_suspending=True, current=end)
+    assert not keeps_stopping(suspend=False, was_suspending=False, current=halfway)

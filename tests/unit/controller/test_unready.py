@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api import names, types
 from rljob_operator.model import Observed, Pod, Report
-from rljob_operator.policies import unready
+from rljob_operator.policies import deadlines
 from rljob_testing.operator_runs import operator_job
 
 NOW = 2000.0
@@ -18,7 +18,7 @@ READY = [
 
 def waited_for(pods: list[Pod], *, said: types.RunStatus | None = None) -> str:
     report = None if said is None else Report(run=said, read_at=NOW)
-    return unready.waited_for(Observed(job=operator_job(), pods=tuple(pods), report=report), now=NOW)
+    return deadlines.waited_for(Observed(job=operator_job(), pods=tuple(pods), report=report), now=NOW)
 
 
 @pytest.mark.parametrize("which", range(4))

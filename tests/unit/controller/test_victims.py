@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_operator.policies.victims import Candidate, victims
+from rljob_operator.reconcile.scale_down import Candidate, victims
 
 
 def _pod(name: str, *, ready: bool = True, version: int = 5, leases: int = 2, created: float = 0.0) -> Candidate:

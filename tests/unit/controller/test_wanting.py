@@ -6,11 +6,11 @@ import pytest
 import rljob_api
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_operator import conditions
 from rljob_operator.model import Child, Manifest, Observed, Ref, ref_of
-from rljob_operator.policies import difference, pins
+from rljob_operator.policies import drift, pinning
+from rljob_operator.reconcile import conditions
+from rljob_operator.reconcile.desired import desired_objects
 from rljob_operator.settings import JobSettings
-from rljob_operator.wanting import wanted
 from rljob_testing.operator_runs import Run, operator_job
 
 IMAGES = {role: f"example/{role}:1" for role in names.Role}
@@ -22,11 +22,11 @@ def seen(changes: dict[str, object] | None = None, **more: object) -> Observed:
 
 
 def kinds_of(observed: Observed) -> list[str]:
-    return [ref_of(manifest).kind for manifest in wanted(observed, SETTINGS).workloads(1)]
+    return [ref_of(manifest).kind for manifest in desired_objects(observed, SETTINGS).workloads(1)]
 
 
 def test_config_and_policies_come_before_what_makes_pods() -> None:
-    found = wanted(seen(), SETTINGS)
+    found = desired_objects(seen(), SETTINGS)
     assert found.problems == ()
     first = [ref_of(manifest).kind for manifest in found.first]
     assert {"NetworkPolicy", "ServiceAccount", "ConfigMap", "Service"} == set(first)
@@ -35,22 +35,22 @@ def test_config_and_policies_come_before_what_makes_pods() -> None:
 
 def test_role_without_an_image_is_a_problem_that_says_where_to_name_one() -> None:
     settings = JobSettings(images={role: IMAGES[role] for role in names.Role if role is not names.Role.VERIFIER})
-    (problem,) = wanted(seen(), settings).problems
+    (problem,) = desired_objects(seen(), settings).problems
     assert problem == (
         "no image for verifier pods: set spec.verifier.pod.image, or jobs.images.verifier in the operator's settings"
     )
-    assert wanted(seen(), settings).workloads(1) == ()
+    assert desired_objects(seen(), settings).workloads(1) == ()
 
 
 def test_manifest_that_cannot_be_resolved_gives_its_problems() -> None:
-    found = wanted(seen({"gang": "volcano"}), SETTINGS)
+    found = desired_objects(seen({"gang": "volcano"}), SETTINGS)
     assert [problem for problem in found.problems if "spec.gang" in problem]
 
 
 def _under_way(settings: JobSettings = SETTINGS, **spec: object) -> Observed:
     """Return a job whose ConfigMap an earlier pass made, with the spec changed since."""
     began = seen()
-    made = next(each for each in wanted(began, settings).first if ref_of(each).kind == "ConfigMap")
+    made = next(each for each in desired_objects(began, settings).first if ref_of(each).kind == "ConfigMap")
     config = Child(ref=ref_of(made), uid="c", manifest=made)
     job = began.job.model_copy(update={"spec": began.job.spec.model_copy(update=spec)})
     return Observed(job=job, children={config.ref: config})
@@ -59,15 +59,15 @@ def _under_way(settings: JobSettings = SETTINGS, **spec: object) -> Observed:
 def test_spec_that_is_not_admitted_any_more_still_says_what_a_run_under_way_needs() -> None:
     strict = JobSettings(images=IMAGES, require_tls=True, require_network_policy=True)
     plain = seen({"security": {"tls": "off", "networkPolicy": False}})
-    found = wanted(plain, strict)
+    found = desired_objects(plain, strict)
     assert len(found.problems) == 2
-    assert [ref_of(each) for each in found.first] == [ref_of(each) for each in wanted(plain, SETTINGS).first]
+    assert [ref_of(each) for each in found.first] == [ref_of(each) for each in desired_objects(plain, SETTINGS).first]
     assert "Job" in [ref_of(each).kind for each in found.workloads(2)]
 
 
 def test_edit_that_cannot_be_resolved_leaves_a_run_under_way_the_configs_it_began_with() -> None:
     broken = _under_way(algorithm=operator_job().spec.algorithm.model_copy(update={"group_size": 1}))
-    found = wanted(broken, SETTINGS)
+    found = desired_objects(broken, SETTINGS)
     assert found.problems
     (config,) = [each for each in found.first if ref_of(each).kind == "ConfigMap"]
     assert config["data"] == broken.children[ref_of(config)].manifest["data"]
@@ -79,30 +79,32 @@ def test_configs_that_nobody_can_read_are_not_used() -> None:
     (config,) = broken.children.values()
     data = {**config.manifest["data"], "trainer.json": '{"of": "another version"}'}  # type: ignore[dict-item]  # it is a mapping
     other = dataclasses.replace(config, manifest={**config.manifest, "data": data})
-    found = wanted(dataclasses.replace(broken, children={other.ref: other}), SETTINGS)
+    found = desired_objects(dataclasses.replace(broken, children={other.ref: other}), SETTINGS)
     assert found.problems
     assert found.first == ()
 
 
 def test_every_child_says_what_it_was_applied_from() -> None:
-    found = wanted(seen(), SETTINGS)
-    digests = [difference.intent(each) for each in (*found.first, *found.workloads(1))]
+    found = desired_objects(seen(), SETTINGS)
+    digests = [drift.intent(each) for each in (*found.first, *found.workloads(1))]
     assert all(digests)
-    assert digests == [difference.intent(each) for each in (*wanted(seen(), SETTINGS).first, *found.workloads(1))]
+    assert digests == [drift.intent(each) for each in (*desired_objects(seen(), SETTINGS).first, *found.workloads(1))]
 
 
 def test_template_that_another_version_rendered_counts_as_the_same_intent() -> None:
     (made,) = [
-        each for each in wanted(seen(), SETTINGS).workloads(1) if ref_of(each) == Ref("Deployment", "job-rollout")
+        each
+        for each in desired_objects(seen(), SETTINGS).workloads(1)
+        if ref_of(each) == Ref("Deployment", "job-rollout")
     ]
     live = json.loads(json.dumps(made))
-    live["metadata"]["annotations"][pins.RENDERED_BY] = "0.0.1"
+    live["metadata"]["annotations"][pinning.RENDERED_BY] = "0.0.1"
     live["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
-    live = json.loads(json.dumps(difference.signed(live)))
+    live = json.loads(json.dumps(drift.signed(live)))
     child = Child(ref=Ref("Deployment", "job-rollout"), uid="d", manifest=live)
-    again = wanted(Observed(job=seen().job, children={child.ref: child}), SETTINGS).workloads(1)
+    again = desired_objects(Observed(job=seen().job, children={child.ref: child}), SETTINGS).workloads(1)
     (pinned,) = [each for each in again if ref_of(each) == child.ref]
-    assert difference.due_at(live, pinned, None, now=1.0) is None, "an upgrade writes nothing"
+    assert drift.due_at(live, pinned, None, now=1.0) is None, "an upgrade writes nothing"
 
 
 def test_trainers_budget_exists_only_while_the_job_runs() -> None:
@@ -132,7 +134,7 @@ def test_images_are_pinned_by_the_jobs_config_until_it_is_suspended(suspended: s
     job = run.cluster.job
     assert job is not None
     observed = Observed(job=job, children={ref: Child(ref=ref, uid="u", manifest=config)})
-    rollout = next(m for m in wanted(observed, SETTINGS).workloads(1) if ref_of(m).name == "job-rollout")
+    rollout = next(m for m in desired_objects(observed, SETTINGS).workloads(1) if ref_of(m).name == "job-rollout")
     assert f'"image": "{image}"' in json.dumps(rollout)
 
 
@@ -141,7 +143,7 @@ def test_configs_that_another_version_resolved_stay_until_the_spec_changes(versi
     ref = Ref("ConfigMap", "job-config")
     fresh = everything(seen())[ref]
     data = {**fresh["data"], "verifier.json": "as it was resolved then"}  # type: ignore[dict-item]
-    live = {"kind": "ConfigMap", "metadata": {"annotations": {pins.RENDERED_BY: version}}, "data": data}
+    live = {"kind": "ConfigMap", "metadata": {"annotations": {pinning.RENDERED_BY: version}}, "data": data}
     after = everything(seen(children={ref: Child(ref=ref, uid="u", manifest=live)}))[ref]
     assert after["data"] == (data if kept else fresh["data"])
 
@@ -158,6 +160,6 @@ def test_what_a_coordinator_takes_over_live_changes_the_config_and_no_other_chil
 
 
 def everything(observed: Observed) -> dict[Ref, Manifest]:
-    found = wanted(observed, SETTINGS)
+    found = desired_objects(observed, SETTINGS)
     assert found.problems == ()
     return {ref_of(manifest): manifest for manifest in (*found.first, *found.workloads(1))}

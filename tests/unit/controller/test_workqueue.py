@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_operator.workqueue import WorkQueue
+from rljob_operator.reconcile.queue import WorkQueue
 from rljob_testing.clock import FakeClock
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from rljob_api import errors, names, roles
-from rljob_operator import progress
+from rljob_operator import coordinators
 from rljob_testing.clock import FakeClock
 from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator import loop, process, publishing, resume
@@ -73,4 +73,4 @@ async def test_background_work_goes_on_and_says_so_once(
 
 
 def test_status_gives_up_on_the_ledger_before_the_operator_gives_up_on_the_coordinator() -> None:
-    assert loop.STATUS_S < progress.TIMEOUT_S
+    assert loop.STATUS_S < coordinators.TIMEOUT_S

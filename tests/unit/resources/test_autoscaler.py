@@ -4,10 +4,10 @@ from typing import Any, Protocol
 import pytest
 
 from rljob_api.spec.rollout import AutoscalingSpec
-from rljob_operator.resources import autoscaler
+from rljob_operator.resources import autoscaling
 from rljob_operator.resources.inputs import Inputs
 
-SERVED = frozenset({autoscaler.EXTERNAL_METRICS, autoscaler.KEDA})
+SERVED = frozenset({autoscaling.EXTERNAL_METRICS, autoscaling.KEDA})
 
 
 class Example(Protocol):
@@ -24,7 +24,7 @@ def _given(example: Example, **scaling: object) -> Inputs:
 
 
 def _made(example: Example, **scaling: object) -> dict[str, Any]:
-    made = autoscaler.autoscaler(_given(example, **scaling), SERVED)
+    made = autoscaling.autoscaler(_given(example, **scaling), SERVED)
     assert made is not None
     return dict(made)
 
@@ -88,17 +88,17 @@ def test_without_its_api_there_is_no_object_and_the_api_is_named(
     example: Example, provider: str, served: set[str], missing: str | None
 ) -> None:
     given = _given(example, provider=provider)
-    assert autoscaler.missing_api(given.job.spec, served) == missing
-    assert (autoscaler.autoscaler(given, served) is None) is (missing is not None)
+    assert autoscaling.missing_api(given.job.spec, served) == missing
+    assert (autoscaling.autoscaler(given, served) is None) is (missing is not None)
 
 
 def test_a_job_without_autoscaling_has_no_scaler(example: Example) -> None:
-    assert autoscaler.autoscaler(example.make(), SERVED) is None
-    assert autoscaler.missing_api(example.make().job.spec, frozenset()) is None
+    assert autoscaling.autoscaler(example.make(), SERVED) is None
+    assert autoscaling.missing_api(example.make().job.spec, frozenset()) is None
 
 
 @pytest.mark.parametrize(("bounds", "expected"), [((1, 8), 3), ((4, 8), 4), ((1, 2), 2)])
 def test_replicas_outside_the_bounds_are_clamped(example: Example, bounds: tuple[int, int], expected: int) -> None:
     given = _given(example, minReplicas=bounds[0], maxReplicas=bounds[1])
-    assert autoscaler.effective_replicas(given.job.spec) == expected
-    assert autoscaler.effective_replicas(example.make().job.spec) == 1
+    assert autoscaling.effective_replicas(given.job.spec) == expected
+    assert autoscaling.effective_replicas(example.make().job.spec) == 1

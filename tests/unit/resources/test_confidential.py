@@ -11,7 +11,7 @@ import pytest
 
 from rljob_api import errors, names
 from rljob_api.job_status import JobStatus
-from rljob_operator import events, unreadable
+from rljob_operator.reconcile import conditions, events
 from rljob_operator.resources import children, inputs
 from rljob_testing import marked
 from rljob_testing.marked import MARK, SECRET
@@ -59,7 +59,7 @@ def test_the_status_of_a_job_that_cannot_be_read_does_not_have_it() -> None:
     with pytest.raises(errors.ManifestError) as refused:
         operator_job(spec)
     raw = {"metadata": {"generation": 1}, "spec": spec}
-    status = unreadable.status_of(raw, refused.value.problems, now=0.0)
+    status = conditions.unreadable_status(raw, refused.value.problems, now=0.0)
     assert "spec.rollout.pod.env is a mapping" in json.dumps(status)
     marked.assert_untold(json.dumps(status))
 

@@ -7,7 +7,7 @@ import pytest
 
 from rljob_api import names, resolve, roles
 from rljob_api.job import RLJob, load_manifest
-from rljob_operator.resources import configmap, inputs, network_policies, service_accounts
+from rljob_operator.resources import config, inputs, network, services
 
 EXAMPLE = pathlib.Path(__file__).parents[3] / "crds" / "examples" / "addition-cpu.yaml"
 C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
@@ -44,14 +44,14 @@ def _peers(rule: object) -> list[str]:
 def test_a_role_reaches_and_is_reached_by_its_peers_alone(
     given: inputs.Inputs, role: names.Role, callers: list[str], called: list[str]
 ) -> None:
-    spec = network_policies.network_policy(given, role)["spec"]
+    spec = network.network_policy(given, role)["spec"]
     assert isinstance(spec, dict)
     assert [name for rule in spec["ingress"] for name in _peers(rule["from"])] == callers
     assert [name for rule in spec["egress"] for name in _peers(rule.get("to", []))] == called
 
 
 def _dns_rules(given: inputs.Inputs, role: names.Role) -> list[dict[str, Any]]:
-    spec: Any = network_policies.network_policy(given, role)["spec"]
+    spec: Any = network.network_policy(given, role)["spec"]
     return [rule for rule in spec["egress"] if {"protocol": "UDP", "port": 53} in rule.get("ports", [])]
 
 
@@ -75,7 +75,7 @@ def test_dns_may_be_opened_to_everybody(given: inputs.Inputs) -> None:
 def test_addresses_of_cloud_identities_are_closed_until_they_are_asked_for(given: inputs.Inputs) -> None:
     def reached(allow: bool) -> set[tuple[str, int]]:
         settings = given.settings.model_copy(update={"allow_metadata_address": allow})
-        spec: Any = network_policies.network_policy(dataclasses.replace(given, settings=settings), C)["spec"]
+        spec: Any = network.network_policy(dataclasses.replace(given, settings=settings), C)["spec"]
         blocks = [
             (peer["ipBlock"]["cidr"], rule) for rule in spec["egress"] for peer in rule["to"] if "ipBlock" in peer
         ]
@@ -101,7 +101,7 @@ def test_only_namespaces_that_were_named_may_scrape(
     given: inputs.Inputs, settings: dict[str, object], labels: dict[str, str] | None
 ) -> None:
     changed = dataclasses.replace(given, settings=given.settings.model_copy(update=settings))
-    spec: Any = network_policies.network_policy(changed, R)["spec"]
+    spec: Any = network.network_policy(changed, R)["spec"]
     health = [{"protocol": "TCP", "port": inputs.first_config(given, R).health_port}]
     (rule,) = [rule for rule in spec["ingress"] if rule.get("ports") == health]
     assert rule["from"] == [{"namespaceSelector": {} if labels is None else {"matchLabels": labels}}]
@@ -117,14 +117,14 @@ def test_peers_are_selected_by_the_uid_so_that_another_job_of_the_namespace_is_n
 
 @pytest.mark.covers("security")
 def test_an_account_mounts_no_token(given: inputs.Inputs) -> None:
-    account = service_accounts.service_account(given, V)
+    account = services.service_account(given, V)
     assert account["automountServiceAccountToken"] is False
 
 
 def test_every_child_is_owned_by_the_job_and_lies_in_its_namespace(given: inputs.Inputs) -> None:
-    children = [configmap.config_map(given)]
+    children = [config.config_map(given)]
     for role in names.Role:
-        children += [service_accounts.service_account(given, role), network_policies.network_policy(given, role)]
+        children += [services.service_account(given, role), network.network_policy(given, role)]
     for child in children:
         metadata = child["metadata"]
         assert isinstance(metadata, dict)
@@ -134,7 +134,7 @@ def test_every_child_is_owned_by_the_job_and_lies_in_its_namespace(given: inputs
 
 
 def test_the_config_map_holds_what_each_program_reads_and_the_pinned_images(given: inputs.Inputs) -> None:
-    child = configmap.config_map(given)
+    child = config.config_map(given)
     data = child["data"]
     assert isinstance(data, dict)
     assert set(data) == {f"{role}.json" for role in names.Role} | {"images.json"}

@@ -6,17 +6,7 @@ import pytest
 import yaml
 
 from rljob_api import cluster_placement, names, resolve
-from rljob_operator.resources import (
-    children,
-    coordinator,
-    deployments,
-    disruption,
-    network_policies,
-    pod_monitor,
-    services,
-    template_hash,
-    trainer,
-)
+from rljob_operator.resources import children, config, network, services, workloads
 from rljob_operator.resources.inputs import Inputs, Manifest
 from rljob_operator.settings import JobSettings
 
@@ -30,10 +20,10 @@ class Example(Protocol):
 
 def _workloads(given: Inputs) -> dict[names.Role, Any]:
     return {
-        C: coordinator.stateful_set(given, replicas=1),
-        R: deployments.rollout(given, replicas=1),
-        V: deployments.verifier(given, replicas=1),
-        T: trainer.job(given, attempt=3),
+        C: workloads.coordinator_stateful_set(given, replicas=1),
+        R: workloads.rollout_deployment(given, replicas=1),
+        V: workloads.verifier_deployment(given, replicas=1),
+        T: workloads.trainer_job(given, attempt=3),
     }
 
 
@@ -286,7 +276,7 @@ def test_a_new_claim_is_mounted_by_the_coordinator_and_by_the_trainer_under_the_
 def test_what_a_running_job_takes_over_live_rolls_no_pod(example: Example, change: dict[str, object]) -> None:
     before, after = example.make(), example.make(**change)
     for role in names.Role:
-        assert template_hash.template_hash(before, role) == template_hash.template_hash(after, role)
+        assert config.template_hash(before, role) == config.template_hash(after, role)
 
 
 def test_a_pod_setting_rolls_its_own_role_alone(example: Example) -> None:
@@ -302,25 +292,25 @@ def test_another_image_rolls_its_role(example: Example) -> None:
 
 
 def _hashes(given: Inputs) -> dict[names.Role, str]:
-    return {role: template_hash.template_hash(given, role) for role in names.Role}
+    return {role: config.template_hash(given, role) for role in names.Role}
 
 
 def test_budgets_exist_for_roles_of_several_pods_while_they_do_not_block(example: Example) -> None:
     trainer_of_two = {"nodes": 2, "maxTokensPerMicroBatch": 4096}
     rollout = {"replicas": 4, "engine": {"maxModelLen": 256}, "sampling": {"maxTokens": 8}}
-    assert disruption.budgets(example.make(), running=True) == []
+    assert workloads.disruption_budgets(example.make(), running=True) == []
     given = example.make(trainer=trainer_of_two, rollout=rollout)
-    specs = [budget["spec"] for budget in disruption.budgets(given, running=True)]
+    specs = [budget["spec"] for budget in workloads.disruption_budgets(given, running=True)]
     assert [
         {key: value for key, value in spec.items() if key != "selector"} for spec in specs if isinstance(spec, dict)
     ] == [
         {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"},
         {"minAvailable": 2},
     ]
-    assert len(disruption.budgets(given, running=False)) == 1
+    assert len(workloads.disruption_budgets(given, running=False)) == 1
     metadata = given.job.metadata.model_copy(update={"annotations": {"rljob.dev/allow-disruption": "true"}})
     allowed = dataclasses.replace(given, job=given.job.model_copy(update={"metadata": metadata}))
-    assert disruption.budgets(allowed, running=True) == []
+    assert workloads.disruption_budgets(allowed, running=True) == []
 
 
 @pytest.mark.covers("security")
@@ -328,7 +318,7 @@ def test_hubs_are_reached_on_443_but_no_address_of_the_cluster_and_the_verifier_
     example: Example,
 ) -> None:
     given = example.make()
-    policies: dict[names.Role, Any] = {role: network_policies.network_policy(given, role) for role in names.Role}
+    policies: dict[names.Role, Any] = {role: network.network_policy(given, role) for role in names.Role}
     assert policies[V]["spec"]["egress"] == []
     for role in (C, R, T):
         rules = [
@@ -343,7 +333,7 @@ def test_hubs_are_reached_on_443_but_no_address_of_the_cluster_and_the_verifier_
 
 def test_the_operator_reaches_the_coordinators_status_from_its_own_namespace(example: Example) -> None:
     given = dataclasses.replace(example.make(), settings=JobSettings(operator_namespace="rljob-system"))
-    policy: Any = network_policies.network_policy(given, C)
+    policy: Any = network.network_policy(given, C)
     rule = policy["spec"]["ingress"][-1]
     assert rule["from"][0]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "rljob-system"}
     assert rule["ports"] == [{"protocol": "TCP", "port": 50051}]
@@ -351,7 +341,7 @@ def test_the_operator_reaches_the_coordinators_status_from_its_own_namespace(exa
 
 def test_the_chart_s_own_test_looks_at_a_coordinator_s_metrics(example: Example) -> None:
     given = dataclasses.replace(example.make(), settings=JobSettings(operator_namespace="rljob-system"))
-    policy: Any = network_policies.network_policy(given, C)
+    policy: Any = network.network_policy(given, C)
     rule = policy["spec"]["ingress"][-2]
     assert rule["ports"] == [{"protocol": "TCP", "port": 8080}]
     assert [peer["podSelector"]["matchLabels"] for peer in rule["from"]] == 2 * [
@@ -462,7 +452,7 @@ def test_with_tls_a_pod_mounts_its_own_roles_certificate_and_no_ca_key(example: 
 
 def test_one_pod_monitor_finds_all_pods_of_a_job(example: Example) -> None:
     given = dataclasses.replace(example.make(), settings=JobSettings(pod_monitor_labels={"release": "prometheus"}))
-    made: Any = pod_monitor.pod_monitor(given)
+    made: Any = services.pod_monitor(given)
     assert made["metadata"]["labels"]["release"] == "prometheus"
     assert made["spec"]["selector"] == {"matchLabels": {"rljob.dev/uid": "u-1"}}
     (endpoint,) = made["spec"]["podMetricsEndpoints"]

@@ -1,0 +1,388 @@
+"""The operator's parts and its loops, wired; nothing here decides about a job.
+
+    watch events --> cache --> job key --> queue --> reconcile: observe, plan, act --> API server
+    lists every 5 minutes --^      ^                     |
+    coordinators' Status ----------'                     '--> answers go into the cache
+A loop that dies ends the process: Kubernetes starts it anew, and a start is safe at any time.
+"""
+
+import asyncio
+import functools
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import pydantic
+
+from rljob_api import cluster_placement, crd, errors, names
+from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
+from rljob_operator.coordinators import Channels, Poller, Target
+from rljob_operator.kube import discovery, kinds
+from rljob_operator.kube.cache import Cache, key_of, split_key
+from rljob_operator.kube.client import ApiError, Client
+from rljob_operator.kube.discovery import Served, discover
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.kube.projection import KeptJob
+from rljob_operator.kube.resync import Lister
+from rljob_operator.model import Apply, Observed, Plan, Wanted
+from rljob_operator.pki.manager import Certifier
+from rljob_operator.reconcile import events, queue
+from rljob_operator.reconcile.cluster import LiveCluster, OutOfDateError
+from rljob_operator.reconcile.desired import Settled, desired_objects
+from rljob_operator.reconcile.queue import Dispatcher, WorkQueue
+from rljob_operator.reconcile.reconciler import Reconciler
+from rljob_operator.settings import Settings
+from rljob_operator.telemetry.durations import SpecChanges
+from rljob_operator.telemetry.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+COMPARE_EVERY_S = 300.0
+# Where a namespace is closed, somebody may be about to open it.
+_LOOK_SOONER_S = 30.0
+RENEW_EVERY_S = 60.0
+FINISH_WITHIN_S = 10.0
+_POLL_TICK_S, _TRY_AGAIN_S = 1.0, 2.0
+_UNREACHABLE_S, _STUCK_S = 60.0, 300.0
+_OUT_OF_DATE_S = 2.0
+_PING_EVERY_S = 20.0
+# Jobs whose Secrets are read at the same time after a start.
+_LEARNT_AT_ONCE = 16
+# Two lists that show the same change untold.
+_FROZEN_S = 2 * COMPARE_EVERY_S
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        """Return unix seconds."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds that never jump."""
+        return time.monotonic()
+
+
+def coordinator_address(namespace: str, name: str) -> str:
+    """Return where the coordinator of a job answers, by its Service."""
+    return f"{name}-{names.Role.COORDINATOR}.{namespace}.svc:{cluster_placement.CONTROL_PORT}"
+
+
+class Operator:
+    """All parts of one operator. `address_of` gives a coordinator's address by namespace and name of the job."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        *,
+        address_of: Callable[[str, str], str] = coordinator_address,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Wire; nothing runs before `start`."""
+        clock, rng = SystemClock(), random.Random()
+        self.metrics = metrics or Metrics()
+        self._teller, self._changes = events.Teller(), SpecChanges()
+        self._settings, self._client, self._address_of, self._clock = settings, client, address_of, clock
+        self.cache = Cache()
+        self._lister = Lister(client=client, cache=self.cache, namespaces=settings.watch_namespaces or (None,))
+        self._queue = WorkQueue(clock=clock, rng=rng, concurrency=settings.concurrency)
+        self._certifier = Certifier(client, trust_domain=settings.jobs.trust_domain, clock=clock.now)
+        self._channels = Channels(self._certifier.credentials, now=clock.now)
+        self._poller = Poller(
+            ask=self._channels.ask,
+            enqueue=self._enqueue,
+            now=clock.now,
+            monotonic=clock.monotonic,
+            rng=rng,
+            on_poll=self.metrics.polled,
+        )
+        self._live = LiveCluster(
+            client=client,
+            cache=self.cache,
+            lister=self._lister,
+            coordinators=self._poller,
+            clock=clock.now,
+            on_status=self._status_written,
+            on_applied=self._applied,
+            certify=self._certifier.ensure,
+        )
+        self._settled = Settled(self._wanted)
+        self._reconciler = Reconciler(self._live, wanted=self._settled.wanted, clock=clock, on_planned=self._planned)
+        self._dispatcher = Dispatcher(self._queue, reconcile=self._reconcile, on_error=self._failed)
+        self._loops: list[asyncio.Task[None]] = []
+        self._filled = False
+        self._definition_problem = ""
+        self._served = Served()
+        self.stopped = asyncio.Event()
+        self._declare_gauges()
+
+    def _declare_gauges(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("rljob_operator_queue_depth", lambda: float(len(self._queue)))
+        gauge("rljob_operator_queue_oldest_seconds", self._queue.oldest_s)
+        gauge("rljob_operator_refused_lists", lambda: float(len(self._lister.refused)))
+        for kind in kinds.CACHED_KINDS:
+            gauge("rljob_operator_cache_objects", functools.partial(self.cache.number, kind), kind=kind)
+            gauge("rljob_operator_watch_lag_seconds", functools.partial(self._lag_s, kind), kind=kind)
+
+    def _lag_s(self, kind: str = "") -> float:
+        return self._lister.lag.seconds(now=self._clock.monotonic(), kind=kind)
+
+    async def _reconcile(self, key: str) -> float | None:
+        began = self._clock.monotonic()
+        if self._lister.closed(split_key(key)[0]):
+            return None  # The next list says when it is open again.
+        try:
+            again_s = await self._reconciler.reconcile(key)
+        except Exception as error:
+            result = "requeue" if isinstance(error, OutOfDateError) else "error"
+            self.metrics.reconciled(result, self._clock.monotonic() - began)
+            raise
+        self.metrics.reconciled("ok", self._clock.monotonic() - began)
+        if self.cache.job(key) is None:
+            self.metrics.forget(key)
+            self._changes.forget(key)
+        return again_s
+
+    async def _status_written(self, seen: Observed, status: JobStatus) -> None:
+        self.metrics.wrote(seen.job, seen.status, status)
+        metadata, now = seen.job.metadata, self._clock.now()
+        for told in events.news(seen.status, status):
+            if not self._teller.lets_through(metadata.uid, told, now=self._clock.monotonic()):
+                continue
+            logger.info("%s/%s: %s", metadata.namespace, metadata.name, told.note)
+            try:
+                body = events.body(seen.job, told, instance=socket.gethostname(), now=now)
+                await self._client.post_event(metadata.namespace, body)
+            except ApiError as error:
+                logger.warning("could not post an Event: %s", error)
+
+    def _applied(self, key: str, kind: str) -> None:
+        seconds = self._changes.applied(key, kind, now=self._clock.monotonic())
+        if seconds is not None:
+            self.metrics.applied(kind, seconds)
+
+    def _planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
+        key = key_of(seen.job.metadata.namespace, seen.job.metadata.name)
+        self.metrics.saw(key, seen, certificate_ends=self._certifier.ends(seen.job.metadata.uid))
+        self._settled.planned(seen, planned, wanted)
+        self._live.planned(seen, planned)
+        applies = any(isinstance(action, Apply) for action in planned.actions)
+        self._changes.planned(key, seen.job.metadata.generation, applies=applies)
+
+    def _wanted(self, seen: Observed) -> Wanted:
+        return desired_objects(seen, self._settings.jobs, self._served.groups)
+
+    def _enqueue(self, key: str) -> None:
+        self._dispatcher.enqueue(key)
+
+    def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
+        """Take what a watch saw."""
+        self._lister.lag.told(raw["metadata"]["uid"])
+        key = self.cache.remove(kind, raw) if deleted else self.cache.put(kind, raw)
+        if key is not None:
+            if kind is kinds.RLJOB:
+                generation = int(raw["metadata"].get("generation", 0))
+                self._changes.saw(key, generation, now=self._clock.monotonic())
+            self._dispatcher.enqueue(key)
+        if deleted and kind is kinds.RLJOB:
+            self._live.forget(raw["metadata"]["uid"])
+            self._settled.forget(raw["metadata"]["uid"])
+            self._reconciler.forget(raw["metadata"]["uid"])
+
+    async def start(self) -> None:
+        """List everything, then begin to reconcile; waits for an API server that does not answer."""
+        while not self._filled:
+            try:
+                await self._require_definition()
+                await self._look_for_apis()
+                await self._lister.fill()
+                self._filled = True
+            except ApiError as error:
+                logger.warning("could not list the cluster: %s", error)
+                await asyncio.sleep(_TRY_AGAIN_S)
+        for key in queue.startup_order(self.cache):
+            self._dispatcher.enqueue(key)
+        logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
+        self._spawn("reconcile", self._dispatcher.run())
+        self._spawn("learn", self._learn())
+        self._spawn("poll", self._poll())
+        self._spawn("compare", self._compare())
+        self._spawn("renew", self._renew())
+        self._spawn("ping", self._ping())
+
+    async def streams(self) -> bool:
+        """Return whether watches may begin with all that is there; without an answer they begin with lists."""
+        try:
+            return await self._client.streams(kinds.RLJOB, self._lister.namespaces[0])
+        except ApiError as error:
+            logger.warning("could not find out whether lists can be streamed: %s", error)
+            return False
+
+    async def _require_definition(self) -> None:
+        """Wait until the RLJob that is served has every field that a status may have."""
+        known = crd.root_schema()
+        while problem := discovery.schema_problem(await self._client.schema(kinds.RLJOB), known):
+            if problem != self._definition_problem:
+                logger.error("%s", problem)
+            self._definition_problem = problem
+            await asyncio.sleep(_TRY_AGAIN_S)
+        self._definition_problem = ""
+        self.metrics.definition_matches(True)
+
+    async def _look_for_apis(self) -> None:
+        served = await discover(self._client, self._settings.integrations, namespaces=self._lister.namespaces)
+        if served == self._served:
+            return
+        self._served, self._lister.children = served, (*kinds.CHILDREN, *served.optional)
+        # What a job was refused for, or did without, may be there now.
+        self._settled.forget_all()
+        for key in self.cache.keys:
+            self._dispatcher.enqueue(key)
+
+    def _spawn(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(loop, name=name)
+        task.add_done_callback(self._loop_ended)
+        self._loops.append(task)
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            logger.error("loop %s ended", task.get_name(), exc_info=task.exception())
+            self.stopped.set()
+
+    async def finish(self) -> None:
+        """Take no key any more and let what runs finish; once is enough."""
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._dispatcher.finish(within_s=FINISH_WITHIN_S)
+
+    async def stop(self) -> None:
+        """Finish, and close all connections."""
+        await self.finish()
+        await self._channels.close()
+        await self._client.close()
+
+    async def _poll(self) -> None:
+        async with asyncio.TaskGroup() as rounds:
+            while True:
+                targets = self._targets()
+                await self._channels.keep_only(targets)
+                # A round waits for whoever does not answer; the next one does not wait for it.
+                rounds.create_task(self._poller.poll(targets))
+                await asyncio.sleep(_POLL_TICK_S)
+
+    async def _learn(self) -> None:
+        """See to the certificates of jobs that ran before this process did; they are not applied to while they run.
+
+        A job is asked for its status as soon as it is known here, whatever becomes of the others.
+        """
+        tried = dict[str, int]()
+        while True:
+            with_pods = {kept.uid: kept for key in self.cache.keys if (kept := self._asked(key)) is not None}
+            self._certifier.keep_only(with_pods.keys())
+            unknown = [kept for uid, kept in with_pods.items() if not self._certifier.knows(uid)]
+            tried = {kept.uid: tried.get(kept.uid, 0) for kept in unknown}
+            # Those first that were tried least: a job whose Secrets nobody may read keeps nobody waiting.
+            now = sorted(unknown, key=lambda kept: tried[kept.uid])[:_LEARNT_AT_ONCE]
+            is_first = any(not tried[kept.uid] for kept in now)
+            tried |= {kept.uid: tried[kept.uid] + 1 for kept in now}
+            await asyncio.gather(*(self._certified(kept) for kept in now))
+            await asyncio.sleep(0.0 if is_first else _POLL_TICK_S)
+
+    async def _certified(self, kept: KeptJob) -> None:
+        try:
+            await self._certifier.ensure(RLJob.model_validate_json(kept.load()))
+        except pydantic.ValidationError:
+            return  # The reconcile says so in the job's status.
+        except errors.ClusterError as error:
+            logger.warning("could not see to the certificates of a job: %s", error)
+
+    def _targets(self) -> list[Target]:
+        return [
+            Target(key=key, uid=kept.uid, address=self._address(key) if self._certifier.knows(kept.uid) else "")
+            for key in self.cache.keys
+            if (kept := self._asked(key)) is not None
+        ]
+
+    def _address(self, key: str) -> str:
+        return self._address_of(*split_key(key))
+
+    def _asked(self, key: str) -> KeptJob | None:
+        """Return a job whose coordinator has a pod and news to tell: of a run that is over nothing changes any more."""
+        kept = self.cache.job(key)
+        if kept is None or kept.ended or not self.cache.has_pod(key, kept.uid, names.Role.COORDINATOR):
+            return None
+        return kept
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(_PING_EVERY_S)
+            await self.hear()
+
+    async def hear(self) -> None:
+        """Ask the API server for a sign of life if there was none lately: an idle operator asks for nothing else."""
+        if self._clock.monotonic() - self._client.answered_at < _PING_EVERY_S:
+            return
+        try:
+            await self._client.ping()
+        except errors.ClusterError as error:
+            logger.warning("the API server does not answer: %s", error)
+
+    async def _compare(self) -> None:
+        while True:
+            await asyncio.sleep(min(COMPARE_EVERY_S, _LOOK_SOONER_S) if self._lister.refused else COMPARE_EVERY_S)
+            try:
+                await self._look_for_apis()
+            except errors.ClusterError as error:
+                logger.warning("could not find out which APIs are served: %s", error)
+            try:
+                for key in await self._lister.compare():
+                    self._dispatcher.enqueue(key)
+            except errors.ClusterError as error:
+                logger.warning("could not compare with the cluster: %s", error)
+
+    async def _renew(self) -> None:
+        """Renew certificates as they fall due, whatever else cannot be read or written."""
+        while True:
+            await asyncio.sleep(RENEW_EVERY_S)
+            try:
+                await self._certifier.renew()
+            except errors.ClusterError as error:
+                logger.warning("could not renew certificates of a job: %s", error)
+
+    def _failed(self, key: str, error: Exception) -> float | None:
+        if isinstance(error, OutOfDateError):
+            # The pass got as far as the change; the next one gets further.
+            logger.debug("%s: %s", key, error)
+            return _OUT_OF_DATE_S
+        self.metrics.failed(error)
+        if isinstance(error, ApiError):
+            logger.warning("%s: %s", key, error)
+        else:
+            logger.error("%s: reconcile failed", key, exc_info=error)
+        return None
+
+    def alive(self) -> str:
+        """Return why the process should be started anew; empty if it need not."""
+        if self.stopped.is_set():
+            return "a loop of the operator ended"
+        if self._lag_s() > _FROZEN_S:
+            return "a watch is frozen: lists show what it does not tell"
+        idle = self._queue.oldest_s() > _STUCK_S and self._queue.has_room
+        return "a job waits though nothing else runs" if idle else ""
+
+    def ready(self) -> str:
+        """Return what is missing for work; empty if nothing is."""
+        if not self._filled:
+            return self._definition_problem or "the first lists are not complete"
+        if blind := self._lister.blind():
+            return blind
+        silent = self._clock.monotonic() - self._client.answered_at
+        return f"the API server has not answered for {silent:.0f} s" if silent > _UNREACHABLE_S else ""

@@ -1,0 +1,174 @@
+"""What is known of the cluster: a plain dictionary by job, fed by lists, watch events and answers to our own writes.
+
+An object never goes back in time: an older resource version of the same uid is ignored, and what was seen deleted does
+not come back by a late event. But what lost the label by which it is watched looks deleted and is not: a newer event
+shows it again, and so does a read that was made since. Memory only: a start rebuilds it.
+"""
+
+import collections
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rljob_api import names
+from rljob_operator.kube import kinds, projection
+from rljob_operator.kube.kinds import POD, RLJOB, Kind
+from rljob_operator.kube.projection import KeptChild, KeptJob, KeptPod
+from rljob_operator.model import Child, Pod, Ref
+
+Raw = Mapping[str, Any]
+# Key of the job, name, uid and resource version of an object.
+Known = tuple[str, str, str, int]
+# Uids of objects that are gone: as many as could still be spoken of by a late event.
+_MOST_GONE = 20_000
+
+
+def key_of(namespace: str, job: str) -> str:
+    """Return the key of a job in queue and cache."""
+    return f"{namespace}/{job}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return namespace and name."""
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
+def job_key(kind: Kind, raw: Raw) -> str | None:
+    """Return the key of the job that an object belongs to; None if it says none."""
+    metadata = raw["metadata"]
+    name = metadata["name"] if kind is RLJOB else (metadata.get("labels") or {}).get(projection.JOB_LABEL)
+    # Pods are controlled by what makes them; a child without its label is known by its owner.
+    name = name or projection.owner_name(metadata)
+    return key_of(metadata["namespace"], name) if name else None
+
+
+class Cache:
+    """Jobs, children and pods by key."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._jobs: dict[str, KeptJob] = {}
+        self._children: dict[str, dict[Ref, KeptChild]] = {}
+        self._pods: dict[str, dict[str, KeptPod]] = {}
+        # Version in which an object was last known, by uid.
+        self._gone: collections.OrderedDict[str, int] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many objects are kept."""
+        return sum(map(self.number, kinds.CACHED_KINDS))
+
+    def number(self, kind: str) -> int:
+        """Return how many objects of a kind are kept: rljob, pod or child. Raises KeyError for another."""
+        pods = sum(map(len, self._pods.values()))
+        return {"rljob": len(self._jobs), "pod": pods, "child": sum(map(len, self._children.values()))}[kind]
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the keys of all jobs."""
+        return list(self._jobs)
+
+    def put(self, kind: Kind, raw: Raw, *, live: bool = False, instead_of: int | None = None) -> str | None:
+        """Keep an object if it is newer than what is known; return its job's key if that changed anything.
+
+        live: it is the answer to a request that was sent after it was last seen deleted, if it was. instead_of: the
+        version that was known before it was asked for; an older answer comes of a server that went back in time.
+        """
+        key, metadata, version = job_key(kind, raw), raw["metadata"], projection.version_of(raw)
+        gone = self._gone.get(metadata["uid"])
+        if key is None or (gone is not None and (version < gone or (version == gone and not live))):
+            return None
+        known = self._known_as(kind, key, metadata["name"])
+        # Before anything is made of it: after a start each object is told of twice.
+        is_same = known is not None and known[0] == metadata["uid"]
+        if known is not None and is_same and (version == known[1] or (version < known[1] != instead_of)):
+            return None
+        self._gone.pop(metadata["uid"], None)
+        if kind is RLJOB:
+            self._jobs[key] = projection.keep_job(raw)
+        elif kind is POD:
+            pod = projection.keep_pod(raw)
+            if pod is None:
+                return None
+            self._pods.setdefault(key, {})[pod.pod.name] = pod
+        else:
+            child = projection.keep_child(raw)
+            self._children.setdefault(key, {})[child.ref] = child
+        return key
+
+    def remove(self, kind: Kind, raw: Raw) -> str | None:
+        """Forget an object that was deleted; return its job's key if it was known."""
+        key = job_key(kind, raw)
+        metadata = raw["metadata"]
+        if key is None:
+            return None
+        return self.forget(kind, key, metadata["name"], metadata["uid"], version=projection.version_of(raw))
+
+    def forget(self, kind: Kind, key: str, name: str, uid: str, *, version: int = 0) -> str | None:
+        """Forget the object of that name and uid, last seen in `version`; return the key if it was known."""
+        known = self._known_as(kind, key, name)
+        seen = known[1] if known is not None and known[0] == uid else 0
+        self._gone[uid] = max(version, seen, self._gone.get(uid, 0))
+        while len(self._gone) > _MOST_GONE:
+            self._gone.popitem(last=False)
+        if known is None or known[0] != uid:
+            return None
+        if kind is RLJOB:
+            del self._jobs[key]
+        elif kind is POD:
+            del self._pods[key][name]
+        else:
+            del self._children[key][Ref(kind.kind, name)]
+        return key
+
+    def _known_as(self, kind: Kind, key: str, name: str) -> tuple[str, int] | None:
+        """Return uid and version of what is kept under a name."""
+        if kind is RLJOB:
+            job = self._jobs.get(key)
+            return None if job is None else (job.uid, job.version)
+        if kind is POD:
+            kept = self._pods.get(key, {}).get(name)
+            return None if kept is None else (kept.pod.uid, kept.version)
+        child = self._children.get(key, {}).get(Ref(kind.kind, name))
+        return None if child is None else (child.uid, child.version)
+
+    def job(self, key: str) -> KeptJob | None:
+        """Return a job; None if it is not there."""
+        return self._jobs.get(key)
+
+    def children(self, key: str, uid: str) -> dict[Ref, Child]:
+        """Return the children that the job of that uid controls."""
+        found = self._children.get(key, {})
+        return {ref: child.child() for ref, child in sorted(found.items()) if child.owner == uid}
+
+    def pods(self, key: str, uid: str) -> tuple[Pod, ...]:
+        """Return the pods of the job of that uid, by name."""
+        found = self._pods.get(key, {})
+        return tuple(found[name].pod for name in sorted(found) if found[name].owner == uid)
+
+    def has_pod(self, key: str, uid: str, role: names.Role) -> bool:
+        """Return whether the job of that uid has a pod of a role."""
+        return any(kept.owner == uid and kept.pod.role is role for kept in self._pods.get(key, {}).values())
+
+    def known(self, kind: Kind, key: str | None = None) -> Iterator[Known]:
+        """Yield key, name, uid and resource version of every object of a kind, or of one job's."""
+        keys = [key] if key is not None else [*self._jobs, *self._children, *self._pods]
+        for each in dict.fromkeys(keys):
+            yield from self._known_of(kind, each)
+
+    def _known_of(self, kind: Kind, key: str) -> Iterator[Known]:
+        if kind is RLJOB and key in self._jobs:
+            job = self._jobs[key]
+            yield key, split_key(key)[1], job.uid, job.version
+        elif kind is POD:
+            for name, pod in list(self._pods.get(key, {}).items()):
+                yield key, name, pod.pod.uid, pod.version
+        else:
+            for ref, child in list(self._children.get(key, {}).items()):
+                if ref.kind == kind.kind:
+                    yield key, ref.name, child.uid, child.version
+
+    def drop_empty(self) -> None:
+        """Let go of the places of jobs that are gone with everything they had."""
+        for part in (self._children, self._pods):
+            for key in [key for key, objects in part.items() if not objects]:
+                del part[key]

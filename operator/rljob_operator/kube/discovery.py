@@ -1,0 +1,92 @@
+"""Which optional APIs this operator may use: served by the cluster, allowed by the settings, and open to its rights."""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rljob_operator.kube import kinds
+from rljob_operator.kube.client import ApiError, Client
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.settings import Capability, Integrations
+
+logger = logging.getLogger(__name__)
+_NO_RIGHT, _NOT_THERE = 403, 404
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Served:
+    """API groups, without those that the settings or our rights leave out; and the optional kinds among them."""
+
+    groups: frozenset[str] = frozenset()
+    optional: tuple[Kind, ...] = ()
+
+
+async def discover(client: Client, integrations: Integrations, *, namespaces: Sequence[str | None]) -> Served:
+    """Ask the API server. Raises ApiError where it does not answer."""
+    groups = await client.groups()
+    wanted: dict[Kind, Capability] = {
+        kinds.SCALED_OBJECT: integrations.keda,
+        kinds.POD_MONITOR: integrations.pod_monitor,
+    }
+    usable, unusable = list[Kind](), set[str]()
+    for kind, capability in wanted.items():
+        if capability != "false" and kind.group in groups and await _may_list(client, kind, namespaces):
+            usable.append(kind)
+        else:
+            unusable.add(kind.group)
+    return Served(groups - unusable, tuple(usable))
+
+
+async def _may_list(client: Client, kind: Kind, namespaces: Sequence[str | None]) -> bool:
+    """Return whether our rights cover a kind in any namespace: an API may be younger than the installation of its
+    roles, and the first namespace may have been deleted.
+    """
+    refused: ApiError | None = None
+    for namespace in namespaces:
+        try:
+            await client.list(kind, namespace, selector=kinds.MANAGED, metadata_only=True)
+        except ApiError as error:
+            if error.status not in (_NO_RIGHT, _NOT_THERE):
+                raise
+            refused = error
+        else:
+            return True
+    logger.warning("%s is not used: %s; install the chart again to have its rights", kind.plural, refused)
+    return False
+
+
+Schema = Mapping[str, Any]
+_MOST_NAMED = 3
+
+
+def schema_problem(served: Schema | None, known: Schema) -> str:
+    """Return why the served definition does not do, as one sentence; empty if it does. None: none is served."""
+    if served is None:
+        return "no RLJob is served: apply the CustomResourceDefinition of this version"
+    missing = [path for part in ("spec", "status") for path in _missing(_part(served, part), _part(known, part), part)]
+    if not missing:
+        return ""
+    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+    named = ", ".join(missing[:_MOST_NAMED])
+    return f"the RLJob that is served lacks {named}{more}: apply the CustomResourceDefinition of this version"
+
+
+def _part(schema: Schema, name: str) -> Schema:
+    found: Schema = (schema.get("properties") or {}).get(name) or {}
+    return found
+
+
+def _missing(served: Schema, known: Schema, path: str) -> Iterator[str]:
+    """Yield the paths of what `served` would drop, the outermost ones alone."""
+    if served.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    there = served.get("properties") or {}
+    for name, schema in sorted((known.get("properties") or {}).items()):
+        if name in there:
+            yield from _missing(there[name], schema, f"{path}.{name}")
+        else:
+            yield f"{path}.{name}"
+    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(known.get(key), Mapping) and isinstance(served.get(key), Mapping):
+            yield from _missing(served[key], known[key], path + mark)

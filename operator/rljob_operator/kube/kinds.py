@@ -1,0 +1,71 @@
+"""The kinds that the operator reads and writes: where the API server serves them, and how closely each is followed.
+
+Followed kinds are watched: an edit or a deletion by hand is repaired at once. Quiet ones hold what hardly ever changes;
+a list of their metadata every few minutes finds what did (operator reference 1.6).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from rljob_api import names
+
+MANAGED = "app.kubernetes.io/managed-by=rljob-operator"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of the API: `group` is empty for the core."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """Return what objects of this kind say in apiVersion."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None, name: str | None = None, *, subresource: str = "") -> str:
+        """Return the URL path of an object, of a namespace's list, or of the whole cluster's."""
+        root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+        where = f"{root}/namespaces/{namespace}/{self.plural}" if namespace else f"{root}/{self.plural}"
+        tail = "" if name is None else f"/{name}"
+        return f"{where}{tail}/{subresource}" if subresource else f"{where}{tail}"
+
+
+RLJOB = Kind(names.KIND, names.API_GROUP, names.API_VERSION, "rljobs")
+POD = Kind("Pod", "", "v1", "pods")
+EVENT = Kind("Event", "events.k8s.io", "v1", "events")
+WORKLOADS = (
+    Kind("StatefulSet", "apps", "v1", "statefulsets"),
+    Kind("Deployment", "apps", "v1", "deployments"),
+    Kind("Job", "batch", "v1", "jobs"),
+)
+QUIET = (
+    Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
+    Kind("ServiceAccount", "", "v1", "serviceaccounts"),
+    Kind("ConfigMap", "", "v1", "configmaps"),
+    Kind("Service", "", "v1", "services"),
+    Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    Kind("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers"),
+)
+# Used where their APIs are served and the installation allows it.
+SCALED_OBJECT = Kind("ScaledObject", "keda.sh", "v1alpha1", "scaledobjects")
+POD_MONITOR = Kind("PodMonitor", "monitoring.coreos.com", "v1", "podmonitors")
+OPTIONAL = (SCALED_OBJECT, POD_MONITOR)
+WATCHED = (RLJOB, POD, *WORKLOADS)
+CHILDREN = (*WORKLOADS, *QUIET)
+# Values of the label `kind` of metrics about the cache.
+CACHED_KINDS = ("rljob", "pod", "child")
+BY_NAME: Mapping[str, Kind] = {kind.kind: kind for kind in (RLJOB, POD, EVENT, *CHILDREN, *OPTIONAL)}
+
+
+def cached_as(kind: Kind) -> str:
+    """Return the label under which metrics count objects of a kind."""
+    return {RLJOB: "rljob", POD: "pod"}.get(kind, "child")
+
+
+def selector_of(kind: Kind) -> str:
+    """Return the label selector by which objects of a kind are listed and watched; empty for all."""
+    return "" if kind is RLJOB else MANAGED

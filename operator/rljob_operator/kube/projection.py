@@ -1,0 +1,276 @@
+"""From an object as the API server sends it to what is kept of it: little, because ten thousand pods are kept (1.7).
+
+A child keeps its manifest as compressed bytes, without status and managed fields: it is read only when the child is
+compared with what is wanted.
+"""
+
+import dataclasses
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rljob_api import names
+from rljob_operator import clock
+from rljob_operator.model import POD_MAKERS, Child, Pod, Ref
+from rljob_operator.resources import container
+
+UID_LABEL, JOB_LABEL, ROLE_LABEL = "rljob.dev/uid", "rljob.dev/job", "rljob.dev/role"
+ATTEMPT_LABEL = "rljob.dev/attempt"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+# Autoscalers, and the condition that says whether they read their metric.
+_SCALERS = {"HorizontalPodAutoscaler": "ScalingActive", "ScaledObject": "Ready"}
+# Of what a scheduler or a kubelet says; a status message has room for more.
+_MOST_MESSAGE = 400
+_MADE = re.compile(rf".+-({'|'.join(names.Role)})(?:-(\d+))?")
+_DROPPED = ("managedFields", "creationTimestamp", "generation", "resourceVersion", "selfLink")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KeptJob:
+    """An RLJob: the whole object, compressed. ended: its status says that the run is over."""
+
+    uid: str
+    version: int
+    deleting: bool
+    ended: bool
+    body: bytes
+
+    def load(self) -> bytes:
+        """Return the object as JSON."""
+        return zlib.decompress(self.body)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KeptChild:
+    """A child, without its manifest's weight. owner: uid of its controller."""
+
+    ref: Ref
+    uid: str
+    version: int
+    owner: str
+    deleting: bool
+    role: names.Role | None
+    attempt: int
+    ended: str
+    blind: str
+    denied: str
+    body: bytes
+
+    def child(self) -> Child:
+        """Return it with its manifest."""
+        return Child(
+            ref=self.ref,
+            uid=self.uid,
+            manifest=json.loads(zlib.decompress(self.body)),
+            role=self.role,
+            attempt=self.attempt,
+            ended=self.ended,
+            blind=self.blind,
+            denied=self.denied,
+            deleting=self.deleting,
+            version=self.version,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPod:
+    """A pod of the job with uid `owner`."""
+
+    version: int
+    owner: str
+    pod: Pod
+
+
+def version_of(raw: Mapping[str, Any]) -> int:
+    """Return the resource version as a number: larger is later, for objects of one kind."""
+    text = str(raw["metadata"].get("resourceVersion", "0"))
+    return int(text) if text.isdigit() else 0
+
+
+def keep_job(raw: Mapping[str, Any]) -> KeptJob:
+    """Return what is kept of an RLJob."""
+    metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
+    return KeptJob(
+        uid=metadata["uid"],
+        version=version_of(raw),
+        deleting="deletionTimestamp" in metadata,
+        ended=bool(_ended(raw.get("status") or {})),
+        body=_packed({**raw, "metadata": metadata}),
+    )
+
+
+def keep_child(raw: Mapping[str, Any]) -> KeptChild:
+    """Return what is kept of a child."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels") or {}
+    has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(names.Role)
+    by_name = _role_by_name(raw["kind"], metadata["name"])
+    kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
+    body = {key: value for key, value in raw.items() if key != "status"}
+    return KeptChild(
+        ref=Ref(raw["kind"], metadata["name"]),
+        uid=metadata["uid"],
+        version=version_of(raw),
+        owner=controller_of(metadata),
+        deleting="deletionTimestamp" in metadata,
+        role=names.Role(labels[ROLE_LABEL]) if has_role else by_name[0],
+        attempt=(_number(labels.get(ATTEMPT_LABEL)) if has_role else 0) or by_name[1],
+        ended=_ended(raw.get("status") or {}),
+        blind=_blind(raw.get("status") or {}) if raw["kind"] in _SCALERS else "",
+        denied=_denied(raw.get("status") or {}) if has_role else "",
+        body=_packed({**body, "metadata": kept}),
+    )
+
+
+def controller_of(metadata: Mapping[str, Any]) -> str:
+    """Return the uid of the controller that an object names, empty if none."""
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def owner_name(metadata: Mapping[str, Any]) -> str:
+    """Return the name of the RLJob that controls an object, empty if none does."""
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(one["name"]) for one in owners if one.get("controller") and one.get("kind") == names.KIND), "")
+
+
+def _role_by_name(kind: str, name: str) -> tuple[names.Role | None, int]:
+    """Return role and attempt of what makes pods, by its name: labels may be taken away, names stay."""
+    found = _MADE.fullmatch(name) if kind in POD_MAKERS else None
+    return (None, 0) if found is None else (names.Role(found.group(1)), int(found.group(2) or 0))
+
+
+def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:
+    """Return what is kept of a pod; None for one that says no job or role."""
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    labels = metadata.get("labels") or {}
+    if labels.get(ROLE_LABEL) not in set(names.Role) or not labels.get(UID_LABEL) or not controller_of(metadata):
+        return None
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    ends = [state for one in containers if (state := (one.get("state") or {}).get("terminated")) is not None]
+    # The first container that failed speaks for the pod; without one, the last that ended.
+    end = next((one for one in ends if one.get("exitCode")), ends[-1] if ends else None)
+    waits = [state for one in containers if (state := (one.get("state") or {}).get("waiting"))]
+    unplaced = _unplaced(status)
+    conditions = frozenset((one["type"], one["status"]) for one in status.get("conditions") or ())
+    cost = (metadata.get("annotations") or {}).get(DELETION_COST)
+    pod = Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        role=names.Role(labels[ROLE_LABEL]),
+        attempt=_number(labels.get(ATTEMPT_LABEL)),
+        phase=status.get("phase", "Pending"),
+        ready=("Ready", "True") in conditions,
+        deleting="deletionTimestamp" in metadata,
+        exit_code=_exit_code(status, end),
+        reason=status.get("reason", ""),
+        container_reason=(end or {}).get("reason", ""),
+        waiting_reason=waits[0].get("reason", "") if waits else "",
+        conditions=conditions,
+        created_at=clock.to_seconds(metadata.get("creationTimestamp")) or 0.0,
+        finished_at=clock.to_seconds((end or {}).get("finishedAt")) or 0.0,
+        restarts=sum(int(one.get("restartCount", 0)) for one in containers),
+        last_exit_code=_last_exit_code(containers),
+        last_container_reason=_last_reason(containers),
+        disruption=_disruption(status),
+        disrupted_at=_since(status, "DisruptionTarget"),
+        deleted_at=clock.to_seconds(metadata.get("deletionTimestamp")) or 0.0,
+        forced=metadata.get("deletionGracePeriodSeconds") == 0,
+        unscheduled=unplaced.get("reason", ""),
+        message=str((waits[0] if waits else unplaced).get("message", ""))[:_MOST_MESSAGE],
+        deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else 0,
+        node=(raw.get("spec") or {}).get("nodeName", ""),
+        runtime_class=(raw.get("spec") or {}).get("runtimeClassName", ""),
+        preflight=_preflight(status),
+        scheduled_at=_since(status, "PodScheduled"),
+        started_at=_started_at(status),
+        ready_at=_since(status, "Ready"),
+    )
+    return KeptPod(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
+
+
+def _since(status: Mapping[str, Any], condition: str) -> float:
+    """Return when a condition became true, in unix seconds; 0 if it is not."""
+    for one in status.get("conditions") or ():
+        if (one["type"], one["status"]) == (condition, "True"):
+            return clock.to_seconds(one.get("lastTransitionTime")) or 0.0
+    return 0.0
+
+
+def _started_at(status: Mapping[str, Any]) -> float:
+    """Return when the last container of a pod began to run; 0 while one does not."""
+    running = [(one.get("state") or {}).get("running") or {} for one in status.get("containerStatuses") or ()]
+    began = [clock.to_seconds(state.get("startedAt")) or 0.0 for state in running]
+    return max(began) if began and all(began) else 0.0
+
+
+def _preflight(status: Mapping[str, Any]) -> str:
+    """Return the last word of a verifier's first container, of its last try if it was started again."""
+    for one in status.get("initContainerStatuses") or ():
+        if one.get("name") == container.PREFLIGHT:
+            ends = ((one.get(key) or {}).get("terminated") or {} for key in ("state", "lastState"))
+            return next((str(end["message"]) for end in ends if end.get("message")), "")
+    return ""
+
+
+def _exit_code(status: Mapping[str, Any], end: Mapping[str, Any] | None) -> int | None:
+    """Return the code of a pod that ended, or of a container that is dead while others run."""
+    if end is None:
+        return None
+    over = status.get("phase") in ("Succeeded", "Failed")
+    return int(end["exitCode"]) if over or end.get("exitCode") else None
+
+
+def _unplaced(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the condition that says that a pod has no node; empty if it has one."""
+    conditions = status.get("conditions") or ()
+    return next((one for one in conditions if (one["type"], one["status"]) == ("PodScheduled", "False")), {})
+
+
+def _last_exit_code(containers: Sequence[Mapping[str, Any]]) -> int | None:
+    ends = [(one.get("lastState") or {}).get("terminated") for one in containers]
+    return next((int(end["exitCode"]) for end in ends if end and end.get("exitCode")), None)
+
+
+def _last_reason(containers: Sequence[Mapping[str, Any]]) -> str:
+    ends = [(one.get("lastState") or {}).get("terminated") for one in containers]
+    return next((str(end.get("reason", "")) for end in ends if end and end.get("exitCode")), "")
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    conditions = status.get("conditions") or ()
+    told = (one for one in conditions if (one["type"], one["status"]) == ("DisruptionTarget", "True"))
+    return next((str(one.get("reason", "")) for one in told), "")
+
+
+def _ended(status: Mapping[str, Any]) -> str:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+            return str(condition["type"])
+    return ""
+
+
+def _blind(status: Mapping[str, Any]) -> str:
+    """Return why an autoscaler does not act; empty if it does or has not said."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in _SCALERS.values() and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "no reason given")
+    return ""
+
+
+def _denied(status: Mapping[str, Any]) -> str:
+    """Return why a Deployment's pods are not made; empty if they are. Other workloads have no such condition."""
+    for condition in status.get("conditions") or ():
+        if (condition.get("type"), condition.get("status")) == ("ReplicaFailure", "True"):
+            return str(condition.get("message") or condition.get("reason") or "no reason given")[:_MOST_MESSAGE]
+    return ""
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+def _packed(document: Mapping[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), level=1)

@@ -1,0 +1,206 @@
+"""Lists against the cache: the whole at start, metadata every few minutes, one job before what cannot be taken back.
+
+A watch that broke reports nothing of what vanished meanwhile, so whatever a list does not show is forgotten (1.9).
+Each kind is listed in each namespace by itself: a namespace that was deleted, or a right that was withdrawn, costs what
+it covers and nothing else. Where jobs or what runs them cannot be listed, a namespace is closed: nothing is judged
+there.
+"""
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from rljob_api import names
+from rljob_operator.kube import kinds, projection
+from rljob_operator.kube.cache import Cache, Known, job_key, split_key
+from rljob_operator.kube.client import ApiError, Client, Object
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.model import TRAINER_JOB
+from rljob_operator.resources import inputs
+
+
+class WatchLag:
+    """Uids of which a list knew more than the watches. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._since: dict[str, tuple[str, float]] = {}
+
+    def ahead(self, uid: str, *, kind: str, now: float) -> None:
+        """Note that a list showed a newer version of an object."""
+        self._since.setdefault(uid, (kind, now))
+
+    def told(self, uid: str) -> None:
+        """Note that a watch told of the object, or that it is gone."""
+        self._since.pop(uid, None)
+
+    def seconds(self, *, now: float, kind: str = "") -> float:
+        """Return the age of the oldest, of one kind or of any; 0 without one."""
+        return max((now - since for of, since in self._since.values() if kind in ("", of)), default=0.0)
+
+
+logger = logging.getLogger(__name__)
+
+# No right, or nothing of that name: neither ends by asking again soon.
+_WITHDRAWN = frozenset({403, 404})
+_NO_ANSWER = 0
+_JOB = kinds.BY_NAME[TRAINER_JOB]
+# None: the whole cluster.
+Namespaces = Sequence[str | None]
+
+
+@dataclasses.dataclass(slots=True)
+class Lister:
+    """Brings the cache up to date by lists."""
+
+    client: Client
+    cache: Cache
+    namespaces: Namespaces
+    children: Sequence[Kind] = kinds.CHILDREN
+    lag: WatchLag = dataclasses.field(default_factory=WatchLag)
+    # Why a kind could not be listed in a namespace when it was tried last.
+    refused: dict[tuple[Kind, str | None], str] = dataclasses.field(default_factory=dict)
+
+    def closed(self, namespace: str) -> str:
+        """Return why nothing can be said of the jobs of a namespace; empty if it can."""
+        of = (
+            why for (kind, where), why in self.refused.items() if kind in kinds.WATCHED and where in (None, namespace)
+        )
+        return next(of, "")
+
+    def blind(self) -> str:
+        """Return why nothing can be said of any job; empty if it can of some."""
+        whys = [self.closed(namespace or "") for namespace in self.namespaces]
+        return whys[0] if all(whys) else ""
+
+    async def fill(self) -> None:
+        """List every kind once, all at the same time: the server makes one answer while another is read.
+
+        What is refused is noted. Raises ApiError where the server fails.
+        """
+        every = (kinds.RLJOB, kinds.POD, *self.children)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for kind, namespace in itertools.product(every, self.namespaces):
+                    group.create_task(self._fill(kind, namespace))
+        except* ApiError as errors:
+            # The first that failed; the others were cancelled with it.
+            raise errors.exceptions[0] from errors
+
+    async def _fill(self, kind: Kind, namespace: str | None) -> None:
+        try:
+            async for page in self.client.pages(kind, namespace, selector=kinds.selector_of(kind)):
+                for raw in page:
+                    self.cache.put(kind, raw)
+        except ApiError as error:
+            if error.status not in _WITHDRAWN:
+                raise
+            self._refused(kind, namespace, error)
+        else:
+            self._listed(kind, namespace)
+
+    def _refused(self, kind: Kind, namespace: str | None, error: ApiError) -> None:
+        where = f"namespace {namespace}" if namespace else "the cluster"
+        if (kind, namespace) not in self.refused:
+            logger.warning("%s cannot be listed in %s: %s", kind.plural, where, error)
+        self.refused[kind, namespace] = f"{kind.plural} cannot be listed in {where}: {error}"
+
+    def _listed(self, kind: Kind, namespace: str | None) -> None:
+        if self.refused.pop((kind, namespace), None):
+            logger.info("%s can be listed again in %s", kind.plural, namespace or "the cluster")
+
+    async def compare(self) -> set[str]:
+        """List the metadata of every kind and return the keys of jobs of which something was out of date, and of those
+        of which something can be said again.
+
+        What differs is read again, what is gone is forgotten. What cannot be listed is noted and the rest goes on.
+        Raises ApiError where the server does not answer at all.
+        """
+        changed, shut = set[str](), {key for key in self.cache.keys if self.closed(split_key(key)[0])}
+        for kind, namespace in itertools.product((kinds.RLJOB, kinds.POD, *self.children), self.namespaces):
+            try:
+                changed |= await self._compare(kind, namespace)
+            except ApiError as error:
+                if error.status == _NO_ANSWER:
+                    raise
+                self._refused(kind, namespace, error)
+            else:
+                self._listed(kind, namespace)
+        self.cache.drop_empty()
+        return changed | {key for key in shut if not self.closed(split_key(key)[0])}
+
+    async def _compare(self, kind: Kind, namespace: str | None) -> set[str]:
+        # What comes while the list is under way is not known to it and must not be forgotten.
+        before = {
+            (key, name): (uid, version)
+            for key, name, uid, version in self.cache.known(kind)
+            if namespace in (None, split_key(key)[0])
+        }
+        changed, listed = set[str](), set[str]()
+        async for page in self.client.pages(kind, namespace, selector=kinds.selector_of(kind), metadata_only=True):
+            for raw in page:
+                listed.add(raw["metadata"]["uid"])
+                changed |= await self._look_at(kind, raw, before)
+        for (key, name), (uid, _) in before.items():
+            if uid not in listed and self.cache.forget(kind, key, name, uid):
+                self.lag.told(uid)
+                changed.add(key)
+        return changed
+
+    async def _look_at(self, kind: Kind, raw: Object, before: Mapping[tuple[str, str], tuple[str, int]]) -> set[str]:
+        metadata, key = raw["metadata"], job_key(kind, raw)
+        if key is None:
+            return set()
+        uid, version = before.get((key, metadata["name"]), ("", None))
+        if (uid, version) == (metadata["uid"], projection.version_of(raw)):
+            return set()
+        found = await self.client.get(kind, metadata["namespace"], metadata["name"])
+        # An API server that was restored from a backup shows what it has by versions that are older.
+        if found is None or self.cache.put(kind, found, live=True, instead_of=version) is None:
+            return set()
+        if kind in kinds.WATCHED:
+            self.lag.ahead(found["metadata"]["uid"], kind=kinds.cached_as(kind), now=time.monotonic())
+        return {key}
+
+    async def refresh(self, key: str) -> None:
+        """Read what decisions that cannot be taken back rest on, as it is now: one job, its trainer's Jobs, its pods.
+
+        The API server looks at a whole namespace to list one job's objects. So Jobs are read by the names that they
+        can have, and pods are listed only where there may be any. Raises ApiError.
+        """
+        namespace, name = split_key(key)
+        job = await self._read(kinds.RLJOB, key, name)
+        jobs = {known for _, known, _, _ in self.cache.known(_JOB, key)} | _attempts(name, job)
+        made = [await self._read(_JOB, key, each) for each in sorted(jobs)]
+        before = list(self.cache.known(kinds.POD, key))
+        selector = f"{kinds.MANAGED},{projection.JOB_LABEL}={name}"
+        expected = bool(before) or any(each is not None for each in made)
+        found = await self.client.list(kinds.POD, namespace, selector=selector) if expected else []
+        self._take(kinds.POD, found, before)
+
+    async def _read(self, kind: Kind, key: str, name: str) -> Object | None:
+        before = [each for each in self.cache.known(kind, key) if each[1] == name]
+        found = await self.client.get(kind, split_key(key)[0], name)
+        self._take(kind, [] if found is None else [found], before)
+        return found
+
+    def _take(self, kind: Kind, found: Iterable[Object], before: Iterable[Known]) -> None:
+        """Keep what was found; forget what was known before the request and is not among it."""
+        listed = set[object]()
+        for raw in found:
+            listed.add(raw["metadata"]["uid"])
+            self.cache.put(kind, raw, live=True)
+        for key, name, uid, _ in before:
+            if uid not in listed:
+                self.cache.forget(kind, key, name, uid)
+
+
+def _attempts(name: str, job: Object | None) -> set[str]:
+    """Return the names of the Jobs of a trainer's attempt of which the job tells, and of the next one."""
+    if job is None:
+        return set()
+    number = (job.get("status") or {}).get("attempt") or 0
+    return {inputs.named(name, names.Role.TRAINER, each) for each in (number, number + 1) if each}

@@ -1,0 +1,139 @@
+"""What Kopf is told: where to log in, what to watch, and to hand every event on. It decides nothing (1.1-1.5).
+
+Handlers return None, because Kopf would write anything else into status, and never raise, because it would pause.
+"""
+
+import asyncio
+import itertools
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import kopf
+
+from rljob_operator.kube import kinds
+from rljob_operator.kube.client import PAGE, Access
+from rljob_operator.kube.kinds import Kind
+
+PREFIX = "operator.rljob.dev"
+# Seconds between tries of a watch that the API server refuses or does not answer; the last one for ever.
+_AGAIN_S = (1, 2, 4, 8, 16, 30)
+
+
+class _Again(Iterable[float]):
+    """Waits without end. Kopf ends, and with it the process, once one watch has been refused often enough: a namespace
+    that is gone, or an API server that is away for a minute, would end the work for all others.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        """Return the seconds before each further try."""
+        return itertools.chain(_AGAIN_S, itertools.repeat(_AGAIN_S[-1]))
+
+
+class Work(Protocol):
+    """What is handed the events."""
+
+    @property
+    def stopped(self) -> asyncio.Event:
+        """Is set when the process should end."""
+
+    def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
+        """Take an object that a watch saw, or saw deleted. It must not raise."""
+
+    async def start(self) -> None:
+        """Begin; no watch is opened before it returns."""
+
+    async def streams(self) -> bool:
+        """Return whether watches may begin with all that is there, instead of lists. It must not raise."""
+
+    async def finish(self) -> None:
+        """Begin nothing any more, and end what runs."""
+
+
+def registry(work: Work, *, login: Callable[..., kopf.ConnectionInfo | None]) -> kopf.OperatorRegistry:
+    """Return the handlers: log in, start before the first watch, one per watched kind, finish at the end."""
+    made = kopf.OperatorRegistry()
+
+    async def started(settings: kopf.OperatorSettings, **_: Any) -> None:
+        await work.start()
+        settings.watching.initial_streaming = await work.streams()
+
+    async def ended(**_: Any) -> None:
+        # Here, and not after Kopf: it cancels every task that began after it.
+        await work.finish()
+
+    kopf.on.login(registry=made, id="login")(login)
+    kopf.on.startup(registry=made, id="start")(started)
+    kopf.on.cleanup(registry=made, id="finish")(ended)
+    for kind in kinds.WATCHED:
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=made, id="seen")(seen(kind, work))
+    return made
+
+
+async def serve(work: Work, *, way: Access, namespaces: Sequence[str]) -> None:
+    """Run Kopf until a signal comes or the work has stopped; no namespaces: the whole cluster."""
+    await kopf.operator(
+        registry=registry(work, login=login(way)),
+        settings=settings(namespaced=bool(namespaces)),
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        stop_flag=work.stopped,
+        # The pod's name. Without one Kopf makes it from the user's, and a pod's uid need not have one.
+        identity=socket.gethostname(),  # type: ignore[arg-type]  # a str by another name, which Kopf does not export
+    )
+
+
+def login(way: Access) -> Callable[..., kopf.ConnectionInfo | None]:
+    """Return Kopf's login by the way that the client takes too."""
+    if way.in_cluster:
+        # Reads the token anew each time: it is replaced every hour.
+        return kopf.login_with_service_account
+    certificate, key = way.pair
+
+    async def by_files(**_: Any) -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(
+            server=way.server,
+            ca_path=way.ca_file,
+            certificate_path=certificate,
+            private_key_path=key,
+            token=way.token,
+        )
+
+    return by_files  # type: ignore[return-value]  # Kopf takes coroutine functions
+
+
+def seen(kind: Kind, work: Work) -> Callable[..., Awaitable[None]]:
+    """Return the handler of a kind's events."""
+
+    async def handler(event: Mapping[str, Any], **_: Any) -> None:
+        work.on_object(kind, event["type"] == "DELETED", event["object"])
+
+    return handler
+
+
+def settings(*, namespaced: bool) -> kopf.OperatorSettings:
+    """Return Kopf's settings, every one that matters said explicitly (operator reference 2).
+
+    Whether watches begin with a streamed list is known only once the API server was asked.
+    """
+    made = kopf.OperatorSettings()
+    made.networking.request_timeout = 30
+    made.networking.connect_timeout = 5
+    made.networking.error_backoffs = _Again()
+    made.watching.server_timeout = 300
+    made.watching.client_timeout = 330
+    made.watching.inactivity_timeout = 70
+    # Kopf keeps what it listed until it was handed on: all pods of a large cluster at once are half a gigabyte.
+    made.watching.chunk_size = PAGE
+    for kind in kinds.WATCHED:
+        selector = kinds.selector_of(kind)
+        if selector:
+            made.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
+    made.scanning.disabled = namespaced
+    made.persistence.finalizer = f"{PREFIX}/finalizer"
+    made.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
+    made.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
+    made.posting.enabled = False
+    made.execution.default_backoff = 5
+    made.peering.standalone = True
+    return made

@@ -1,0 +1,130 @@
+"""What stays as it was when a run segment began: images, and templates that an older operator rendered (4.4, 4.5).
+
+A chart upgrade in mid-run changes no running job: images are read back from the job's own ConfigMap, and a template is
+replaced only if its inputs changed. A template that this version rendered is compared in full, so that an edit by hand
+is undone.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic
+
+import rljob_api
+from rljob_api import names, roles
+from rljob_api.resolved import ResolvedJob
+from rljob_operator.model import Child, Manifest, Observed, Ref
+from rljob_operator.policies import drift
+
+RENDERED_BY = "rljob.dev/rendered-by"
+TEMPLATE_HASH = "rljob.dev/template-hash"
+
+
+def images(
+    pinned: Mapping[names.Role, str], *, settings: Mapping[names.Role, str], job: Mapping[names.Role, str]
+) -> dict[names.Role, str]:
+    """Return the image of each role that has one: pinned ones, else what the manifest names, else the operator's."""
+    return {**settings, **job, **pinned}
+
+
+def template(live: Child | None, wanted: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
+    """Return the workload that is wanted: with the template that lives if another version rendered it from the same
+    inputs, else as it is, marked with this version.
+    """
+    if live is not None and _hash(live.manifest) == _hash(wanted) and _rendered_by(live.manifest) != version:
+        return _with_template(_marked(wanted, _rendered_by(live.manifest)), _template(live.manifest))
+    return _marked(wanted, version)
+
+
+def config(live: Child | None, wanted: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
+    """Return the ConfigMap that is wanted: with the configs that live if another version resolved them from the same
+    generation of the spec, else as it is, marked with this version.
+    """
+    if (
+        live is None
+        or _rendered_by(live.manifest) in ("", version)
+        or _generation(live.manifest) != _generation(wanted)
+    ):
+        return _marked(wanted, version)
+    return {**_marked(wanted, _rendered_by(live.manifest)), "data": live.manifest["data"]}
+
+
+def resolved(seen: Observed) -> ResolvedJob | None:
+    """Return the configs that a run was begun with, as its ConfigMap has them; None without one that can be read."""
+    child = seen.children.get(Ref("ConfigMap", f"{seen.job.metadata.name}-config"))
+    data = child.manifest.get("data") if child is not None else None
+    if not isinstance(data, Mapping):
+        return None
+    try:
+        return ResolvedJob(
+            coordinator=roles.CoordinatorConfig.model_validate_json(str(data.get("coordinator.json"))),
+            rollouts=(roles.RolloutConfig.model_validate_json(str(data.get("rollout.json"))),),
+            verifiers=(roles.VerifierConfig.model_validate_json(str(data.get("verifier.json"))),),
+            trainer=roles.TrainerConfig.model_validate_json(str(data.get("trainer.json"))),
+        )
+    except pydantic.ValidationError:
+        return None  # Another version wrote it, or another hand.
+
+
+def may_become(live: Child, wanted: Manifest) -> bool:
+    """Return whether an object can be changed into what is wanted: a StatefulSet's claims cannot be changed."""
+    if live.ref.kind != "StatefulSet":
+        return True
+    return list(map(_storage, _claims(live.manifest))) == list(map(_storage, _claims(wanted)))
+
+
+def with_claims_of(live: Child, wanted: Manifest) -> Manifest:
+    """Return the StatefulSet that is wanted with the claims that it has: others are made once it is made anew."""
+    spec = wanted["spec"]
+    assert isinstance(spec, Mapping), "a workload has a spec"
+    return {**wanted, "spec": {**spec, "volumeClaimTemplates": _claims(live.manifest)}}
+
+
+def _storage(claim: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a claim asks for: the API server adds to it, and its size has many spellings."""
+    spec = claim.get("spec") or {}
+    size = drift.quantity(((spec.get("resources") or {}).get("requests") or {}).get("storage"))
+    return claim["metadata"]["name"], sorted(spec.get("accessModes") or ()), spec.get("storageClassName") or "", size
+
+
+def _claims(manifest: Manifest) -> list[Any]:
+    spec = manifest.get("spec")
+    found = spec.get("volumeClaimTemplates") if isinstance(spec, Mapping) else None
+    return list(found or ())
+
+
+def _generation(manifest: Manifest) -> object:
+    """Return the generation of the spec that the configs of a ConfigMap were resolved from."""
+    data = manifest.get("data")
+    text = data.get(f"{names.Role.COORDINATOR}.json", "{}") if isinstance(data, Mapping) else "{}"
+    return (json.loads(text).get("job") or {}).get("config_generation")
+
+
+def _template(manifest: Manifest) -> Any:
+    spec = manifest.get("spec")
+    return spec.get("template") if isinstance(spec, Mapping) else None
+
+
+def _hash(manifest: Manifest) -> str:
+    metadata = (_template(manifest) or {}).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(TEMPLATE_HASH, ""))
+
+
+def _rendered_by(manifest: Manifest) -> str:
+    metadata = manifest.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return str((annotations or {}).get(RENDERED_BY, ""))
+
+
+def _marked(manifest: Manifest, version: str) -> Manifest:
+    metadata = manifest["metadata"]
+    assert isinstance(metadata, Mapping), "every object has metadata"
+    annotations = {**(metadata.get("annotations") or {}), RENDERED_BY: version}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _with_template(manifest: Manifest, template: object) -> Manifest:
+    spec = manifest["spec"]
+    assert isinstance(spec, Mapping), "a workload has a spec"
+    return {**manifest, "spec": {**spec, "template": template}}

@@ -1,0 +1,157 @@
+"""What follows from a run that stands still: a condition, and what the job asked for beside it. Pure (11.2, 11.5)."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from rljob_api import names, types, waiting
+from rljob_api.conditions import STALL_REASONS
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job_status import JobStatus, StalledStatus
+from rljob_api.waiting import Diagnosis, unreachable
+from rljob_operator import clock
+from rljob_operator.model import POD, Delete, Observed, Pod, Ref, Report
+from rljob_operator.policies import attempts, scheduling
+
+
+def diagnose(run: types.RunStatus, seen: Observed, *, now: float) -> Diagnosis:
+    """Return why a run stands still; Unknown where nothing tells."""
+    of_cluster = pods_fault(seen, since=run.last_progress_at, now=now)
+    return with_pod(waiting.diagnose(run, now=now), seen.pods) if of_cluster is None else of_cluster
+
+
+def with_pod(found: Diagnosis, pods: Sequence[Pod]) -> Diagnosis:
+    """Return a diagnosis that names the pod where only one can be meant: the role's only one, or the only unready."""
+    if found.pod:
+        return found
+    there = [pod for pod in pods if pod.role == found.role and not pod.deleting and not pod.is_terminal]
+    meant = [pod for pod in there if not pod.ready] or there
+    return dataclasses.replace(found, pod=meant[0].name) if len(meant) == 1 else found
+
+
+def pods_fault(seen: Observed, *, since: float, now: float) -> Diagnosis | None:
+    """Return what keeps a pod from beginning; None if nothing does."""
+    found = scheduling.obstacle(seen, drain_s=0.0, now=now)
+    if found is None:
+        return None
+    reason = "ImagePullFailed" if found.reason == "ImagePullFailed" else "PodsUnschedulable"
+    return Diagnosis(reason=reason, role=str(found.role), pod=found.pod, since=since, message=found.message)
+
+
+_KILL_GRACE_S = 5
+_LOOK_AGAIN_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """The status that results. `diagnosis`: of a run that stalled; None while it goes on."""
+
+    status: JobStatus
+    diagnosis: Diagnosis | None = None
+    fails: bool = False
+    deletes: tuple[Delete, ...] = ()
+    again_at: float | None = None
+
+
+def look(seen: Observed, status: JobStatus, *, withheld: Diagnosis | None = None, now: float) -> Stall:
+    """Return what there is to say of an active run's progress.
+
+    From half the timeout on `status.stalled` names who holds it up; at the timeout the condition does, and the job's
+    stall action is taken: the culprit alone is replaced, once per timeout. A coordinator that does not answer is named
+    and nothing is done: the run may well go on. withheld: why a run whose time is over is not ended.
+    """
+    if seen.silent_since is not None:
+        return _silent(seen, status, seen.silent_since, withheld, now=now)
+    report, policy = seen.report, seen.job.spec.failure_policy.stall
+    if report is None:
+        # A new process has heard nothing yet: what was said last stands.
+        return Stall(status=status.model_copy(update={"stalled": seen.status.stalled}), diagnosis=_before(seen))
+    stood_since = _stood_since(report)
+    half_at, whole_at = stood_since + policy.timeout_seconds / 2, stood_since + policy.timeout_seconds
+    # What happened since the report was made is not known: it stood still until then. Starting has a limit of its own.
+    starts_until = _starts_until(seen, status)
+    if status.first_step_time is None or report.read_at < half_at or now < starts_until:
+        again_at = None if status.first_step_time is None else _later(max(half_at, starts_until), now)
+        return Stall(status=status.model_copy(update={"stalled": None}), again_at=again_at)
+    found = diagnose(report.run, seen, now=now)
+    status = status.model_copy(update={"stalled": _shown(found)})
+    if report.read_at < whole_at:
+        return Stall(status=status, again_at=_later(whole_at, now))
+    began = _window(seen, timeout_s=policy.timeout_seconds, now=now)
+    return Stall(
+        status=status,
+        diagnosis=found,
+        fails=policy.action == "Fail",
+        deletes=_replaced(seen, status, found, before=began) if policy.action == "Restart" else (),
+        again_at=began + policy.timeout_seconds,
+    )
+
+
+def _starts_until(seen: Observed, status: JobStatus) -> float:
+    """Return until when a trainer attempt after a failure may start, in unix seconds: it loads, and no step is missed.
+
+    0 once it has a step of its own, or where the coordinator does not tell.
+    """
+    number = attempts.current(status, {})
+    known, told = attempts.record(status, number), seen.report.run.attempts if seen.report is not None else ()
+    if known is None or not told or any(one.attempt == number and one.first_step_at for one in told):
+        return 0.0
+    return (clock.to_seconds(known.start) or 0.0) + seen.job.spec.startup_deadline_seconds
+
+
+def _later(at: float, now: float) -> float:
+    """Return a time to look again: where it has passed, a report of after it is still to come."""
+    return at if at > now else now + _LOOK_AGAIN_S
+
+
+def _stood_since(report: Report) -> float:
+    """Return since when nothing moves, by the operator's clock: that of the coordinator's node may go wrong."""
+    said_at = report.run.said_at
+    return report.run.last_progress_at if not said_at else report.read_at - (said_at - report.run.last_progress_at)
+
+
+def _silent(seen: Observed, status: JobStatus, since: float, withheld: Diagnosis | None, *, now: float) -> Stall:
+    """Return what there is to say of a run whose coordinator does not answer: what keeps its pod away, or that."""
+    timeout_s = seen.job.spec.failure_policy.stall.timeout_seconds
+    half_at, whole_at = since + timeout_s / 2, since + timeout_s
+    if withheld is None and (status.first_step_time is None or now < half_at):
+        again_at = None if status.first_step_time is None else half_at
+        return Stall(status=status.model_copy(update={"stalled": None}), again_at=again_at)
+    fault = pods_fault(seen, since=since, now=now)
+    of_coordinator = fault is not None and fault.role == names.Role.COORDINATOR
+    found = fault if fault is not None and of_coordinator else with_pod(unreachable(since=since), seen.pods)
+    status = status.model_copy(update={"stalled": _shown(found)})
+    is_stalled = withheld is not None or now >= whole_at
+    # Its first word makes the job due at once.
+    again_at = whole_at if now < whole_at else None
+    return Stall(status=status, diagnosis=found if is_stalled else None, again_at=again_at)
+
+
+def _before(seen: Observed) -> Diagnosis | None:
+    known = next((one for one in seen.status.conditions if one.type == Type.STALLED and one.status == "True"), None)
+    if known is None or known.reason not in STALL_REASONS:
+        return None
+    return Diagnosis(reason=known.reason, role="", since=0.0, message=known.message)
+
+
+def _shown(found: Diagnosis) -> StalledStatus:
+    return StalledStatus(role=found.role, pod=found.pod, since=clock.to_timestamp(found.since), reason=found.reason)
+
+
+def _window(seen: Observed, *, timeout_s: float, now: float) -> float:
+    """Return the begin of the timeout that runs now, counted from when the run was first called stalled."""
+    known = next((one for one in seen.status.conditions if one.type == Type.STALLED and one.status == "True"), None)
+    since = clock.to_seconds(known.last_transition_time) if known is not None else None
+    return now if since is None or since > now else since + (now - since) // timeout_s * timeout_s
+
+
+def _replaced(seen: Observed, status: JobStatus, found: Diagnosis, *, before: float) -> tuple[Delete, ...]:
+    """Return the deletion of the culprit, unless it began after `before`: then it has been replaced already."""
+    if found.role == names.Role.TRAINER:
+        number = attempts.current(status, {})
+        record, job = attempts.record(status, number), seen.trainer_jobs().get(number)
+        is_old = record is not None and (clock.to_seconds(record.start) or 0.0) < before
+        return (Delete(ref=job.ref, uid=job.uid),) if job is not None and is_old and not job.deleting else ()
+    named = [pod for pod in seen.pods if pod.role == found.role and found.pod in ("", pod.name)]
+    old = [pod for pod in named if pod.created_at < before and not pod.deleting]
+    first = min(old, key=lambda pod: (pod.created_at, pod.name), default=None)
+    return () if first is None else (Delete(ref=Ref(POD, first.name), uid=first.uid, grace_s=_KILL_GRACE_S),)

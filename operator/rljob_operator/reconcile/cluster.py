@@ -1,0 +1,332 @@
+"""The cluster as a pass sees it: reads from the cache, or live where that is asked; writes through the client.
+
+Every answer to a write goes into the cache at once, so the next pass never plans against what it changed itself. What
+the API server refuses is kept by child and returned: the pass goes on with the other children.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import pydantic
+
+from rljob_api import errors, sentences
+from rljob_api.conditions import ConditionType
+from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
+from rljob_operator.kube import kinds, projection
+from rljob_operator.kube.cache import Cache, key_of
+from rljob_operator.kube.client import ApiError, Client, Object
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.kube.resync import Lister
+from rljob_operator.model import (
+    POD_MAKERS,
+    TRAINER_JOB,
+    Annotate,
+    Apply,
+    Child,
+    Delete,
+    Observed,
+    Plan,
+    Pod,
+    Ref,
+    Refusal,
+    Report,
+    Scale,
+    Shortage,
+    Written,
+)
+from rljob_operator.policies import drift, refusals
+from rljob_operator.reconcile import conditions
+from rljob_operator.reconcile.shortages import Shortages
+
+logger = logging.getLogger(__name__)
+
+# What controllers call a pod that they could not make.
+_NOT_MADE = "FailedCreate"
+_ORDER: Mapping[str, int] = {str(kind): number for number, kind in enumerate(ConditionType)}
+
+
+# Called with what was seen and the status that is written now; with the key and the kind of a child.
+OnStatus = Callable[[Observed, JobStatus], Awaitable[None]]
+OnApplied = Callable[[str, str], None]
+
+
+async def _ignore(seen: Observed, status: JobStatus) -> None:
+    """The listener of nobody."""
+
+
+def _ignore_applied(key: str, kind: str) -> None:
+    """The listener of nobody."""
+
+
+class Coordinators(Protocol):
+    """What was heard of the coordinators, by uid of the job."""
+
+    def report_of(self, uid: str) -> Report | None:
+        """Return the last report; None before the first."""
+
+    def silent_since(self, uid: str) -> float | None:
+        """Return since when there is no answer, unix seconds; None while there is, or that is not sure."""
+
+
+class OutOfDateError(Exception):
+    """What a pass rested on has changed; the pass is made anew."""
+
+
+async def nothing_to_certify(job: RLJob) -> None:
+    """For jobs in plain text."""
+
+
+class LiveCluster:
+    """Implements `reconcile.Cluster`. `coordinators` knows what each said last."""
+
+    def __init__(
+        self, *, client: Client, cache: Cache, lister: Lister, coordinators: Coordinators,
+        clock: Callable[[], float], on_status: OnStatus = _ignore, on_applied: OnApplied = _ignore_applied,
+        certify: Callable[[RLJob], Awaitable[None]] = nothing_to_certify,
+    ) -> None:  # fmt: skip
+        """Keep the parts. on_status: called after a status was written; on_applied: after a child was. certify: makes
+        the certificates of a job be there, before anything makes its pods.
+        """
+        self._client, self._cache, self._lister = client, cache, lister
+        self._on_status, self._on_applied = on_status, on_applied
+        self._coordinators, self._clock, self._certify = coordinators, clock, certify
+        # By uid of the job, then by child; by uid of the job, then of the child.
+        self._refusals: dict[str, dict[Ref, Refusal]] = {}
+        self._written: dict[str, dict[str, Written]] = {}
+        self._shortages = Shortages(now=clock)
+
+    async def observe(self, key: str, *, live: bool) -> Observed | None:
+        """Return what is known of a job; None if it is gone or cannot be read. Raises ApiError."""
+        if live:
+            await self._lister.refresh(key)
+        kept = self._cache.job(key)
+        if kept is None:
+            return None
+        try:
+            job = _job(kept.load())
+        except pydantic.ValidationError as error:
+            await self._say_unreadable(kept.load(), error)
+            return None
+        children, pods = self._cache.children(key, kept.uid), self._cache.pods(key, kept.uid)
+        return Observed(
+            job=job,
+            version=kept.version,
+            deleting=kept.deleting,
+            children=children,
+            pods=pods,
+            report=self._coordinators.report_of(kept.uid),
+            silent_since=self._coordinators.silent_since(kept.uid),
+            short=await self._short(job, children, pods),
+            refusals=dict(self._refusals.get(kept.uid, {})),
+            written=self._written.get(kept.uid, {}),
+        )
+
+    async def _short(self, job: RLJob, children: Mapping[Ref, Child], pods: Sequence[Pod]) -> Mapping[Ref, Shortage]:
+        async def failures(child: Child) -> str:
+            kind = kinds.BY_NAME[child.ref.kind]
+            namespace, name = job.metadata.namespace, child.ref.name
+            try:
+                return await self._client.failures(kind, namespace, name, child.uid, reason=_NOT_MADE)
+            except ApiError as error:
+                logger.warning("could not read why %s %s lacks pods: %s", kind.kind, name, error)
+                return ""
+
+        return await self._shortages.look(job.metadata.uid, children.values(), pods, failures)
+
+    def forget(self, uid: str) -> None:
+        """Let go of what is kept of a job that is gone."""
+        self._shortages.forget(uid)
+        self._refusals.pop(uid, None)
+        self._written.pop(uid, None)
+
+    def planned(self, seen: Observed, planned: Plan) -> None:
+        """Forget refusals of what the plan does not want any more."""
+        standing = {refusal.ref: refusal for refusal in planned.refused}
+        if standing:
+            self._refusals[seen.job.metadata.uid] = standing
+        else:
+            self._refusals.pop(seen.job.metadata.uid, None)
+
+    async def _say_unreadable(self, body: bytes, error: pydantic.ValidationError) -> None:
+        raw = json.loads(body)
+        problems = sentences.explain_errors(error, document=raw, model=RLJob)
+        status = conditions.unreadable_status(raw, problems, now=self._clock())
+        if status is not None:
+            await self._send_status(raw["metadata"], status)
+
+    async def write_status(self, seen: Observed, status: JobStatus) -> None:
+        """Write the status; nothing happens if the job was deleted or replaced. Raises ApiError, OutOfDateError."""
+        metadata = seen.job.metadata
+        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        own = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+        # It rests on the status that was seen: another operator's since then is history that must not be overwritten.
+        await self._send_status({**own, "resourceVersion": str(seen.version)}, body)
+        await self._on_status(seen, status)
+
+    async def _send_status(self, metadata: Mapping[str, str], status: Object) -> None:
+        own = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        kind = kinds.RLJOB
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": own, "status": status}
+        try:
+            self._cache.put(kind, await self._client.apply_status(kind, own["namespace"], body))
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            key = key_of(own["namespace"], own["name"])
+            await self._look(kind, own["namespace"], own["name"], own["uid"], key)
+            kept = self._cache.job(key)
+            # Deleted or replaced: nobody waits for this status. Else it is history, to be written before its acts.
+            if kept is not None and kept.uid == own["uid"]:
+                raise OutOfDateError(str(error)) from error
+
+    async def apply(self, seen: Observed, action: Apply) -> Refusal | None:
+        """Create or change a child; return why that was refused. Raises ApiError, OutOfDateError."""
+        ref, namespace = action.ref, seen.job.metadata.namespace
+        kind, uid = kinds.BY_NAME[ref.kind], action.uid
+        try:
+            if ref.kind in POD_MAKERS:
+                await self._certify_before_pods(seen, is_new=not uid)
+            if not uid:
+                uid = await self._uid_of_ours(seen, kind, ref.name)
+            if uid and kind.kind == TRAINER_JOB and not action.uid:
+                return await self.annotate(seen, Annotate(ref=ref, uid=uid, labels=drift.labels(action.manifest)))
+            before = self._cache.children(_key(seen), seen.job.metadata.uid).get(ref) if uid else None
+            answer = await self._client.apply(kind, namespace, _with_uid(action.manifest, uid))
+        except (ApiError, errors.ClusterError) as error:
+            if isinstance(error, ApiError) and error.status == 409:
+                changed = await self._look(kind, namespace, ref.name, uid, _key(seen))
+                if changed:
+                    raise OutOfDateError(f"{ref.kind} {ref.name} was replaced") from error
+            return self._refused(seen, ref, error)
+        self._cache.put(kind, answer, live=True)
+        repair = before is not None and drift.intent(before.manifest) == drift.intent(action.manifest)
+        self._note_written(seen, answer, action, repair=repair)
+        self._accepted(seen, ref)
+        self._on_applied(_key(seen), ref.kind)
+        return None
+
+    def _note_written(self, seen: Observed, answer: Object, action: Apply, *, repair: bool) -> None:
+        of_job, uid = self._written.setdefault(seen.job.metadata.uid, {}), answer["metadata"]["uid"]
+        note = drift.write(of_job.get(uid), answer, action.manifest, repair=repair, now=self._clock())
+        if note is None:
+            of_job.pop(uid, None)
+        else:
+            of_job[uid] = note
+
+    async def _certify_before_pods(self, seen: Observed, *, is_new: bool) -> None:
+        """See to the certificates that pods of the job mount. Raises ClusterError where new pods would have none."""
+        try:
+            await self._certify(seen.job)
+        except errors.ClusterError as error:
+            # Who has pods has certificates, and a trainer's next attempt finds those of the last one.
+            begins = is_new and not seen.pods and (seen.status.attempt or 0) <= 1
+            if begins or (isinstance(error, ApiError) and not refusals.reason(error.status)):
+                raise
+            logger.warning("%s: could not see to its certificates: %s", _key(seen), error)
+
+    async def _uid_of_ours(self, seen: Observed, kind: Kind, name: str) -> str:
+        """Return the uid of a child that is there though no watch tells of it, as when it lost a label; empty if the
+        name is free. Raises ClusterError if something else has the name: it is never ours to change (3.7).
+        """
+        found = await self._client.get(kind, seen.job.metadata.namespace, name)
+        if found is None:
+            return ""
+        if projection.controller_of(found["metadata"]) == seen.job.metadata.uid:
+            self._cache.put(kind, found, live=True)
+            return str(found["metadata"]["uid"])
+        raise errors.ClusterError(f"{kind.kind} {name} exists and is not this job's: delete it, or rename the job")
+
+    def _refused(self, seen: Observed, ref: Ref, error: errors.ClusterError) -> Refusal:
+        """Keep why an action on a child was refused; raise the error if it says nothing of this child."""
+        status = error.status if isinstance(error, ApiError) else None
+        reason = refusals.NAME_CONFLICT if status is None else refusals.reason(status)
+        if not reason:
+            raise error
+        metadata = seen.job.metadata
+        of_job = self._refusals.setdefault(metadata.uid, {})
+        new = Refusal(
+            ref=ref,
+            reason=reason,
+            message=str(error),
+            generation=metadata.generation,
+            passing=status is not None and refusals.may_pass(status),
+        )
+        of_job[ref] = refusals.again(of_job.get(ref), new, now=self._clock())
+        logger.warning("%s: %s %s is refused: %s", _key(seen), ref.kind, ref.name, error)
+        return of_job[ref]
+
+    def _accepted(self, seen: Observed, ref: Ref) -> None:
+        self._refusals.get(seen.job.metadata.uid, {}).pop(ref, None)
+
+    async def scale(self, seen: Observed, action: Scale) -> Refusal | None:
+        """Set a workload's replicas; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
+        body: Object = {"metadata": {"uid": action.uid}, "spec": {"replicas": action.replicas}}
+        # Setting them again is no repair of what another hand did.
+        self._written.get(seen.job.metadata.uid, {}).pop(action.uid, None)
+        return await self._merge(seen, action.ref, action.uid, body)
+
+    async def annotate(self, seen: Observed, action: Annotate) -> Refusal | None:
+        """Set annotations and labels; nothing happens if the object is gone. Return a refusal. Raises ApiError."""
+        changes = {"annotations": dict(action.annotations), "labels": dict(action.labels)}
+        body: Object = {"metadata": {"uid": action.uid, **{key: value for key, value in changes.items() if value}}}
+        return await self._merge(seen, action.ref, action.uid, body)
+
+    async def _merge(self, seen: Observed, ref: Ref, uid: str, body: Object) -> Refusal | None:
+        kind, namespace = kinds.BY_NAME[ref.kind], seen.job.metadata.namespace
+        try:
+            self._cache.put(kind, await self._client.merge(kind, namespace, ref.name, body), live=True)
+        except ApiError as error:
+            # A patch that names another uid than the object's is invalid.
+            if error.status in (404, 409, 422) and await self._look(kind, namespace, ref.name, uid, _key(seen)):
+                return None
+            return self._refused(seen, ref, error)
+        self._accepted(seen, ref)
+        return None
+
+    async def delete(self, seen: Observed, action: Delete) -> Refusal | None:
+        """Delete an object; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
+        kind, namespace, name = kinds.BY_NAME[action.ref.kind], seen.job.metadata.namespace, action.ref.name
+        try:
+            answer = await self._client.delete(kind, namespace, name, uid=action.uid, grace_s=action.grace_s)
+        except ApiError as error:
+            if error.status in (404, 409) and await self._look(kind, namespace, name, action.uid, _key(seen)):
+                return None
+            return self._refused(seen, action.ref, error)
+        self._accepted(seen, action.ref)
+        if answer.get("kind") == kind.kind and "deletionTimestamp" in answer.get("metadata", {}):
+            self._cache.put(kind, answer)
+        else:
+            self._cache.forget(kind, _key(seen), name, action.uid)
+        return None
+
+    async def _look(self, kind: Kind, namespace: str, name: str, uid: str, key: str) -> bool:
+        """Bring the cache up to date on one object; return whether it is not what it was thought to be: the one of
+        that uid, or none where that is empty.
+        """
+        found = await self._client.get(kind, namespace, name)
+        uid_now = "" if found is None else str(found["metadata"]["uid"])
+        if uid and uid_now != uid:
+            self._cache.forget(kind, key, name, uid)
+        if found is not None:
+            self._cache.put(kind, found, live=True)
+        return uid_now != uid
+
+
+def _key(seen: Observed) -> str:
+    return key_of(seen.job.metadata.namespace, seen.job.metadata.name)
+
+
+def _with_uid(manifest: Mapping[str, Any], uid: str) -> Mapping[str, Any]:
+    return {**manifest, "metadata": {**manifest["metadata"], "uid": uid}} if uid else manifest
+
+
+def _job(body: bytes) -> RLJob:
+    """Return a job with our conditions in our order: others' are theirs. Raises ValidationError."""
+    job = RLJob.model_validate_json(body)
+    if job.status is None:
+        return job
+    own = sorted((one for one in job.status.conditions if one.type in _ORDER), key=lambda one: _ORDER[one.type])
+    return job.model_copy(update={"status": job.status.model_copy(update={"conditions": tuple(own)})})

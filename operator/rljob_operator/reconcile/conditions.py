@@ -1,0 +1,423 @@
+"""From what is observed to the conditions of a status: every type, in one order, times kept where nothing moved."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rljob_api import crd, names
+from rljob_api.conditions import DEGRADED_BY_RUN, INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job import OUR_OPERATOR, JobSpec
+from rljob_api.job_status import Condition, JobStatus
+from rljob_operator import clock
+from rljob_operator.model import Observed, Refusal
+from rljob_operator.policies import failure, isolation, refusals, scheduling
+from rljob_operator.reconcile import status as reporting
+from rljob_operator.resources import autoscaling
+
+_BELOW = ((names.Role.ROLLOUT, "RolloutsBelowTarget"), (names.Role.VERIFIER, "VerifiersBelowTarget"))
+_MESSAGES = {
+    INFRA_FAILURE_SHARE_HIGH: "of the answers of the last 15 minutes the infrastructure lost a larger share than"
+    " failurePolicy.maxInfraFailureFraction, {fraction}",
+    LEDGER_LOST: "the ledger was lost: the run went on from its newest checkpoint, and open groups began anew",
+}
+
+
+def degraded_reason(*, ready: Mapping[names.Role, int], wanted: Mapping[names.Role, int], said: str) -> str:
+    """Return the reason, empty for a job that has what it asked for.
+
+    ready, wanted: pods by role. said: the coordinator's own reason, of whatever it is.
+    """
+    for role, below in _BELOW:
+        if ready[role] < wanted[role]:
+            return below
+    return said if said in DEGRADED_BY_RUN else ""
+
+
+def degraded_message(reason_: str, *, fraction: str) -> str:
+    """Return a sentence for a reason that the coordinator gave, empty for others: pods' conditions tell of these."""
+    return _MESSAGES.get(reason_, "").format(fraction=fraction)
+
+
+_MOST_MESSAGE = 1024
+_KNOWN = frozenset(Type)
+_READY_TYPES = {
+    names.Role.COORDINATOR: Type.COORDINATOR_READY,
+    names.Role.TRAINER: Type.TRAINER_READY,
+    names.Role.ROLLOUT: Type.ROLLOUT_READY,
+    names.Role.VERIFIER: Type.VERIFIER_READY,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """Status ("True", "False", "Unknown"), reason, and a sentence."""
+
+    status: str
+    reason: str
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """Where the plan says the run is. Reasons are empty where the condition does not hold.
+
+    rejected: reason and sentences of a spec that is not accepted. not_admitted: why a spec whose run goes on could not
+    begin any more. refused: children that the API server does not take. resumed: the job was suspended before.
+    """
+
+    suspending: str = ""
+    suspended: str = ""
+    resumed: bool = False
+    complete: str = ""
+    failed: str = ""
+    failed_message: str = ""
+    rejected: str = ""
+    rejected_message: str = ""
+    not_admitted: str = ""
+    refused: tuple[Refusal, ...] = ()
+    backing_off: bool = False
+    stalled: str = ""
+    stalled_message: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the run has ended."""
+        return bool(self.complete or self.failed)
+
+
+def statuses(known: Sequence[Condition]) -> dict[Type, str]:
+    """Return status by type; types that we do not know are left out."""
+    return {Type(one.type): one.status for one in known if one.type in _KNOWN}
+
+
+def reasons(known: Sequence[Condition]) -> dict[Type, str]:
+    """Return reason by type; types that we do not know are left out."""
+    return {Type(one.type): one.reason for one in known if one.type in _KNOWN}
+
+
+def conditions(seen: Observed, course: Course, *, now: float) -> tuple[Condition, ...]:
+    """Return the conditions that follow, in the order of the reference; foreign types are not carried over."""
+    states = _states(seen, course, now)
+    before = {one.type: one for one in seen.status.conditions}
+    generation = seen.job.metadata.generation
+    return tuple(
+        _condition(kind, states[kind], before.get(kind), generation=generation, now=now)
+        for kind in Type
+        if kind in states
+    )
+
+
+def _condition(kind: Type, state: State, before: Condition | None, *, generation: int, now: float) -> Condition:
+    message = shorten(state.message)
+    if before is not None and _says(before) == (state.status, state.reason, message, generation):
+        return before
+    # The schema's default bears no time: it was written by nobody.
+    unchanged = before is not None and before.status == state.status and before.last_transition_time != crd.EPOCH
+    since = before.last_transition_time if before is not None and unchanged else clock.to_timestamp(now)
+    return Condition.model_validate(
+        {
+            "type": str(kind),
+            "status": state.status,
+            "reason": state.reason,
+            "message": message,
+            "observedGeneration": generation,
+            "lastTransitionTime": since,
+        }
+    )
+
+
+def _says(condition: Condition) -> tuple[str, str, str, int | None]:
+    return condition.status, condition.reason, condition.message, condition.observed_generation
+
+
+def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
+    """Return at most `most` characters, with a mark where something was cut off."""
+    return text if len(text) <= most else text[: most - 2] + " …"
+
+
+def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
+    ready = {_READY_TYPES[role]: _ready(seen, course, role) for role in names.Role}
+    course = _held_up(seen, course, ready)
+    accepted = _accepted(course, seen.job.spec)
+    running = _running(course, accepted, ready, restarted=(seen.status.attempt or 0) > 1)
+    below = _degraded(seen) if running.status == "True" else State("False", "AtTarget")
+    stalled = _stalled(course)
+    return {
+        Type.ACCEPTED: accepted,
+        Type.CHILDREN_APPLIED: _applied(course),
+        Type.SUSPENDING: State("True", course.suspending) if course.suspending else State("False", "NotSuspending"),
+        Type.SUSPENDED: _suspended(course),
+        Type.STATE_DURABLE: _durable(seen.job.spec),
+        Type.PODS_SCHEDULED: _scheduled(seen, course, now),
+        **_isolated(seen),
+        **ready,
+        Type.RUNNING: running,
+        Type.DEGRADED: below,
+        **_autoscaling(seen, course),
+        Type.RECONCILING: _reconciling(course, running, stalled),
+        Type.STALLED: stalled,
+        Type.COMPLETE: State("True", course.complete) if course.complete else State("False", "NotFinished"),
+        Type.FAILED: State("True", course.failed, course.failed_message)
+        if course.failed
+        else State("False", "NotFailed"),
+    }
+
+
+def _held_up(seen: Observed, course: Course, ready: Mapping[Type, State]) -> Course:
+    """Return the course of a job that cannot run because of what was refused; one that runs is not contradicted."""
+    if course.rejected or all(state.status == "True" for state in ready.values()):
+        return course
+    missing = refusals.keeps_from_running(course.refused, seen.children)
+    if missing is None:
+        return course
+    return dataclasses.replace(course, rejected=missing.reason, rejected_message=refusals.sentence([missing]))
+
+
+def _applied(course: Course) -> State:
+    if course.not_admitted and not course.is_over:
+        goes_on = "the run goes on as it began and would not be started again"
+        return State("False", "InvalidSpec", f"{goes_on}: {course.not_admitted}")
+    if course.refused:
+        return State("False", course.refused[0].reason, refusals.sentence(course.refused))
+    return State("True", "Applied")
+
+
+def _accepted(course: Course, spec: JobSpec) -> State:
+    # An end is history: a spec that was broken afterwards does not contradict it.
+    if course.rejected and not course.is_over:
+        return State("False", course.rejected, course.rejected_message)
+    plain = 'connections between roles are not encrypted: spec.security.tls is "off"'
+    return State("True", "Accepted", plain if spec.security.tls == "off" else "")
+
+
+def _suspended(course: Course) -> State:
+    if course.suspended and not course.is_over:
+        return State("True", course.suspended)
+    return State("False", "Resumed" if course.resumed else "NotSuspended")
+
+
+def _durable(spec: JobSpec) -> State:
+    is_volume = spec.storage.claim_name is not None or spec.storage.size is not None
+    if is_volume:
+        return State("True", "PersistentVolume")
+    return State("False", "EmptyDir", "checkpoints and ledger are lost with their pods: set spec.storage.size")
+
+
+def _scheduled(seen: Observed, course: Course, now: float) -> State:
+    """Return whether every pod that is wanted is there and has a node; one that is made again is not missed at once."""
+    if course.is_over:
+        return State("False", "Finished")
+    if course.suspended or course.suspending:
+        return State("False", "Suspended")
+    found = scheduling.obstacle(seen, drain_s=seen.job.spec.rollout.drain_seconds, now=now)
+    if found is not None:
+        return State("False", found.reason, found.message)
+    was_whole = statuses(seen.status.conditions).get(Type.PODS_SCHEDULED) == "True"
+    is_whole = scheduling.placed_at(seen.job.spec, seen.pods, attempt=seen.status.attempt) is not None
+    if is_whole or (was_whole and any(pod.has_node for pod in seen.pods)):
+        return State("True", "Scheduled")
+    return State("False", "Pending", "pods are being made and placed")
+
+
+def isolation_verdict(seen: Observed) -> isolation.Verdict | None:
+    """Return what the verifiers' reports come to; None where no isolation is asked for or no pod could report."""
+    asked = seen.job.spec.verifier.isolation
+    pods = [pod for pod in seen.pods_of(names.Role.VERIFIER) if not pod.deleting]
+    if asked == "none" or not pods:
+        return None
+    return isolation.judge(
+        {pod.name: pod.preflight for pod in pods},
+        isolation=asked,
+        classes={pod.name: pod.runtime_class for pod in pods},
+    )
+
+
+def _isolated(seen: Observed) -> dict[Type, State]:
+    """Return the verdict; without a pod the last one stands, and a job that asks for none has no such condition."""
+    if seen.job.spec.verifier.isolation == "none":
+        return {}
+    verdict = isolation_verdict(seen)
+    if verdict is not None:
+        return {Type.ISOLATION_VERIFIED: State(verdict.status, verdict.reason, verdict.message)}
+    last = next((one for one in seen.status.conditions if one.type == Type.ISOLATION_VERIFIED), None)
+    if last is None:
+        return {Type.ISOLATION_VERIFIED: State("Unknown", "ProbePending")}
+    return {Type.ISOLATION_VERIFIED: State(last.status, last.reason, last.message)}
+
+
+def _ready(seen: Observed, course: Course, role: names.Role) -> State:
+    attempt = seen.status.attempt if role is names.Role.TRAINER else None
+    pods = [pod for pod in seen.pods_of(role, attempt) if not pod.deleting]
+    # A trainer that has done its work starts nothing: the run ends with its Job, moments later.
+    num_ready = sum(pod.ready or (role is names.Role.TRAINER and pod.phase == "Succeeded") for pod in pods)
+    crashing = next((pod for pod in pods if pod.waiting_reason == failure.CRASH_LOOP), None)
+    if num_ready >= _needed(seen.job.spec, role) and not course.is_over:
+        return _answering(seen) if role is names.Role.COORDINATOR else State("True", "Ready")
+    verdict = isolation_verdict(seen) if role is names.Role.VERIFIER else None
+    if verdict is not None and verdict.status == "False":
+        return State("False", "IsolationUnverified", verdict.message)
+    if crashing is not None:
+        return State("False", "CrashLoop", crashing.name)
+    if role is names.Role.TRAINER and (seen.status.attempt or 0) > 1:
+        return State("False", "BackingOff" if course.backing_off else "Restarting")
+    if role is names.Role.TRAINER and course.backing_off:
+        return State("False", "BackingOff")
+    below = role in (names.Role.ROLLOUT, names.Role.VERIFIER) and num_ready > 0
+    return State("False", "BelowMinimum" if below else "Starting")
+
+
+def _needed(spec: JobSpec, role: names.Role) -> int:
+    """Return how many ready pods make a role ready: one rollout or verifier can do a step's work, slowly."""
+    return 1 if role in (names.Role.ROLLOUT, names.Role.VERIFIER) else scheduling.wanted_pods(spec, role)
+
+
+def _answering(seen: Observed) -> State:
+    """Return whether the coordinator answers; before this process has its first word, the last verdict stands."""
+    if seen.silent_since is not None:
+        since = clock.to_timestamp(seen.silent_since)
+        return State("False", "Unreachable", f"the coordinator's pod is ready but has not answered since {since}")
+    if seen.report is not None:
+        return State("True", "Ready")
+    known = next((one for one in seen.status.conditions if one.type == Type.COORDINATOR_READY), None)
+    held = known is not None and known.status == "True"
+    return State("True", "Ready") if held else State("False", "Starting", "the coordinator has not answered yet")
+
+
+def _running(course: Course, accepted: State, ready: Mapping[Type, State], *, restarted: bool) -> State:
+    if course.is_over:
+        return State("False", "Finished")
+    if course.suspended or course.suspending:
+        return State("False", "Suspended")
+    if accepted.status == "False":
+        return State("False", "NotReady", "the spec is not accepted")
+    waiting = [f"{kind}: {state.reason}" for kind, state in ready.items() if state.status != "True"]
+    if not waiting:
+        return State("True", "Running")
+    if ready[Type.TRAINER_READY].reason in ("Restarting", "BackingOff"):
+        return State("False", "Restarting", "; ".join(waiting))
+    return State("False", "NotReady" if restarted else "Starting", "; ".join(waiting))
+
+
+def _degraded(seen: Observed) -> State:
+    spec, roles = seen.job.spec, (names.Role.ROLLOUT, names.Role.VERIFIER)
+    reason = degraded_reason(
+        ready={role: sum(pod.ready for pod in seen.pods_of(role)) for role in roles},
+        wanted={role: scheduling.wanted_pods(spec, role) for role in roles},
+        said=seen.report.run.reason if seen.report is not None else "",
+    )
+    if not reason:
+        return State("False", "AtTarget")
+    fraction = str(spec.failure_policy.max_infra_failure_fraction)
+    return State("True", reason, degraded_message(reason, fraction=fraction))
+
+
+def _stalled(course: Course) -> State:
+    if course.failed:
+        return State("True", "Failed", course.failed_message)
+    if course.rejected and not course.complete:
+        return State("True", "NotAccepted", course.rejected_message)
+    if course.stalled and not course.complete:
+        return State("True", course.stalled, course.stalled_message)
+    return State("False", "Progressing")
+
+
+def _autoscaling(seen: Observed, course: Course) -> dict[Type, State]:
+    """Return whether an object scales the rollouts and reads its metric, for a job that asks for one."""
+    wanted = seen.job.spec.rollout.autoscaling
+    if wanted is None:
+        return {}
+    kind = autoscaling.KINDS[wanted.provider]
+    child = next((child for child in seen.children.values() if child.ref.kind == kind), None)
+    if child is not None:
+        blind = State("False", "MetricsUnavailable", child.blind)
+        return {Type.AUTOSCALING_ACTIVE: blind if child.blind else State("True", "ScalingActive")}
+    if course.is_over or course.suspending or course.suspended or course.rejected:
+        return {Type.AUTOSCALING_ACTIVE: State("False", "Paused")}
+    needed = autoscaling.NEEDS[wanted.provider]
+    message = f"nothing scales the rollouts: provider {wanted.provider} needs the API {needed}"
+    return {Type.AUTOSCALING_ACTIVE: State("False", "ProviderMissing", message)}
+
+
+def _reconciling(course: Course, running: State, stalled: State) -> State:
+    if stalled.status == "True":
+        return State("False", "Blocked")
+    if course.suspending:
+        return State("True", "Suspending")
+    if course.is_over or course.suspended or running.status == "True":
+        return State("False", "UpToDate")
+    return State("True", "Restarting" if running.reason == "Restarting" else "Starting")
+
+
+def with_conditions(seen: Observed, status: JobStatus, course: Course, *, now: float) -> JobStatus:
+    """Return the status with its conditions, the summary word and the reason behind it."""
+    made = conditions(dataclasses.replace(seen, job=seen.job.model_copy(update={"status": status})), course, now=now)
+    by_type, why = statuses(made), reasons(made)
+    word = reporting.summary(by_type, why, deleting=seen.deleting)
+    changes = {
+        "conditions": made,
+        "summary": word,
+        "reason": _reason_behind(word, why),
+        "observed_generation": seen.job.metadata.generation,
+    }
+    return status.model_copy(update=changes)
+
+
+def _reason_behind(word: str, why: Mapping[Type, str]) -> str:
+    by_word = {
+        "Succeeded": Type.COMPLETE,
+        "Failed": Type.FAILED,
+        "Invalid": Type.ACCEPTED,
+        "Suspending": Type.SUSPENDING,
+        "Suspended": Type.SUSPENDED,
+        "Stalled": Type.STALLED,
+        "Restarting": Type.TRAINER_READY,
+        "Degraded": Type.DEGRADED,
+    }
+    return why.get(by_word.get(word, Type.RUNNING), "Pending")
+
+
+_STATES = {
+    Type.ACCEPTED: ("False", "InvalidSpec"),
+    Type.RUNNING: ("False", "NotReady"),
+    Type.RECONCILING: ("False", "Blocked"),
+    Type.STALLED: ("True", "NotAccepted"),
+}
+
+
+def unreadable_status(raw: Mapping[str, Any], problems: Sequence[str], *, now: float) -> dict[str, Any] | None:
+    """Return the status to write; None if it is written, or if the run is over or another controller's."""
+    status, generation = raw.get("status") or {}, raw["metadata"].get("generation")
+    if (raw.get("spec") or {}).get("managedBy", OUR_OPERATOR) != OUR_OPERATOR:
+        return None
+    before = {one["type"]: one for one in status.get("conditions") or ()}
+    if any(before.get(kind, {}).get("status") == "True" for kind in (Type.COMPLETE, Type.FAILED)):
+        return None
+    message = shorten("; ".join(problems))
+    made = {kind: _unreadable_condition(kind, before.get(kind), message, generation, now) for kind in _STATES}
+    others = {kind: one for kind, one in before.items() if kind in set(Type) and kind not in made}
+    merged = {**others, **made}
+    full = {
+        **status,
+        "observedGeneration": generation,
+        "summary": "Invalid",
+        "reason": "InvalidSpec",
+        "conditions": [merged[kind] for kind in Type if kind in merged],
+    }
+    return None if full == status else full
+
+
+def _unreadable_condition(
+    kind: Type, before: Mapping[str, Any] | None, message: str, generation: object, now: float
+) -> dict[str, Any]:
+    state, reason = _STATES[kind]
+    since = before["lastTransitionTime"] if before and before["status"] == state else clock.to_timestamp(now)
+    text = message if kind in (Type.ACCEPTED, Type.STALLED) else ""
+    return {
+        "type": str(kind),
+        "status": state,
+        "reason": reason,
+        "message": text,
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+    }

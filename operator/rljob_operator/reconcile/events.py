@@ -1,0 +1,114 @@
+"""Events: what a status write changed that a person wants to hear of, told once a minute at most (7.9, 9.12)."""
+
+import dataclasses
+import datetime
+import uuid
+from collections.abc import Iterator, Mapping
+
+from rljob_api import names
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job import RLJob
+from rljob_api.job_status import AttemptStatus, Condition, JobStatus
+from rljob_operator.reconcile.conditions import shorten
+
+CONTROLLER = "rljob.dev/operator"
+QUIET_S = 60.0
+# Told when the condition becomes this.
+_TOLD: Mapping[Type, tuple[str, str]] = {
+    Type.ACCEPTED: ("False", "Warning"),
+    Type.SUSPENDED: ("True", "Normal"),
+    Type.PODS_SCHEDULED: ("False", "Warning"),
+    Type.RUNNING: ("True", "Normal"),
+    Type.DEGRADED: ("True", "Warning"),
+    Type.STALLED: ("True", "Warning"),
+    Type.COMPLETE: ("True", "Normal"),
+    Type.FAILED: ("True", "Warning"),
+}
+
+# Mirrors of another condition, which has been told already; pods that are just being made.
+_NO_NEWS = frozenset({"Failed", "NotAccepted", "Pending", "Suspended", "Finished"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class News:
+    """One thing that happened: Normal or Warning, reason, and a sentence."""
+
+    type: str
+    reason: str
+    note: str
+
+
+def news(before: JobStatus, after: JobStatus) -> Iterator[News]:
+    """Yield what changed from one status to the next: conditions, trainer attempts, the number of rollouts."""
+    known = {one.type: one for one in before.conditions}
+    for condition in after.conditions:
+        yield from _of_condition(known.get(condition.type), condition)
+    ended = {one.number: one for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}
+    for attempt in after.trainer.attempts if after.trainer else ():
+        if attempt.end is not None and attempt.number not in ended:
+            yield _of_attempt(attempt)
+    was, now = _rollouts(before), _rollouts(after)
+    if was and now and was != now:
+        yield News("Normal", "RolloutScaled", f"rollouts: {was} -> {now}")
+
+
+def _of_condition(before: Condition | None, now: Condition) -> Iterator[News]:
+    status, kind = _TOLD.get(Type(now.type), ("", ""))
+    same = before is not None and (before.status, before.reason) == (now.status, now.reason)
+    if now.status == status and not same and now.reason not in _NO_NEWS:
+        yield News(kind, now.reason, f"{now.type}: {now.message or now.reason}")
+
+
+def _of_attempt(attempt: AttemptStatus) -> News:
+    code = "none" if attempt.exit_code is None else str(attempt.exit_code)
+    note = (
+        f"trainer attempt {attempt.number} ended ({attempt.class_}): {attempt.reason}, "
+        f"exit code {code}, after step {attempt.step or 0}"
+    )
+    return News("Warning" if attempt.outcome == "failed" else "Normal", "TrainerAttemptEnded", note)
+
+
+def _rollouts(status: JobStatus) -> int:
+    return next((one.desired for one in status.roles if one.name == names.Role.ROLLOUT), 0)
+
+
+def body(job: RLJob, told: News, *, instance: str, now: float) -> dict[str, object]:
+    """Return the Event about a job."""
+    metadata = job.metadata
+    regarding = {
+        "apiVersion": job.api_version,
+        "kind": job.kind,
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "uid": metadata.uid,
+    }
+    time = datetime.datetime.fromtimestamp(now, tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata.name}.{uuid.uuid4().hex[:16]}", "namespace": metadata.namespace},
+        "eventTime": time,
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+        "action": "Reconcile",
+        "type": told.type,
+        "reason": told.reason,
+        "note": shorten(told.note),
+        "regarding": regarding,
+    }
+
+
+class Teller:
+    """Lets equal news of one job through once a minute; forgets what is older."""
+
+    def __init__(self) -> None:
+        """Start with nothing told."""
+        self._told: dict[tuple[str, str], float] = {}
+
+    def lets_through(self, uid: str, told: News, *, now: float) -> bool:
+        """Return whether this is to be told; times are monotonic seconds."""
+        self._told = {key: at for key, at in self._told.items() if now - at < QUIET_S}
+        if (uid, told.reason) in self._told:
+            return False
+        self._told[(uid, told.reason)] = now
+        return True

@@ -1,0 +1,225 @@
+"""Which job is reconciled next: one entry per key, one run per key at a time, a bounded number of keys at once.
+
+    enqueue --> due --> taken --> done(ok)      : forgotten, unless enqueued meanwhile or to come again later
+                 ^        |---> done(failed)    : again after 0.5 s, 1 s, 2 s, .. 5 min, with jitter
+                 |--------|                       or at once, if it was enqueued meanwhile
+A key that waits or runs for long never holds up another. What comes while a key runs is looked at when the run ends,
+however it ends. Times are monotonic seconds.
+"""
+
+import asyncio
+import dataclasses
+import heapq
+import json
+import random
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from rljob_api.conditions import ConditionType as Type
+from rljob_operator.kube.cache import Cache
+from rljob_operator.model import Pod
+
+_FIRST_BACKOFF_S = 0.5
+_MOST_BACKOFF_S = 300.0
+_MOST_PASSED_OVER = 64
+
+
+class MonotonicClock(Protocol):
+    """Time that never jumps."""
+
+    def monotonic(self) -> float:
+        """Return seconds."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Entry:
+    due: float
+    since: float
+
+
+class WorkQueue:
+    """Keys and when they are due; single-threaded, no I/O."""
+
+    def __init__(self, *, clock: MonotonicClock, rng: random.Random, concurrency: int = 8) -> None:
+        """Start empty. Raises ValueError if `concurrency` is below 1."""
+        if concurrency < 1:
+            raise ValueError(f"need {concurrency=} to be at least 1")
+        self._clock, self._rng, self._concurrency = clock, rng, concurrency
+        self._waiting: dict[str, _Entry] = {}
+        # By time. A pair that no longer says what `_waiting` says is passed over; a running key has none.
+        self._order: list[tuple[float, str]] = []
+        self._running: set[str] = set()
+        self._failures: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many keys wait, running ones not counted."""
+        return len(self._waiting)
+
+    def enqueue(self, key: str, *, after_s: float = 0.0) -> None:
+        """Make `key` due after `after_s` at the latest; the earlier of two times counts."""
+        now = self._clock.monotonic()
+        known = self._waiting.get(key)
+        due = now + max(0.0, after_s)
+        if known is None:
+            self._waiting[key] = _Entry(due=due, since=due)
+        elif due < known.due:
+            known.due, known.since = due, min(known.since, due)
+        else:
+            return
+        self._line_up(key)
+
+    def _line_up(self, key: str) -> None:
+        if key in self._waiting and key not in self._running:
+            heapq.heappush(self._order, (self._waiting[key].due, key))
+        # A job whose deadline is a day away leaves a pair a day long at each pass.
+        if len(self._order) > 2 * len(self._waiting) + _MOST_PASSED_OVER:
+            self._order = [(entry.due, each) for each, entry in self._waiting.items() if each not in self._running]
+            heapq.heapify(self._order)
+
+    def _first(self) -> tuple[float, str] | None:
+        """Return when the next key that does not run is due, and the key; None without one."""
+        while self._order:
+            due, key = self._order[0]
+            known = self._waiting.get(key)
+            if known is not None and known.due == due and key not in self._running:
+                return due, key
+            heapq.heappop(self._order)
+        return None
+
+    def take(self) -> str | None:
+        """Return the key that is due longest and mark it as running; None if none may start now."""
+        if len(self._running) >= self._concurrency:
+            return None
+        first = self._first()
+        if first is None or first[0] > self._clock.monotonic():
+            return None
+        _, key = heapq.heappop(self._order)
+        del self._waiting[key]
+        self._running.add(key)
+        return key
+
+    def done(self, key: str, *, again_after_s: float | None = None) -> None:
+        """Record that a run of `key` succeeded; its backoff starts anew."""
+        self._running.discard(key)
+        self._failures.pop(key, None)
+        self._line_up(key)
+        if again_after_s is not None:
+            self.enqueue(key, after_s=again_after_s)
+
+    def failed(self, key: str, *, most_s: float = _MOST_BACKOFF_S) -> float:
+        """Record that a run of `key` failed and return the seconds until it comes again without a change.
+
+        A change that came while it ran is not held back by the backoff: it may be the one that ends the failures.
+        """
+        self._running.discard(key)
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(most_s, _FIRST_BACKOFF_S * 2.0 ** min(count - 1, 10))
+        # Half of it is left to chance, so that keys that failed together do not come back together.
+        jittered = delay * (0.5 + 0.5 * self._rng.random())
+        self._line_up(key)
+        self.enqueue(key, after_s=jittered)
+        return jittered
+
+    def next_due_s(self) -> float | None:
+        """Return the seconds until a key can start, 0 if one can now; None if only a change or an end can bring one."""
+        if len(self._running) >= self._concurrency:
+            return None
+        first = self._first()
+        return None if first is None else max(0.0, first[0] - self._clock.monotonic())
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether fewer keys run than may."""
+        return len(self._running) < self._concurrency
+
+    def oldest_s(self) -> float:
+        """Return for how long the longest overdue key has waited, 0 if none is overdue."""
+        now = self._clock.monotonic()
+        return max((now - entry.since for entry in self._waiting.values() if entry.since < now), default=0.0)
+
+
+# Told of a failure; returns the longest wait that it may lead to, None for the queue's own.
+OnError = Callable[[str, Exception], float | None]
+# Reconciles one key; returns the seconds after which to come again, None to wait for a change.
+Reconcile = Callable[[str], Awaitable[float | None]]
+
+
+class Dispatcher:
+    """The loop around a work queue."""
+
+    def __init__(self, queue: WorkQueue, *, reconcile: Reconcile, on_error: OnError) -> None:
+        """Keep the queue; nothing runs before `run`."""
+        self._queue, self._reconcile, self._on_error = queue, reconcile, on_error
+        self._running = set[asyncio.Task[None]]()
+        self._changed = asyncio.Event()
+
+    def enqueue(self, key: str, *, after_s: float = 0.0) -> None:
+        """Make a key due."""
+        self._queue.enqueue(key, after_s=after_s)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Take keys until cancelled; what runs then goes on, see `finish`."""
+        while True:
+            self._changed.clear()
+            while (key := self._queue.take()) is not None:
+                task = asyncio.create_task(self._one(key), name=f"reconcile {key}")
+                self._running.add(task)
+                task.add_done_callback(self._ended)
+            wait_s = self._queue.next_due_s()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._changed.set()
+
+    async def finish(self, *, within_s: float) -> None:
+        """Wait for what runs; cancel what takes longer."""
+        if not self._running:
+            return
+        _, late = await asyncio.wait(self._running, timeout=within_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    async def _one(self, key: str) -> None:
+        try:
+            again_after_s = await self._reconcile(key)
+        except Exception as error:  # noqa: BLE001  # the boundary of one reconcile: another key must not suffer
+            most_s = self._on_error(key, error)
+            if most_s is None:
+                self._queue.failed(key)
+            else:
+                self._queue.failed(key, most_s=most_s)
+        else:
+            self._queue.done(key, again_after_s=again_after_s)
+
+
+_ENDED = frozenset({Type.COMPLETE, Type.FAILED})
+
+
+def startup_order(cache: Cache) -> list[str]:
+    """Return the keys of all jobs, those at rest last."""
+    kept = ((key, cache.job(key)) for key in cache.keys)
+    waits = {
+        key: not is_at_rest(json.loads(job.load()), cache.pods(key, job.uid)) for key, job in kept if job is not None
+    }
+    return sorted(waits, key=lambda key: not waits[key])
+
+
+def is_at_rest(job: Mapping[str, Any], pods: Collection[Pod]) -> bool:
+    """Return whether nothing was under way when the job's status was last written.
+
+    It was seen as it is now, and runs with all pods ready, or is suspended or has ended and has none.
+    """
+    status = job.get("status") or {}
+    if status.get("observedGeneration") != job["metadata"].get("generation"):
+        return False
+    held = {one["type"] for one in status.get("conditions") or () if one["status"] == "True"}
+    if held & {*_ENDED, Type.SUSPENDED}:
+        return not pods
+    return Type.RUNNING in held and all(pod.ready and not pod.deleting for pod in pods)

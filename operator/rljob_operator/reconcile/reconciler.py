@@ -1,0 +1,133 @@
+"""One pass over one job: observe, plan, act. It takes no decision itself."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from rljob_api.job_status import JobStatus
+from rljob_operator.model import (
+    Annotate,
+    Apply,
+    Delete,
+    Observed,
+    Plan,
+    Ref,
+    Refusal,
+    Scale,
+    StatusWrite,
+    Wanted,
+    earliest,
+)
+from rljob_operator.policies import throttle
+from rljob_operator.reconcile import conditions
+from rljob_operator.reconcile.plan import plan
+
+# After a pass that changed something: long enough for controllers to have begun.
+_SETTLED_S = 0.5
+
+
+class Cluster(Protocol):
+    """What a pass needs of Kubernetes and of the job's coordinator."""
+
+    async def observe(self, key: str, *, live: bool) -> Observed | None:
+        """Return what is known of a job; None if it is gone. live: read just now, not from a cache."""
+
+    async def write_status(self, seen: Observed, status: JobStatus) -> None:
+        """Write the status; nothing happens if the job was deleted or replaced."""
+
+    async def apply(self, seen: Observed, action: Apply) -> Refusal | None:
+        """Create or change a child; return why that was refused, as the others do."""
+
+    async def scale(self, seen: Observed, action: Scale) -> Refusal | None:
+        """Set a workload's replicas; nothing happens if it is gone."""
+
+    async def annotate(self, seen: Observed, action: Annotate) -> Refusal | None:
+        """Set annotations and labels of an object; nothing happens if it is gone."""
+
+    async def delete(self, seen: Observed, action: Delete) -> Refusal | None:
+        """Delete an object; nothing happens if it is gone."""
+
+
+class WallClock(Protocol):
+    """The time of day."""
+
+    def now(self) -> float:
+        """Return unix seconds."""
+
+
+def _ignore(seen: Observed, planned: Plan, wanted: Wanted) -> None:
+    """The listener of nobody."""
+
+
+class Reconciler:
+    """Runs passes. `wanted` gives the children of an active job; `on_planned` is told what follows from them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        wanted: Callable[[Observed], Wanted],
+        clock: WallClock,
+        on_planned: Callable[[Observed, Plan, Wanted], None] = _ignore,
+    ) -> None:
+        self._cluster, self._wanted, self._clock, self._on_planned = cluster, wanted, clock, on_planned
+        # When each job's status was written, by uid: memory only, after a start the first write is due at once.
+        self._written_at: dict[str, float] = {}
+
+    def forget(self, uid: str) -> None:
+        """Let go of a job that is gone."""
+        self._written_at.pop(uid, None)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Do what a job needs; return the seconds after which to look again, None to wait for a change.
+
+        Raises what the cluster raises: the actions that are left are planned anew.
+        """
+        for live in (False, True):
+            seen = await self._cluster.observe(key, live=live)
+            if seen is None:
+                return None
+            now = self._clock.now()
+            wanted = self._wanted(seen)
+            planned = plan(seen, wanted, now=now)
+            self._on_planned(seen, planned, wanted)
+            # What cannot be taken back rests on objects that were just read.
+            if live or not planned.irrevocable:
+                return await self._act(seen, planned)
+        return None
+
+    async def _act(self, seen: Observed, planned: Plan) -> float | None:
+        withheld_s, moved, refused = None, False, set[Ref]()
+        for action in planned.actions:
+            if isinstance(action, StatusWrite):
+                withheld_s = await self._write(seen, action.status)
+                # Some children exist only while a condition holds, and this pass saw what held before.
+                known, said = (conditions.statuses(each.conditions) for each in (seen.status, action.status))
+                moved |= withheld_s is None and known != said
+            elif not isinstance(action, Apply) or not refused & set(action.needs):
+                refusal = await self._do(seen, action)
+                refused |= set() if refusal is None else {refusal.ref}
+                moved = True
+        again_s = None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
+        # The watch tells nothing of a change that is known from the answer to our own write.
+        return earliest(again_s, withheld_s, _SETTLED_S if moved else None)
+
+    async def _write(self, seen: Observed, status: JobStatus) -> float | None:
+        """Write a status, or return the seconds that it has to wait."""
+        uid, now = seen.job.metadata.uid, self._clock.now()
+        left_s = throttle.wait_s(seen.status, status, written_at=self._written_at.get(uid), now=now)
+        if left_s:
+            return left_s
+        await self._cluster.write_status(seen, status)
+        self._written_at[uid] = now
+        return None
+
+    async def _do(self, seen: Observed, action: Apply | Scale | Annotate | Delete) -> Refusal | None:
+        match action:
+            case Apply():
+                return await self._cluster.apply(seen, action)
+            case Scale():
+                return await self._cluster.scale(seen, action)
+            case Annotate():
+                return await self._cluster.annotate(seen, action)
+            case Delete():
+                return await self._cluster.delete(seen, action)

@@ -1,0 +1,75 @@
+"""Which rollout pods go when a job shrinks: they are marked, the mark is seen, then the count is lowered. Pure (10.5).
+
+The mark is a hint to the ReplicaSet's controller; that no accepted trajectory is lost is the drain's promise.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from rljob_api import names, types
+from rljob_operator.kube.projection import DELETION_COST
+from rljob_operator.model import POD, Annotate, Observed, Pod, Ref
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One rollout pod; `created_at` in unix seconds, `serving_version` below 0 if it serves none yet."""
+
+    pod: str
+    ready: bool
+    serving_version: int
+    num_leases: int
+    created_at: float
+
+
+def victims(pods: Sequence[Candidate], *, num_wanted: int) -> tuple[str, ...]:
+    """Return the pods to give up: not ready, then oldest version, then fewest leased groups, then youngest.
+
+    Raises ValueError if `num_wanted` is negative.
+    """
+    if num_wanted < 0:
+        raise ValueError(f"need {num_wanted=} to be at least 0")
+    ordered = sorted(pods, key=lambda pod: (pod.ready, pod.serving_version, pod.num_leases, -pod.created_at, pod.pod))
+    return tuple(pod.pod for pod in ordered[: max(0, len(pods) - num_wanted)])
+
+
+VICTIM = -1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shrink:
+    """Marks to set or to take away. `waits`: the count may not be lowered before they are seen."""
+
+    marks: tuple[Annotate, ...] = ()
+    waits: bool = False
+
+
+def shrink(seen: Observed, *, num_set: int, num_wanted: int) -> Shrink:
+    """Return what to do before the rollouts' count goes from `num_set` to `num_wanted`."""
+    pods = [pod for pod in seen.pods_of(names.Role.ROLLOUT) if not pod.deleting and not pod.is_terminal]
+    chosen = set(victims([_candidate(seen, pod) for pod in pods], num_wanted=num_wanted))
+    if num_wanted >= num_set:
+        chosen = set()
+    wrong = [pod for pod in pods if (pod.name in chosen) != (pod.deletion_cost == VICTIM)]
+    marks = tuple(_mark(pod, VICTIM if pod.name in chosen else None) for pod in wrong)
+    return Shrink(marks=marks, waits=any(pod.name in chosen for pod in wrong))
+
+
+def _mark(pod: Pod, cost: int | None) -> Annotate:
+    value = None if cost is None else str(cost)
+    return Annotate(ref=Ref(POD, pod.name), uid=pod.uid, annotations={DELETION_COST: value})
+
+
+def _candidate(seen: Observed, pod: Pod) -> Candidate:
+    said = _reported(seen).get(pod.name)
+    return Candidate(
+        pod=pod.name,
+        ready=pod.ready,
+        serving_version=types.NO_VERSION if said is None else said.serving_version,
+        num_leases=0 if said is None else said.leases,
+        created_at=pod.created_at,
+    )
+
+
+def _reported(seen: Observed) -> Mapping[str, types.PodStatus]:
+    return {} if seen.report is None else {pod.pod: pod for pod in seen.report.run.pods}

@@ -1,0 +1,217 @@
+"""A coordinator's report as fields of a status. Pure; numbers of record, shown on change (operator reference 7.1)."""
+
+import math
+from collections.abc import Mapping
+
+from rljob_api import names, types
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job_status import (
+    CheckpointStatus,
+    EvaluationStatus,
+    JobStatus,
+    PaceStatus,
+    RewardStatus,
+    ScalingHistoryStatus,
+    ScalingStatus,
+    TrajectoriesStatus,
+    VersionStatus,
+)
+from rljob_operator import clock
+from rljob_operator.model import Report
+from rljob_operator.policies import attempts
+
+_DIGITS = 4
+_MOST_SUITES = 32
+_MOST_CHANGES = 5
+_ROLLOUT = "rollout"
+
+
+def with_report(status: JobStatus, report: Report | None, *, started_at: float | None, now: float) -> JobStatus:
+    """Return the status with the coordinator's numbers.
+
+    started_at: begin of the segment, unix seconds. Its first step is the first that ends in it, not the run's: a
+    resumed run starts up anew, from the step of its checkpoint, below steps that were finished before it.
+    """
+    if report is None:
+        return status
+    run = report.run
+    changes: dict[str, object] = {
+        "step": run.step,
+        "version": _version(run),
+        "trajectories": _trajectories(run),
+        "config_generation": run.config_generation or None,
+        "evaluation": _evaluations(run),
+    }
+    stepped_at = None if status.first_step_time or started_at is None else _first_step_at(status, run, now=now)
+    if stepped_at is not None and started_at is not None:
+        changes["first_step_time"] = clock.to_timestamp(min(now, max(started_at, stepped_at)))
+    if run.checkpoint_at:
+        uri, time = run.checkpoint_uri[:1024], clock.to_timestamp(run.checkpoint_at)
+        changes["last_checkpoint"] = CheckpointStatus(step=run.checkpoint_step, uri=uri, time=time)
+    # A diverged run may report what no decimal string can say; it must be looked after all the same.
+    if run.reward_mean is not None and math.isfinite(run.reward_mean) and run.step:
+        changes["reward"] = RewardStatus(mean=decimal(run.reward_mean), step=run.step)
+    # Tokens per second change all the time; a status that followed them would be written all the time.
+    if run.step and (status.pace is None or status.pace.step != run.step):
+        changes["pace"] = _pace(run)
+    return status.model_copy(update=changes)
+
+
+def with_scaling(status: JobStatus, before: JobStatus, *, to: int, now: float) -> JobStatus:
+    """Return the status with a change of the rollouts' number in its history; stopping and starting are none."""
+    was = next((row.desired for row in before.roles if row.name == _ROLLOUT), 0)
+    if not was or not to or was == to:
+        return status
+    known = status.scaling.history if status.scaling else ()
+    # Whoever scaled (a person, an autoscaler) did it there.
+    change = {"time": clock.to_timestamp(now), "from": was, "to": to, "signal": "spec.rollout.replicas"}
+    history = (*known, ScalingStatus.model_validate(change))[-_MOST_CHANGES:]
+    return status.model_copy(update={"scaling": ScalingHistoryStatus(history=history)})
+
+
+def on_latest(status: JobStatus, report: Report | None) -> int | None:
+    """Return how many rollouts serve the newest version; without a report, what was said last."""
+    if report is None:
+        return None if status.rollout is None else status.rollout.on_latest
+    serving = [pod.serving_version for pod in report.run.pods if pod.role == _ROLLOUT]
+    return sum(version == report.run.published_version for version in serving)
+
+
+def decimal(value: float) -> str:
+    """Return a number as a decimal string of four digits behind the point, without zeros at its end.
+
+    Raises ValueError if it is not finite.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"need a finite number, got {value}")
+    text = f"{value:.{_DIGITS}f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def _first_step_at(status: JobStatus, run: types.RunStatus, *, now: float) -> float | None:
+    """Return when the segment's first step was finished; None if none is. `now` where that is all that is known.
+
+    The ledger keeps it by attempt, so an operator that was away learns of it later. A ledger that was lost knows of
+    none; where an attempt began from a later step than the segment did, steps were finished all the same.
+    """
+    first = attempts.first_of_segment(status)
+    own = [one for one in run.attempts if one.attempt >= first]
+    told = [one.first_step_at for one in own if one.first_step_at]
+    if told:
+        return min(told)
+    if own:
+        began_from = 0 if first == 1 and own[0].attempt > 1 else own[0].resume_step
+        return now if max(one.resume_step for one in own) > began_from else None
+    if run.attempts:
+        return None
+    # A coordinator that does not tell of attempts: from a checkpoint on, steps are this segment's.
+    began_from = status.last_checkpoint.step if status.last_checkpoint else 0
+    return now if run.step > began_from else None
+
+
+def _pace(run: types.RunStatus) -> PaceStatus | None:
+    """Return what is told once per step; None where a number is none."""
+    told = {
+        "stepSeconds": run.step_s,
+        "tokensPerSecond": run.tokens_per_s,
+        "trainerWaitShare": run.trainer_wait_share,
+        "rolloutWaitShare": run.rollout_wait_share,
+        "rewardDelta": run.reward_delta,
+    }
+    known = {name: value for name, value in told.items() if value is not None}
+    if not all(map(math.isfinite, known.values())):
+        return None
+    return PaceStatus.model_validate({"step": run.step, **{name: decimal(value) for name, value in known.items()}})
+
+
+def _version(run: types.RunStatus) -> VersionStatus:
+    counts = {
+        "published": run.published_version,
+        "live": run.live_version,
+        "oldestServing": run.oldest_serving_version,
+        "lag": run.version_lag_steps,
+    }
+    return VersionStatus.model_validate({key: max(0, value) for key, value in counts.items()})
+
+
+def _trajectories(run: types.RunStatus) -> TrajectoriesStatus:
+    counts = {
+        "accepted": run.trajectories.get("accepted", 0),
+        "stale": run.trajectories.get("stale", 0),
+        "infraFailed": run.trajectories.get("infra_failure", 0),
+        "filtered": run.trajectories.get("filtered", 0),
+        "tooLong": run.left_out.get(names.DropReason.TOO_LONG, 0),
+        "invalidRecord": run.left_out.get(names.DropReason.INVALID_RECORD, 0),
+        "dumpFailures": run.dump_failures,
+    }
+    return TrajectoriesStatus.model_validate(counts)
+
+
+def _evaluations(run: types.RunStatus) -> tuple[EvaluationStatus, ...]:
+    """Return the last score of each suite."""
+    last: dict[str, types.EvaluationResult] = {}
+    for one in sorted(run.evaluations, key=lambda one: one.step):
+        if math.isfinite(one.accuracy):
+            last[one.suite] = one
+    rows = sorted(last.items())[:_MOST_SUITES]
+    return tuple(EvaluationStatus(suite=name[:63], accuracy=decimal(one.accuracy), step=one.step) for name, one in rows)
+
+
+# Statuses by type: "True", "False" or "Unknown"; an optional condition may be absent.
+Statuses = Mapping[Type, str]
+
+_NEVER_BOTH = (
+    (Type.COMPLETE, Type.FAILED),
+    (Type.SUSPENDING, Type.SUSPENDED),
+    (Type.RUNNING, Type.SUSPENDED),
+    (Type.RUNNING, Type.COMPLETE),
+    (Type.RUNNING, Type.FAILED),
+    (Type.RECONCILING, Type.STALLED),
+    (Type.COMPLETE, Type.STALLED),
+    (Type.COMPLETE, Type.RECONCILING),
+)
+_IMPLIES = ((Type.DEGRADED, Type.RUNNING), (Type.RUNNING, Type.ACCEPTED), (Type.FAILED, Type.STALLED))
+
+
+def contradictions(statuses: Statuses) -> list[str]:
+    """Return a sentence for each rule of 6.1 and 6.2 that the conditions break; empty if they agree."""
+    true = {kind for kind, status in statuses.items() if status == "True"}
+    found = [f"{one} and {other} are both True" for one, other in _NEVER_BOTH if {one, other} <= true]
+    found += [f"{one} is True but {other} is not" for one, other in _IMPLIES if one in true and other not in true]
+    if statuses.get(Type.ACCEPTED) == "False" and Type.STALLED not in true:
+        found.append("Accepted is False but Stalled is not True")
+    return found
+
+
+def is_terminal(statuses: Statuses) -> bool:
+    """Return whether the run has ended: Complete or Failed is True, which is never taken back (6.3)."""
+    return "True" in (statuses.get(Type.COMPLETE), statuses.get(Type.FAILED))
+
+
+def summary(statuses: Statuses, reasons: Mapping[Type, str], *, deleting: bool = False) -> str:
+    """Return one word for people, the first that fits; display only, nothing decides by it (7.3)."""
+    true = {kind for kind, status in statuses.items() if status == "True"}
+    restarting = reasons.get(Type.TRAINER_READY) in ("Restarting", "BackingOff") and Type.TRAINER_READY not in true
+    words = (
+        ("Terminating", deleting),
+        ("Succeeded", Type.COMPLETE in true),
+        ("Failed", Type.FAILED in true),
+        ("Invalid", statuses.get(Type.ACCEPTED) == "False"),
+        ("Suspending", Type.SUSPENDING in true),
+        ("Suspended", Type.SUSPENDED in true and reasons.get(Type.SUSPENDED) != "WaitingForQuota"),
+        ("Queued", statuses.get(Type.QUOTA_RESERVED) == "False"),
+        ("Stalled", Type.STALLED in true),
+        ("Restarting", restarting or reasons.get(Type.RUNNING) == "Restarting"),
+        ("Starting", reasons.get(Type.RUNNING) == "Starting" and Type.ACCEPTED in true),
+        ("Degraded", Type.DEGRADED in true),
+        ("Running", Type.RUNNING in true),
+    )
+    return next((word for word, holds in words if holds), "Pending")
+
+
+def kstatus(statuses: Statuses, *, generation: int, observed_generation: int) -> str:
+    """Return what generic clients conclude: Failed if Stalled, InProgress while work is under way, else Current."""
+    if statuses.get(Type.STALLED) == "True":
+        return "Failed"
+    lags = observed_generation < generation
+    return "InProgress" if lags or statuses.get(Type.RECONCILING) == "True" else "Current"

@@ -1,0 +1,182 @@
+"""What to stop: the way to Suspended, and what stays of a run that is over. Pure."""
+
+import dataclasses
+import enum
+from collections.abc import Collection, Sequence, Set
+
+from rljob_api import names
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job import JobSpec
+from rljob_api.job_status import JobStatus
+from rljob_operator import clock
+from rljob_operator.model import POD, POD_MAKERS, RLJOB, Action, Delete, Observed, Plan, Ref, Scale, earliest
+from rljob_operator.policies import deadlines, failure
+
+# On top of the drain, for a checkpoint and the ledger's last write.
+_GRACE_S = 120.0
+
+
+class SuspendStage(enum.StrEnum):
+    """What is being stopped. The trainer's checkpoint and the rollouts' drain come first, the ledger last."""
+
+    TRAINER_AND_ROLLOUTS = "trainer_and_rollouts"
+    VERIFIERS = "verifiers"
+    COORDINATOR = "coordinator"
+    SUSPENDED = "suspended"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PodsLeft:
+    """Pods of the job by role, Terminating ones included."""
+
+    trainer: int
+    rollout: int
+    verifier: int
+    coordinator: int
+
+
+def stage(left: PodsLeft) -> SuspendStage:
+    """Return what to stop now; SUSPENDED only when no pod exists at all."""
+    if left.trainer or left.rollout:
+        return SuspendStage.TRAINER_AND_ROLLOUTS
+    if left.verifier:
+        return SuspendStage.VERIFIERS
+    return SuspendStage.COORDINATOR if left.coordinator else SuspendStage.SUSPENDED
+
+
+def is_overdue(*, asked_at: float, drain_s: float, now: float) -> bool:
+    """Return whether pods that are left are now deleted with a short grace: drain + 120 s after suspend was asked."""
+    return now >= asked_at + drain_s + _GRACE_S
+
+
+def keeps_stopping(*, suspend: bool, was_suspending: bool, current: SuspendStage) -> bool:
+    """Return whether to stop further: a stop that began is completed first, even if suspend is taken back."""
+    return current is not SuspendStage.SUSPENDED and (suspend or was_suspending)
+
+
+_SHORT_GRACE_S = 5
+# Kept rollouts and verifiers hold GPUs: this long, for a look at them (8.11).
+_KEPT_S = 3600.0
+# They protect pods of a run, or change their number: without one they only block.
+_ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler", "ScaledObject"})
+# What a manifest can cease to ask for while its job lives.
+_ONLY_WHILE_WANTED = _ONLY_WHILE_RUNNING | {"NetworkPolicy", "PodMonitor"}
+_ORDER = {
+    SuspendStage.TRAINER_AND_ROLLOUTS: (names.Role.TRAINER, names.Role.ROLLOUT),
+    SuspendStage.VERIFIERS: (names.Role.VERIFIER,),
+    SuspendStage.COORDINATOR: (names.Role.COORDINATOR,),
+}
+
+
+def pods_left(seen: Observed, *, now: float) -> PodsLeft:
+    """Return what is left to stop by role: pods, and those that a workload is still set to make.
+
+    Pods on nodes that do not answer are deleted by force and hold nothing up.
+    """
+    there = [pod for pod in seen.pods if not failure.is_lost(pod, now=now)]
+    count = {role: sum(pod.role is role for pod in there) for role in names.Role}
+    for child in seen.children.values():
+        if child.role is names.Role.TRAINER and child.attempt:
+            count[child.role] += 1
+        elif child.role is not None:
+            count[child.role] += child.wanted_replicas
+    return PodsLeft(
+        trainer=count[names.Role.TRAINER],
+        rollout=count[names.Role.ROLLOUT],
+        verifier=count[names.Role.VERIFIER],
+        coordinator=count[names.Role.COORDINATOR],
+    )
+
+
+def stop_actions(seen: Observed, stage: SuspendStage, *, asked_at: float, now: float) -> tuple[Action, ...]:
+    """Return what to stop in this stage; pods that overstay are deleted."""
+    roles = _ORDER.get(stage, ())
+    overdue = is_overdue(asked_at=asked_at, drain_s=seen.job.spec.rollout.drain_seconds, now=now)
+    late = [pod for role in roles for pod in seen.pods_of(role)] if overdue else []
+    return (
+        *_budgets(seen),
+        *(action for role in roles for action in _stop_role(seen, role)),
+        *(Delete(ref=Ref(POD, pod.name), uid=pod.uid, grace_s=_SHORT_GRACE_S) for pod in late if not pod.deleting),
+    )
+
+
+def unwanted(seen: Observed, wanted: Collection[Ref]) -> list[Delete]:
+    """Return the deletions of what the job does not ask for any more."""
+    return [one for one in _deletions(seen, _ONLY_WHILE_WANTED) if one.ref not in wanted]
+
+
+def _budgets(seen: Observed) -> list[Delete]:
+    return _deletions(seen, _ONLY_WHILE_RUNNING)
+
+
+def _deletions(seen: Observed, kinds: Set[str]) -> list[Delete]:
+    children = sorted(seen.children.values(), key=lambda child: child.ref)
+    return [
+        Delete(ref=child.ref, uid=child.uid) for child in children if child.ref.kind in kinds and not child.deleting
+    ]
+
+
+def _stop_role(seen: Observed, role: names.Role) -> list[Action]:
+    own = sorted((child for child in seen.children.values() if child.role is role), key=lambda child: child.ref)
+    jobs: list[Action] = [Delete(ref=child.ref, uid=child.uid) for child in own if child.attempt and not child.deleting]
+    return jobs + [
+        Scale(ref=child.ref, uid=child.uid, replicas=0) for child in own if not child.attempt and child.wanted_replicas
+    ]
+
+
+def asked_at(status: JobStatus, *, now: float) -> float:
+    """Return when the stop began: when Suspending became True."""
+    known = next((one for one in status.conditions if one.type == Type.SUSPENDING and one.status == "True"), None)
+    return now if known is None else clock.to_seconds(known.last_transition_time) or now
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    actions: list[Action]
+    again_at: float | None = None
+
+
+def cleanup(seen: Observed, *, succeeded: bool, now: float) -> Plan:
+    """Return the cleanup of a run that is over, and its deletion when its time has come."""
+    completed = clock.to_seconds(seen.status.completion_time)
+    spec = seen.job.spec
+    ends = deadlines.ttl_ends(completion_time=completed, ttl_s=spec.ttl_seconds_after_finished)
+    if deadlines.is_over(ends, now):
+        own = Ref(RLJOB, seen.job.metadata.name)
+        return Plan(actions=(Delete(ref=own, uid=seen.job.metadata.uid),), irrevocable=True)
+    kept = [_clean(seen, role, succeeded=succeeded, completed=completed or now, now=now) for role in names.Role]
+    actions = (*_budgets(seen), *(action for part in kept for action in part.actions))
+    return Plan(actions=actions, again_at=earliest(ends, *(part.again_at for part in kept)))
+
+
+def _clean(seen: Observed, role: names.Role, *, succeeded: bool, completed: float, now: float) -> _Kept:
+    if _policy(seen.job.spec, role, succeeded=succeeded) == "Delete":
+        return _Kept(actions=_delete_role(seen, role))
+    if role is names.Role.TRAINER:
+        # What has ended is kept for its logs; what still runs holds a GPU for nobody.
+        running = [pod for pod in seen.pods_of(role) if not pod.is_terminal and not pod.deleting]
+        return _Kept(actions=[Delete(ref=Ref(POD, pod.name), uid=pod.uid) for pod in running])
+    if role is names.Role.COORDINATOR:
+        return _Kept(actions=[])
+    if now >= completed + _KEPT_S:
+        return _Kept(actions=_stop_role(seen, role))
+    return _Kept(actions=[], again_at=completed + _KEPT_S if _stop_role(seen, role) else None)
+
+
+def _policy(spec: JobSpec, role: names.Role, *, succeeded: bool) -> str:
+    policy = spec.cleanup_policy.on_success if succeeded else spec.cleanup_policy.on_failure
+    return {
+        names.Role.COORDINATOR: policy.coordinator,
+        names.Role.ROLLOUT: policy.rollout,
+        names.Role.VERIFIER: policy.verifier,
+        names.Role.TRAINER: policy.trainer,
+    }[role]
+
+
+def _delete_role(seen: Observed, role: names.Role) -> list[Action]:
+    own: Sequence[Ref] = sorted(
+        child.ref
+        for child in seen.children.values()
+        if child.role is role and not child.deleting and child.ref.kind in POD_MAKERS
+    )
+    return [Delete(ref=ref, uid=seen.children[ref].uid) for ref in own]

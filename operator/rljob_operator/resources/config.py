@@ -1,0 +1,66 @@
+"""The ConfigMap that holds a job's resolved configs and its pinned images."""
+
+import hashlib
+import json
+
+from rljob_api import names
+from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_labels, metadata
+
+
+def config_map(inputs: Inputs) -> Manifest:
+    """Return `<job>-config`: `<role>.json` per role (replicas share one) and `images.json`."""
+    name = f"{inputs.job.metadata.name}-config"
+    data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in names.Role}
+    images = {str(role): image for role, image in sorted(inputs.images.items())}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(inputs, name, job_labels(inputs.job)),
+        "data": {**data, "images.json": json.dumps(images)},
+    }
+
+
+TEMPLATE_HASH = "rljob.dev/template-hash"
+LIVE = (
+    ("suspend",),
+    ("managedBy",),
+    ("queue",),
+    ("gang",),
+    ("maxSteps",),
+    ("activeDeadlineSeconds",),
+    ("schedulingDeadlineSeconds",),
+    ("startupDeadlineSeconds",),
+    ("ttlSecondsAfterFinished",),
+    ("cleanupPolicy",),
+    ("failurePolicy",),
+    ("rollout", "replicas"),
+    ("rollout", "autoscaling"),
+    ("verifier", "replicas"),
+    ("async", "maxOffPolicySteps"),
+    ("evaluation", "everySteps"),
+    ("observability", "logLevel"),
+)
+_LENGTH = 16
+
+
+def template_hash(inputs: Inputs, role: names.Role) -> str:
+    """Return 16 hexadecimal digits of the role's own inputs; other roles' pods do not count."""
+    spec = inputs.job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    others = tuple((str(other), "pod") for other in names.Role if other is not role)
+    for path in (*LIVE, *others):
+        _drop(spec, path)
+    parts = {
+        "spec": {key: value for key, value in spec.items() if value != {}},
+        "image": inputs.images[role],
+        "template": inputs.templates.get(role),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_LENGTH]
+
+
+def _drop(section: dict[str, object], path: tuple[str, ...]) -> None:
+    for key in path[:-1]:
+        below = section.get(key)
+        if not isinstance(below, dict):
+            return
+        section = below
+    section.pop(path[-1], None)

@@ -1,0 +1,187 @@
+"""The pod template of a role: the posture that all roles share, and what the manifest may add to it."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from rljob_api import names
+from rljob_api.spec.verifier import runtime_class
+from rljob_operator.resources import config, container, storage
+from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
+
+SAME_NODE = "kubernetes.io/hostname"
+_REQUIRED, _PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+
+
+def claim_affinity(inputs: Inputs) -> Manifest | None:
+    """Return what keeps a trainer on its coordinator's node: a demand for a claim that we make without
+    ReadWriteMany, a wish for one of the user's, which may be able to do more than the manifest says, and nothing
+    without a claim or with ReadWriteMany.
+    """
+    storage = inputs.job.spec.storage
+    term = {"topologyKey": SAME_NODE, "labelSelector": {"matchLabels": selector(inputs, names.Role.COORDINATOR)}}
+    if "ReadWriteMany" in storage.access_modes:
+        return None
+    if storage.claim_name:
+        return {"podAffinity": {_PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}}
+    if storage.size:
+        return {"podAffinity": {_REQUIRED: [term]}}
+    return None
+
+
+def merge_affinity(ours: Mapping[str, object], users: Mapping[str, object]) -> Manifest:
+    """Return one affinity that demands and wishes what either does."""
+    merged: Manifest = dict(ours)
+    for key, value in users.items():
+        held = merged.get(key)
+        if isinstance(held, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge_affinity(held, value)
+        elif isinstance(held, list) and isinstance(value, list):
+            merged[key] = [*held, *value]
+        else:
+            merged[key] = value
+    return merged
+
+
+USER_ID = 65532
+# A verifier's is within its own limit of ephemeral storage.
+SCRATCH_SIZE, VERIFIER_SCRATCH_SIZE = "16Gi", "1Gi"
+SECURITY: Manifest = {
+    "runAsNonRoot": True,
+    "runAsUser": USER_ID,
+    "runAsGroup": USER_ID,
+    "fsGroup": USER_ID,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_COPIED = ("nodeSelector", "affinity", "priorityClassName", "runtimeClassName")
+
+
+def pod_template(
+    inputs: Inputs, role: names.Role, own: container.RoleContainerSpec, *, own_labels: Mapping[str, str] | None = None
+) -> Manifest:
+    """Return the template. The user's labels come first and ours last; a referenced PodTemplate lies below both."""
+    pod, below = pod_of(inputs, role), inputs.templates.get(role, {})
+    base = _section(below, "metadata")
+    annotations = {**_section(base, "annotations"), **_scraped(inputs, role), **pod.annotations}
+    return {
+        "metadata": {
+            "labels": {**_section(base, "labels"), **pod.labels, **labels(inputs, role), **(own_labels or {})},
+            "annotations": {**annotations, config.TEMPLATE_HASH: config.template_hash(inputs, role)},
+        },
+        "spec": _spec(inputs, role, own, _section(below, "spec")),
+    }
+
+
+def _spec(inputs: Inputs, role: names.Role, own: container.RoleContainerSpec, below: Mapping[str, object]) -> Manifest:
+    pod = pod_of(inputs, role)
+    user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
+    volumes = [*_items(below, "volumes"), *user["volumes"], *_common_volumes(inputs, role), *own.volumes]
+    mounts = (*_common_mounts(inputs, role), *own.mounts)
+    made = container.container(inputs, role, dataclasses.replace(own, mounts=mounts))
+    spec: Manifest = {
+        **below,
+        "serviceAccountName": pod.service_account_name or child_name(inputs, role),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "shareProcessNamespace": False,
+        "securityContext": copy.deepcopy(SECURITY),
+        "terminationGracePeriodSeconds": own.grace_s,
+        "containers": [_over(_items(below, "containers"), made), *_others(below)],
+        "volumes": container.merge_by_key(volumes, key="name"),
+    }
+    lists = {
+        "initContainers": [*own.first, *_items(below, "initContainers")],
+        "imagePullSecrets": container.merge_by_key(
+            [*_items(below, "imagePullSecrets"), *_pull_secrets(inputs), *user["imagePullSecrets"]], key="name"
+        ),
+        "tolerations": container.distinct([*_items(below, "tolerations"), *user["tolerations"]]),
+        "topologySpreadConstraints": _spread(inputs, role, user["topologySpreadConstraints"]),
+    }
+    copied = {key: user[key] for key in _COPIED if user.get(key)}
+    if role is names.Role.VERIFIER and (name := runtime_class(inputs.job.spec.verifier.isolation)):
+        copied["runtimeClassName"] = name
+    if own.affinity:
+        copied["affinity"] = merge_affinity(own.affinity, user.get("affinity") or _section(below, "affinity"))
+    return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
+
+
+def _common_volumes(inputs: Inputs, role: names.Role) -> list[Manifest]:
+    """Config (the role's own file only), scratch, certificates; whole folders, because subPath mounts never update."""
+    config = {"name": f"{inputs.job.metadata.name}-config", "items": [{"key": f"{role}.json", "path": f"{role}.json"}]}
+    scratch = VERIFIER_SCRATCH_SIZE if role is names.Role.VERIFIER else SCRATCH_SIZE
+    made: list[Manifest] = [
+        {"name": "rljob-config", "configMap": config},
+        {"name": "rljob-scratch", "emptyDir": {"sizeLimit": scratch}},
+    ]
+    if first_config(inputs, role).tls is not None:
+        # Group-readable: the key is read by fsGroup, not by the world.
+        secret = {"secretName": f"{inputs.job.metadata.name}-tls-{role}", "defaultMode": 0o440}
+        made.append({"name": "rljob-tls", "secret": secret})
+    if code := _code_map(inputs, role):
+        made.append({"name": "rljob-code", "configMap": {"name": code}})
+    return made
+
+
+def _common_mounts(inputs: Inputs, role: names.Role) -> list[Manifest]:
+    made: list[Manifest] = [
+        {"name": "rljob-config", "mountPath": storage.CONFIG_DIR, "readOnly": True},
+        {"name": "rljob-scratch", "mountPath": storage.SCRATCH_DIR},
+    ]
+    if first_config(inputs, role).tls is not None:
+        made.append({"name": "rljob-tls", "mountPath": storage.TLS_DIR, "readOnly": True})
+    if _code_map(inputs, role):
+        made.append({"name": "rljob-code", "mountPath": storage.CODE_DIR, "readOnly": True})
+    return made
+
+
+def _code_map(inputs: Inputs, role: names.Role) -> str:
+    """Return the ConfigMap of the user's file for a role that runs it, "" for one that does not."""
+    code = inputs.job.spec.workflow.code
+    grades = any(reward.user_code for reward in inputs.configs.verifiers[0].rewards)
+    runs = role is names.Role.ROLLOUT or (role is names.Role.VERIFIER and grades)
+    return (code.config_map or "") if code is not None and runs else ""
+
+
+def _pull_secrets(inputs: Inputs) -> list[Manifest]:
+    return [{"name": name} for name in inputs.settings.image_pull_secrets]
+
+
+def _scraped(inputs: Inputs, role: names.Role) -> Mapping[str, str]:
+    """Return annotations for clusters whose Prometheus finds pods by them."""
+    if not inputs.settings.scrape_annotations:
+        return {}
+    prefix, port = "prometheus.io", str(first_config(inputs, role).health_port)
+    return {f"{prefix}/scrape": "true", f"{prefix}/port": port, f"{prefix}/path": "/metrics"}
+
+
+def _spread(inputs: Inputs, role: names.Role, constraints: Sequence[Manifest]) -> list[Manifest]:
+    return [{**each, "labelSelector": {"matchLabels": selector(inputs, role)}} for each in constraints]
+
+
+def _over(below: Sequence[Mapping[str, object]], made: Manifest) -> Manifest:
+    """Lay our container over the one of the same name in a PodTemplate; its variables, mounts and ports stay."""
+    base = next((item for item in below if item.get("name") == container.NAME), {})
+    keys = {"env": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
+    lists = {
+        field: container.merge_by_key([*_items(base, field), *_items(made, field)], key=key)
+        for field, key in keys.items()
+    }
+    return {**base, **made, **lists}
+
+
+def _others(below: Mapping[str, object]) -> list[Mapping[str, object]]:
+    return [item for item in _items(below, "containers") if item.get("name") != container.NAME]
+
+
+def _section(manifest: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = manifest.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(manifest: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    value = manifest.get(key)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

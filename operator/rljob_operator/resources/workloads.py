@@ -1,0 +1,203 @@
+"""The coordinator: a StatefulSet of one pod on its volume."""
+
+from rljob_api import cluster_placement, names
+from rljob_operator.resources import container, pod, storage
+from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, pod_of, selector
+
+_COORDINATOR = names.Role.COORDINATOR
+COORDINATOR_STOP_S = 30
+
+
+def coordinator_stateful_set(inputs: Inputs, *, replicas: int) -> Manifest:
+    """Return the StatefulSet; `replicas` is 1, or 0 for a suspended job.
+
+    Volumes outlive the job: they hold its checkpoints.
+    """
+    made_by_set = bool(storage.claim_templates(inputs))
+    own = container.RoleContainerSpec(
+        resources=container.requested_resources(inputs, _COORDINATOR),
+        volumes=() if made_by_set else (storage.volume(inputs),),
+        mounts=({"name": storage.VOLUME, "mountPath": storage.STATE_DIR},),
+        stop_s=COORDINATOR_STOP_S,
+        grace_s=COORDINATOR_STOP_S + storage.KILL_AFTER_S,
+    )
+    spec: Manifest = {
+        "replicas": replicas,
+        "serviceName": child_name(inputs, _COORDINATOR),
+        "selector": {"matchLabels": selector(inputs, _COORDINATOR)},
+        "podManagementPolicy": "Parallel",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        "template": pod.pod_template(inputs, _COORDINATOR, own),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(inputs, child_name(inputs, _COORDINATOR), labels(inputs, _COORDINATOR)),
+        "spec": {**spec, "volumeClaimTemplates": storage.claim_templates(inputs)} if made_by_set else spec,
+    }
+
+
+# A verifier holds nothing that is worth waiting for: its items are graded elsewhere.
+VERIFIER_STOP_S, VERIFIER_GRACE_S = 8, 10
+CACHE_SIZE = "256Gi"
+SHM_SIZE = "1Gi"
+# Pods that drain hold their GPUs: a Deployment may not be called stuck before a start could have ended.
+_PROGRESS_EXTRA_S = 60
+
+
+def rollout_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
+    """Return the rollout Deployment. No surge: there are no spare GPUs."""
+    role, spec = names.Role.ROLLOUT, inputs.job.spec
+    own = container.RoleContainerSpec(
+        resources=container.requested_resources(inputs, role),
+        volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
+        mounts=({"name": storage.VOLUME, "mountPath": storage.STATE_DIR}, *model_mounts(inputs)),
+        env_from=model_secrets(inputs),
+        stop_s=spec.rollout.drain_seconds,
+        grace_s=spec.rollout.drain_seconds + storage.KILL_AFTER_S,
+    )
+    deadline = spec.startup_deadline_seconds + spec.rollout.drain_seconds + _PROGRESS_EXTRA_S
+    return _deployment(inputs, role, own, replicas=replicas, deadline_s=deadline)
+
+
+def verifier_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
+    """Return the verifier Deployment: requests equal to limits, nothing but its config and scratch."""
+    own = container.RoleContainerSpec(
+        resources=container.verifier_resources(inputs),
+        stop_s=VERIFIER_STOP_S,
+        grace_s=VERIFIER_GRACE_S,
+        first=(container.preflight(inputs),),
+    )
+    deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
+    return _deployment(inputs, names.Role.VERIFIER, own, replicas=replicas, deadline_s=deadline)
+
+
+def model_volumes(inputs: Inputs, role: names.Role) -> tuple[Manifest, ...]:
+    """Return what a role needs that holds a model: a cache of converted or downloaded ones, shared memory, and the
+    claim that the manifest says the model is on.
+    """
+    shm, claim = pod_of(inputs, role).shm_size or SHM_SIZE, _model_claim(inputs)
+    made: tuple[Manifest, ...] = (
+        {"name": "rljob-cache", "emptyDir": {"sizeLimit": CACHE_SIZE}},
+        {"name": "rljob-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},
+    )
+    if claim is None:
+        return made
+    return (*made, {"name": "rljob-model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+
+
+def model_mounts(inputs: Inputs) -> tuple[Manifest, ...]:
+    """Return where they appear."""
+    made: tuple[Manifest, ...] = (
+        {"name": "rljob-cache", "mountPath": storage.CACHE_DIR},
+        {"name": "rljob-shm", "mountPath": storage.SHARED_MEMORY_DIR},
+    )
+    if _model_claim(inputs) is None:
+        return made
+    return (*made, {"name": "rljob-model", "mountPath": storage.MODEL_DIR, "readOnly": True})
+
+
+def model_secrets(inputs: Inputs) -> tuple[Manifest, ...]:
+    """Return the Secret with a hub's credentials; who loads the model reads it, and verifiers never do."""
+    source = inputs.job.spec.model.source
+    return () if source is None or source.secret_name is None else ({"secretRef": {"name": source.secret_name}},)
+
+
+def _model_claim(inputs: Inputs) -> str | None:
+    source = inputs.job.spec.model.source
+    return None if source is None else source.claim_name
+
+
+def _deployment(
+    inputs: Inputs, role: names.Role, own: container.RoleContainerSpec, *, replicas: int, deadline_s: int
+) -> Manifest:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(inputs, child_name(inputs, role), labels(inputs, role)),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": selector(inputs, role)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}},
+            "progressDeadlineSeconds": deadline_s,
+            "template": pod.pod_template(inputs, role, own),
+        },
+    }
+
+
+_TRAINER = names.Role.TRAINER
+# A stop waits for the end of the step and for the checkpoint.
+TRAINER_STOP_S = 600
+ATTEMPT_LABEL = "rljob.dev/attempt"
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+def trainer_job(inputs: Inputs, *, attempt: int) -> Manifest:
+    """Return the Job of an attempt, numbered from 1. Nothing restarts in it: the next attempt is another Job."""
+    nodes = inputs.job.spec.trainer.nodes
+    own_labels = {ATTEMPT_LABEL: str(attempt)}
+    own = container.RoleContainerSpec(
+        resources=container.requested_resources(inputs, _TRAINER),
+        env=_variables(inputs, attempt),
+        volumes=(storage.volume(inputs), *model_volumes(inputs, _TRAINER)),
+        mounts=({"name": storage.VOLUME, "mountPath": storage.STATE_DIR}, *model_mounts(inputs)),
+        env_from=model_secrets(inputs),
+        stop_s=TRAINER_STOP_S,
+        grace_s=TRAINER_STOP_S + storage.KILL_AFTER_S,
+        affinity=pod.claim_affinity(inputs),
+    )
+    template = pod.pod_template(inputs, _TRAINER, own, own_labels=own_labels)
+    pod_spec = template["spec"]
+    assert isinstance(pod_spec, dict), "made by pod_template"
+    pod_spec |= {"restartPolicy": "Never", "subdomain": child_name(inputs, _TRAINER)}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(inputs, child_name(inputs, _TRAINER, attempt), {**labels(inputs, _TRAINER), **own_labels}),
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": nodes,
+            "parallelism": nodes,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "template": template,
+        },
+    }
+
+
+def _variables(inputs: Inputs, attempt: int) -> tuple[Manifest, ...]:
+    return (
+        {"name": "RLJOB_ATTEMPT", "value": str(attempt)},
+        {"name": "RLJOB_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
+        {"name": "RLJOB_RENDEZVOUS_HOST", "value": cluster_placement.rendezvous_host(inputs.job, attempt)},
+    )
+
+
+ALLOW = "rljob.dev/allow-disruption"
+
+
+def disruption_budgets(inputs: Inputs, *, running: bool) -> list[Manifest]:
+    """Return the budgets that should exist now: none for a role of one pod, none where the job allows disruption.
+
+    A trainer's exists while the job runs only. `minAvailable` as a number: Jobs have no scale subresource.
+    """
+    spec = inputs.job.spec
+    if inputs.job.metadata.annotations.get(ALLOW) == "true":
+        return []
+    found = []
+    if max(spec.rollout.replicas, spec.rollout.autoscaling.max_replicas if spec.rollout.autoscaling else 0) > 1:
+        # Unready pods never block a node's drain.
+        limits: Manifest = {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+        found.append(_budget(inputs, names.Role.ROLLOUT, limits))
+    if running and spec.trainer.nodes > 1:
+        found.append(_budget(inputs, names.Role.TRAINER, {"minAvailable": spec.trainer.nodes}))
+    return found
+
+
+def _budget(inputs: Inputs, role: names.Role, limits: Manifest) -> Manifest:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(inputs, child_name(inputs, role), labels(inputs, role)),
+        "spec": {"selector": {"matchLabels": selector(inputs, role)}, **limits},
+    }

@@ -1,0 +1,116 @@
+"""Every metric of the operator: name, type, help, labels, buckets. `metrics.py` makes these and no others.
+
+Metrics of a job name the job in their labels; the four programs of a job declare theirs in `rljob_api.names`.
+"""
+
+from rljob_api.names import Metric
+
+JOB = ("rljob_namespace", "rljob")
+# Few buckets, at bounds that are asked for: the operator may have 60 series of its own. Sum and count give the mean.
+_SECONDS = (0.1, 3.0)
+# Half of the changes reach a child within the first, all but a hundredth within the second: the promise to jobs.
+TO_CHILD_SECONDS = (0.5, 3.0)
+_MINUTES = (60.0, 600.0)
+_DAYS = (86_400.0,)
+# Phases of rljob_startup_seconds.
+STARTUP_PHASES = QUEUE, SCHEDULE, PULL, LOAD, FIRST_STEP = ("queue", "schedule", "pull", "load", "first_step")
+# What `resource` says of requests: what is written often by itself, what makes pods and all else together, and
+# EVERY_KIND for lists and watches, which are made of all.
+EVERY_KIND, WORKLOADS, OTHERS = "all", "workloads", "others"
+REQUESTED = ("rljobs", "rljobs/status", "pods", "events", WORKLOADS, OTHERS, EVERY_KIND)
+# Labels of rljob_operator_spec_to_child_seconds: children that make pods, and what these need.
+WORKLOAD, OTHER_CHILD = "workload", "other"
+
+
+def _g(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="g", help=text, labels=labels)
+
+
+def _c(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="c", help=text, labels=labels)
+
+
+def _h(name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Metric:
+    return Metric(name=name, kind="h", help=text, labels=labels, buckets=buckets)
+
+
+METRICS: tuple[Metric, ...] = (
+    _g("rljob_info", "One per job.", *JOB, "queue", "model", "operator_version"),
+    _g("rljob_state", "The summary word that holds.", *JOB, "state"),
+    _g("rljob_condition", "1 where a condition is True.", *JOB, "type"),
+    _g("rljob_stalled", "Present while stalled.", *JOB, "reason", "role"),
+    _g("rljob_role_pods", "Pods by role and state.", *JOB, "role", "state"),
+    _g("rljob_trainer_attempt", "Number of the trainer's attempt.", *JOB),
+    _g("rljob_isolation_layer", "1 where every verifier pod has a layer.", *JOB, "layer", "required"),
+    _g(
+        "rljob_certificate_expiry_timestamp_seconds",
+        "Unix time at which the certificate of a role ends.",
+        *JOB,
+        "role",
+    ),
+    _c("rljob_restarts_total", "Ends of trainer attempts by class.", *JOB, "role", "class"),
+    _c(
+        "rljob_pod_replacements_total",
+        "Pods that were lost and are made again, and containers that are started again, by cause.",
+        *JOB,
+        "role",
+        "cause",
+    ),
+    _c(
+        "rljob_rollout_scale_total",
+        "Changes of the wanted number of rollouts; source is the job's autoscaler where it has one.",
+        *JOB,
+        "direction",
+        "source",
+    ),
+    _h(
+        "rljob_recovery_seconds",
+        "Seconds from a lost pod until its role is whole and a further step is finished, of all jobs.",
+        "role",
+        buckets=_MINUTES,
+    ),
+    _h(
+        "rljob_startup_seconds",
+        "Seconds of starts, of all jobs. queue: asked for, no pod yet; first_step: from the first pod to the first"
+        " finished step; of each pod schedule: to its node, pull: until its containers run, load: until it is ready.",
+        "phase",
+        buckets=_MINUTES,
+    ),
+    _h(
+        "rljob_run_seconds",
+        "Seconds from the first pod of a run, since it was last resumed, to its end, of all jobs.",
+        "outcome",
+        buckets=_DAYS,
+    ),
+    _g(
+        "rljob_operator_info",
+        "The operator's version, and whether the RLJob that is served has every field that it knows.",
+        "version",
+        "crd_matches",
+    ),
+    _h("rljob_operator_reconcile_seconds", "Seconds of a pass.", "result"),
+    _c("rljob_operator_reconcile_errors_total", "Passes that failed, by class.", "class"),
+    _h(
+        "rljob_operator_spec_to_child_seconds",
+        "Seconds from a change seen to a child applied; workload: it makes pods.",
+        "kind",
+        buckets=TO_CHILD_SECONDS,
+    ),
+    _c(
+        "rljob_operator_api_requests_total",
+        "Requests to the API server. resource is all for lists and watches, workloads for what makes pods; code is 2xx"
+        " for success, 0 for no answer.",
+        "verb",
+        "resource",
+        "code",
+    ),
+    _c("rljob_operator_status_polls_total", "Questions to coordinators by result.", "result"),
+    _g("rljob_operator_queue_depth", "Keys that wait."),
+    _g("rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits."),
+    _g(
+        "rljob_operator_refused_lists",
+        "Kinds that could not be listed in a namespace or in the cluster when it was tried last; the log names them.",
+    ),
+    _g("rljob_operator_cache_objects", "Objects that are kept.", "kind"),
+    _g("rljob_operator_watch_lag_seconds", "Age of the oldest change that only a list saw.", "kind"),
+)

@@ -1,0 +1,322 @@
+"""The operator's metrics: one registry of what `metric_names.py` declares, and series for each job that is there.
+
+Series of a job are made at scrape time from what its last pass saw and wrote, so they end with the job.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import prometheus_client
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import rljob_api
+from rljob_api import names
+from rljob_api.conditions import ConditionType as Type
+from rljob_api.job import RLJob
+from rljob_api.job_status import JobStatus
+from rljob_operator import clock
+from rljob_operator.kube.cache import key_of
+from rljob_operator.model import POD, POD_MAKERS, Observed, Pod
+from rljob_operator.policies import isolation, scheduling
+from rljob_operator.reconcile import conditions
+from rljob_operator.telemetry import metric_names
+from rljob_operator.telemetry.durations import Recoveries, Starts
+from rljob_operator.telemetry.replacements import Cause, replacements
+
+_DECLARED = {metric.name: metric for metric in metric_names.METRICS}
+_CLASSES = frozenset({"application", "infrastructure", "requested"})
+_WORKLOADS = POD_MAKERS | {POD}
+_WORKLOAD_RESOURCES = frozenset(f"{kind.lower()}s" for kind in POD_MAKERS)
+_LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network"})
+SHOWN = (
+    Type.ACCEPTED, Type.QUOTA_RESERVED, Type.SUSPENDED, Type.STATE_DURABLE, Type.ISOLATION_VERIFIED, Type.RUNNING,
+    Type.DEGRADED, Type.AUTOSCALING_ACTIVE, Type.STALLED, Type.COMPLETE, Type.FAILED,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """What the series of one job are made of. pods: by role and state (ready, pending, failed).
+
+    isolation: by layer whether it is required and whether it holds on every verifier pod. certificate_ends: unix
+    seconds by role.
+    """
+
+    labels: tuple[str, str]
+    model: str
+    queue: str
+    pods: Mapping[tuple[str, str], int]
+    status: JobStatus
+    isolation: Mapping[str, tuple[bool, bool]]
+    certificate_ends: Mapping[names.Role, float]
+    pods_seen: tuple[Pod, ...] = ()
+
+
+def row_of(seen: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
+    """Return the row of a job as a pass saw it."""
+    job = seen.job
+    return Row(
+        labels=(job.metadata.namespace, job.metadata.name),
+        model=job.spec.model.name,
+        queue="" if job.spec.queue is None else job.spec.queue.name,
+        pods=_pods(seen),
+        status=seen.status,
+        isolation=_isolation(seen),
+        certificate_ends=certificate_ends,
+        pods_seen=seen.pods,
+    )
+
+
+def _is_meant_to_run(seen: Observed) -> bool:
+    return not (seen.deleting or seen.job.spec.suspend or seen.status.completion_time)
+
+
+def _scaling_source(job: RLJob) -> str:
+    bounds = job.spec.rollout.autoscaling
+    return "user" if bounds is None else bounds.provider
+
+
+def _isolation(seen: Observed) -> dict[str, tuple[bool, bool]]:
+    verdict = conditions.isolation_verdict(seen)
+    if verdict is None:
+        return {}
+    held = {layer: state != isolation.MISSING for layer, state in verdict.layers.items() if layer in _LAYERS}
+    return {layer: (layer in verdict.required, holds) for layer, holds in held.items()}
+
+
+def _pods(seen: Observed) -> dict[tuple[str, str], int]:
+    """Return the pods by role and state; those that are wanted and not made, or denied, are pending too."""
+    counts: dict[tuple[str, str], int] = {}
+    unmade = dict.fromkeys(names.Role, 0)
+    for child in (seen.children[ref] for ref in seen.short if ref in seen.children):
+        if child.role is not None:
+            unmade[child.role] += child.wanted_pods - scheduling.num_pods(child, seen.pods)
+    for role in names.Role:
+        pods = seen.pods_of(role)
+        counts[(str(role), "ready")] = sum(pod.ready for pod in pods)
+        counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods) + unmade[role]
+        counts[(str(role), "failed")] = sum(pod.phase == "Failed" for pod in pods)
+    return counts
+
+
+def _resource_group(resource: str) -> str:
+    if resource in metric_names.REQUESTED:
+        return resource
+    return metric_names.WORKLOADS if resource in _WORKLOAD_RESOURCES else metric_names.OTHERS
+
+
+def _asked_at(status: JobStatus, otherwise: float) -> float:
+    """Return when a run was asked for, in unix seconds: accepted, or its last suspension ended."""
+    since = {(Type.ACCEPTED, "True"), (Type.SUSPENDED, "False")}
+    told = [clock.to_seconds(one.last_transition_time) for one in status.conditions if (one.type, one.status) in since]
+    return max((at for at in told if at is not None and at <= otherwise), default=otherwise)
+
+
+class _Jobs(Collector):
+    """Series of all jobs."""
+
+    def __init__(self, rows: Mapping[str, Row]) -> None:
+        self._rows = rows
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families that have a series."""
+        info, state, condition, stalled = map(
+            _family, ("rljob_info", "rljob_state", "rljob_condition", "rljob_stalled")
+        )
+        pods, attempt, layers = map(_family, ("rljob_role_pods", "rljob_trainer_attempt", "rljob_isolation_layer"))
+        expiry = _family("rljob_certificate_expiry_timestamp_seconds")
+        for row in list(self._rows.values()):
+            info.add_metric((*row.labels, row.queue, row.model, rljob_api.__version__), 1)
+            status, held = row.status, conditions.statuses(row.status.conditions)
+            state.add_metric((*row.labels, status.summary or "Pending"), 1)
+            for kind in (kind for kind in SHOWN if kind in held):
+                condition.add_metric((*row.labels, str(kind)), float(held[kind] == "True"))
+            for role in status.roles:
+                pods.add_metric((*row.labels, role.name, "desired"), role.desired)
+            for (name, what), count in row.pods.items():
+                pods.add_metric((*row.labels, name, what), count)
+            if status.attempt is not None:
+                attempt.add_metric(row.labels, status.attempt)
+            if status.stalled is not None:
+                stalled.add_metric((*row.labels, status.stalled.reason, status.stalled.role), 1)
+            for layer, (required, holds) in row.isolation.items():
+                layers.add_metric((*row.labels, layer, str(required).lower()), float(holds))
+            for owner, end in row.certificate_ends.items():
+                expiry.add_metric((*row.labels, str(owner)), end)
+        yield from (info, state, condition, stalled, pods, attempt, layers, expiry)
+
+
+def _family(name: str) -> GaugeMetricFamily:
+    declared = _DECLARED[name]
+    return GaugeMetricFamily(name, declared.help, labels=declared.labels)
+
+
+def _gauge(name: str, registry: prometheus_client.CollectorRegistry) -> prometheus_client.Gauge:
+    declared = _DECLARED[name]
+    return prometheus_client.Gauge(name, declared.help, declared.labels, registry=registry)
+
+
+def _counter(name: str, registry: prometheus_client.CollectorRegistry) -> prometheus_client.Counter:
+    declared = _DECLARED[name]
+    return prometheus_client.Counter(name, declared.help, declared.labels, registry=registry)
+
+
+def _histogram(name: str, registry: prometheus_client.CollectorRegistry) -> prometheus_client.Histogram:
+    declared = _DECLARED[name]
+    return prometheus_client.Histogram(
+        name, declared.help, declared.labels, buckets=declared.buckets, registry=registry
+    )
+
+
+class Metrics:
+    """The registry and everything that is counted in it."""
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        """Make what is counted; gauges that others hold come by `gauge`. now: unix seconds."""
+        # A series of its own for the birth of each series is asked for by nothing that reads the text format.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
+        self.registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        self._rows: dict[str, Row] = {}
+        self.registry.register(_Jobs(self._rows))
+        self._info = _gauge("rljob_operator_info", self.registry)
+        self.definition_matches(False)
+        self._reconcile = _histogram("rljob_operator_reconcile_seconds", self.registry)
+        self._errors = _counter("rljob_operator_reconcile_errors_total", self.registry)
+        self._to_child = _histogram("rljob_operator_spec_to_child_seconds", self.registry)
+        self._requests = _counter("rljob_operator_api_requests_total", self.registry)
+        self._polls = _counter("rljob_operator_status_polls_total", self.registry)
+        self._restarts = _counter("rljob_restarts_total", self.registry)
+        self._startup = _histogram("rljob_startup_seconds", self.registry)
+        self._run = _histogram("rljob_run_seconds", self.registry)
+        self._replacements = _counter("rljob_pod_replacements_total", self.registry)
+        self._scales = _counter("rljob_rollout_scale_total", self.registry)
+        self._recovery = _histogram("rljob_recovery_seconds", self.registry)
+        self._recoveries: dict[str, Recoveries] = {}
+        self._starts: dict[str, Starts] = {}
+        self._gauges: dict[str, prometheus_client.Gauge] = {}
+        for phase in metric_names.STARTUP_PHASES:
+            # From 0: Prometheus sees no increase in a series that begins with its first event.
+            self._startup.labels(phase)
+        self._now = now
+
+    def definition_matches(self, matches: bool) -> None:
+        """Tell whether the RLJob that is served has every field that is known here."""
+        self._info.clear()
+        self._info.labels(rljob_api.__version__, str(matches).lower()).set(1)
+
+    def gauge(self, name: str, value: Callable[[], float], **labels: str) -> None:
+        """Read a declared gauge when it is scraped. Raises KeyError for a name that is not declared."""
+        if name not in self._gauges:
+            self._gauges[name] = _gauge(name, self.registry)
+        (self._gauges[name].labels(**labels) if labels else self._gauges[name]).set_function(value)
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        """Count a pass: ok, error or requeue."""
+        self._reconcile.labels(result).observe(seconds)
+
+    def failed(self, error: Exception) -> None:
+        """Count a failure by its class, which is a closed set of ours."""
+        self._errors.labels(type(error).__name__).inc()
+
+    def applied(self, kind: str, seconds: float) -> None:
+        """Record how long a change took to reach a child of a kind of Kubernetes."""
+        group = metric_names.WORKLOAD if kind in _WORKLOADS else metric_names.OTHER_CHILD
+        self._to_child.labels(group).observe(seconds)
+
+    def answered(self, verb: str, resource: str, status: int) -> None:
+        """Count a request to the API server; a status of 0 is no answer."""
+        of = metric_names.EVERY_KIND if verb in ("list", "watch") else _resource_group(resource)
+        self._requests.labels(verb, of, "2xx" if 200 <= status < 300 else str(status)).inc()
+
+    def polled(self, answered: bool) -> None:
+        """Count a question to a coordinator."""
+        self._polls.labels("ok" if answered else "no_answer").inc()
+
+    def saw(self, key: str, seen: Observed, *, certificate_ends: Mapping[names.Role, float]) -> None:
+        """Keep the row of a job. `certificate_ends`: unix seconds by role, none for a job in plain text."""
+        before = self._rows.get(key)
+        row = self._rows[key] = row_of(seen, certificate_ends)
+        # From 0: Prometheus sees no increase in a series that begins with its first event.
+        for class_ in _CLASSES:
+            self._restarts.labels(*row.labels, str(names.Role.TRAINER), class_)
+        if seen.pods and _is_meant_to_run(seen):
+            for role in names.Role:
+                for cause in Cause:
+                    self._replacements.labels(*row.labels, str(role), str(cause))
+            for direction in ("up", "down"):
+                self._scales.labels(*row.labels, direction, _scaling_source(seen.job))
+        self._follow_pods(key, seen, () if before is None else before.pods_seen)
+
+    def _follow_pods(self, key: str, seen: Observed, before: tuple[Pod, ...]) -> None:
+        """Count lost pods by cause, and time until their roles have recovered."""
+        for phase, seconds in self._starts.setdefault(key, Starts()).observe(seen.pods):
+            self._startup.labels(phase).observe(max(0.0, seconds))
+        kept = self._recoveries.setdefault(key, Recoveries())
+        if not _is_meant_to_run(seen):
+            kept.clear()
+            return
+        lost, whole = [], {}
+        for role in names.Role:
+            wanted, now = scheduling.wanted_pods(seen.job.spec, role), seen.pods_of(role)
+            causes = replacements([pod for pod in before if pod.role is role], now, num_wanted=wanted)
+            for cause in causes:
+                self._replacements.labels(*self._rows[key].labels, str(role), str(cause)).inc()
+            lost += [role] if causes else []
+            whole[role] = sum(pod.ready and not pod.deleting for pod in now) >= wanted
+        step = seen.status.step or 0 if seen.report is None else seen.report.run.step
+        for role, seconds in kept.observe(lost=lost, whole=whole, step=step, now=self._now()):
+            self._recovery.labels(str(role)).observe(seconds)
+
+    def wrote(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
+        """Keep what a written status says, and count what it says has happened: ends of trainer attempts, the first
+        step, the end of the run, another number of rollouts.
+        """
+        key = key_of(job.metadata.namespace, job.metadata.name)
+        if key in self._rows:
+            # A pass that wrote a status is often the last for a while.
+            self._rows[key] = dataclasses.replace(self._rows[key], status=after)
+        self._timed(before, after)
+        self._scaled(job, before, after)
+        known = {one.number for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}
+        labels = (job.metadata.namespace, job.metadata.name, str(names.Role.TRAINER))
+        for one in after.trainer.attempts if after.trainer else ():
+            if one.end is not None and one.number not in known and one.class_ in _CLASSES:
+                self._restarts.labels(*labels, one.class_).inc()
+
+    def _scaled(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
+        known = before.scaling.history[-1:] if before.scaling else ()
+        last = after.scaling.history[-1:] if after.scaling else ()
+        labels = (job.metadata.namespace, job.metadata.name)
+        for change in last if last != known else ():
+            direction = "up" if change.to > change.from_ else "down"
+            self._scales.labels(*labels, direction, _scaling_source(job)).inc()
+
+    def _timed(self, before: JobStatus, after: JobStatus) -> None:
+        began = clock.to_seconds(after.start_time)
+        first, ended = clock.to_seconds(after.first_step_time), clock.to_seconds(after.completion_time)
+        if began is None:
+            return
+        if before.start_time is None:
+            self._startup.labels(metric_names.QUEUE).observe(max(0.0, began - _asked_at(after, began)))
+        if first is not None and before.first_step_time is None:
+            self._startup.labels(metric_names.FIRST_STEP).observe(max(0.0, first - began))
+        if ended is not None and before.completion_time is None:
+            complete = conditions.statuses(after.conditions).get(Type.COMPLETE) == "True"
+            self._run.labels("complete" if complete else "failed").observe(max(0.0, ended - began))
+
+    def forget(self, key: str) -> None:
+        """End the series of a job that is gone."""
+        row = self._rows.pop(key, None)
+        if row is None:
+            return
+        self._recoveries.pop(key, None)
+        self._starts.pop(key, None)
+        for counter in (self._restarts, self._replacements, self._scales):
+            counter.remove_by_labels(dict(zip(metric_names.JOB, row.labels, strict=True)))
+
+    def exposition(self) -> bytes:
+        """Return the text format of all series."""
+        return prometheus_client.generate_latest(self.registry)
