@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from generators import ROOT
-from rljob_api import crd_rule_table, crd_rules, crd_schema, names_elsewhere, not_yet
-from rljob_api.job import JobSpec
-from rljob_api.spec import base
+from rljob_api import crd, crd_rule_table, names_elsewhere, unsupported
+from rljob_api.manifest import base
+from rljob_api.manifest.job import JobSpec
 
 PAGE = ROOT / "docs" / "manifest.md"
 ROLES = ("coordinator", "rollout", "verifier", "trainer")
@@ -32,7 +32,7 @@ _TABLE = "| field | type | default | meaning | elsewhere |\n|---|---|---|---|---
 
 def text() -> str:
     """Return the page."""
-    root: Schema = crd_schema.structural(JobSpec)
+    root: Schema = crd.structural(JobSpec)
     parts = [_HEAD, _section("The job", _leaves(root, own_only=True))]
     for key, node in root["properties"].items():
         rows = [row for row in _below(node, key, required=key in root.get("required", ())) if not _is_pod(row[0])]
@@ -100,7 +100,7 @@ _WITHOUT_EFFECT = ("weightSync.delta", "weightSync.anchorEvery")
 def _unserved(path: str) -> str:
     if path in _WITHOUT_EFFECT:
         return " *No effect yet: every version travels whole.*"
-    found = next((row for row in not_yet.NOT_YET if row.path == path), None)
+    found = next((row for row in unsupported.UNSUPPORTED if row.path == path), None)
     return "" if found is None else f" *Not served yet; what works today: {found.works}.*"
 
 
@@ -175,8 +175,8 @@ def _place(rule: crd_rule_table.CelRule) -> str:
 
 
 def _rules() -> str:
-    frozen = ", ".join(f"`{path}`" for path in crd_rules.FROZEN)
-    kept = ", ".join(f"`{path}`" for path in crd_rules.FROZEN_WITH_CHECKPOINT)
+    frozen = ", ".join(f"`{path}`" for path in crd.FROZEN)
+    kept = ", ".join(f"`{path}`" for path in crd.FROZEN_WITH_CHECKPOINT)
     lines = [
         "## Rules",
         "The API server refuses a manifest that breaks one of these:",

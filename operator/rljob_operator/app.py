@@ -18,8 +18,8 @@ from typing import Any
 import pydantic
 
 from rljob_api import cluster_placement, crd, errors, names
-from rljob_api.job import RLJob
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 from rljob_operator.coordinators import Channels, Poller, Target
 from rljob_operator.kube import discovery, kinds
 from rljob_operator.kube.cache import Cache, key_of, split_key

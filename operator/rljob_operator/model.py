@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import names, types
-from rljob_api.job import RLJob
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 
 # A Kubernetes object as the API server writes it.
 Manifest = Mapping[str, object]

@@ -8,7 +8,7 @@ import posixpath
 from typing import Literal
 
 from rljob_api import names, roles
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 from rljob_api.placement import Placement, ProcessPlacement, TrainerPlacement, VerifierPlacement
 
 CONTROL_PORT, STORE_PORT, VERIFY_PORT = 50051, 50052, 50053

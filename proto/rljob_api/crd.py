@@ -8,22 +8,214 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias, cast
 
 import yaml
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
-from rljob_api import crd_rules, crd_schema, names
-from rljob_api.job import JobSpec
-from rljob_api.job_status import JobStatus
-from rljob_api.spec.base import DECIMAL_PATTERN
+from rljob_api import names
+from rljob_api.crd_rule_table import FORBIDDEN, RULES, CelRule
+from rljob_api.manifest.base import DECIMAL_PATTERN, INT32
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.status import JobStatus
+
+Schema: TypeAlias = dict[str, JsonValue]
+
+# What pydantic writes and a structural schema must not hold, or has other words for.
+_DROPPED = frozenset(
+    (
+        "title",
+        "$defs",
+        "$ref",
+        "const",
+        "anyOf",
+        "default",
+        "additionalProperties",
+        "propertyNames",
+        "properties",
+        "items",
+    )
+)
+
+
+def structural(model: type[BaseModel]) -> Schema:
+    """Return the structural schema of a model, by YAML keys."""
+    document = cast(Schema, model.model_json_schema(by_alias=True))
+    return _node(document, cast(Schema, document["$defs"]))
+
+
+def properties(schema: JsonValue) -> Schema:
+    """Return the properties of an object schema."""
+    return cast(Schema, properties_of(schema)["properties"])
+
+
+def properties_of(schema: JsonValue) -> Schema:
+    """Return a schema node as a mapping."""
+    assert isinstance(schema, dict), f"{schema!r} is no schema node"
+    return schema
+
+
+def _node(raw: Schema, defs: Schema) -> Schema:
+    """Convert one node."""
+    merged = _inlined(raw, defs)
+    node: Schema = {key: value for key, value in merged.items() if key not in _DROPPED}
+    if "const" in merged:
+        node["enum"] = [merged["const"]]
+    if "x-kubernetes-int-or-string" in node:
+        node["anyOf"] = merged["anyOf"]
+    kind = node.get("type")
+    if kind == "object":
+        _fill_object(node, merged, defs)
+    elif kind == "array":
+        node["items"] = _node(cast(Schema, merged["items"]), defs)
+        node.setdefault("x-kubernetes-list-type", "atomic")
+    elif kind == "integer":
+        node["format"] = "int32" if cast(int, node["maximum"]) <= INT32 else "int64"
+    if "enum" in node:
+        node["maxLength"] = max(len(str(word)) for word in cast(list[JsonValue], node["enum"]))
+    _set_default(node, merged)
+    return _ordered(node)
+
+
+def _inlined(raw: Schema, defs: Schema) -> Schema:
+    """Follow references and drop the null member of optional fields; the field's own words win."""
+    merged = dict(raw)
+    while True:
+        options = cast(list[Schema], merged.get("anyOf", []))
+        present = [option for option in options if option.get("type") != "null"]
+        if "$ref" in merged:
+            target = cast(Schema, defs[cast(str, merged.pop("$ref")).rsplit("/", 1)[-1]])
+        elif options and len(present) < len(options):
+            del merged["anyOf"]
+            target = present[0]
+        else:
+            return merged
+        merged = {**target, **merged}
+
+
+def _fill_object(node: Schema, merged: Schema, defs: Schema) -> None:
+    if "properties" in merged:
+        fields = cast(dict[str, Schema], merged["properties"])
+        node["properties"] = {key: _node(value, defs) for key, value in fields.items()}
+    elif "x-kubernetes-preserve-unknown-fields" not in node:
+        node["additionalProperties"] = _node(cast(Schema, merged["additionalProperties"]), defs)
+
+
+def _set_default(node: Schema, merged: Schema) -> None:
+    """Keep defaults; an object's is written in full, for its rules read it before the API server would fill it in."""
+    default = merged.get("default")
+    if "properties" in node and "default" in merged and default is not None:
+        children = cast(dict[str, Schema], node["properties"])
+        node["default"] = {key: child["default"] for key, child in children.items() if "default" in child}
+    elif default not in (None, [], {}):
+        node["default"] = default
+
+
+def _ordered(node: Schema) -> Schema:
+    first = ("type", "description", "default")
+    return {key: node[key] for key in (*first, *(key for key in node if key not in first)) if key in node}
+
+
+# Fields that may change only while the job is suspended (operator reference, 5.10).
+FROZEN = (
+    "queue",
+    "gang",
+    "seed",
+    "model",
+    "data",
+    "workflow",
+    "algorithm",
+    "async.onStale",
+    "async.inFlightWeightUpdates",
+    "async.maxInflightGroups",
+    "coordinator",
+    "rollout.engine",
+    "rollout.sampling",
+    "rollout.drainSeconds",
+    "rollout.pod",
+    "verifier",
+    "trainer",
+    "weightSync",
+    "checkpoint",
+    "storage",
+    "evaluation.beforeTraining",
+    "evaluation.suites",
+    "evaluation.sampling",
+    "evaluation.samplesPerPrompt",
+    "evaluation.rolloutFraction",
+    "security",
+    "observability.podMonitor",
+    "observability.trajectoryDump",
+    "observability.trajectoryDumpAlso",
+    "observability.traces",
+)
+# What a checkpoint speaks of: another value would make it another run (algorithms reference, 10).
+FROZEN_WITH_CHECKPOINT = ("model", "data", "seed", "algorithm.groupSize", "algorithm.promptsPerStep")
+
+
+def transition_rules(schema: Schema) -> Iterator[CelRule]:
+    """Yield the rules that freeze fields; a field that may be absent is compared by presence too."""
+    for path in FROZEN:
+        unchanged = _unchanged(schema, f"spec.{path}", "self", "oldSelf", path)
+        yield CelRule(
+            at="spec",
+            field=path,
+            reason=FORBIDDEN,
+            rule=f"oldSelf.suspend || {unchanged}",
+            message=f"{path} is frozen while the job runs: suspend it first",
+        )
+    yield CelRule(
+        at="spec",
+        field="resumeFrom",
+        reason=FORBIDDEN,
+        rule=_unchanged(schema, "spec.resumeFrom", "self", "oldSelf", "resumeFrom"),
+        message="resumeFrom is history and immutable: make a new job",
+    )
+    for path in FROZEN_WITH_CHECKPOINT:
+        unchanged = _unchanged(schema, f"spec.{path}", "self.spec", "oldSelf.spec", path)
+        yield CelRule(
+            at="",
+            field=f"spec.{path}",
+            reason=FORBIDDEN,
+            rule=f"!has(oldSelf.status) || !has(oldSelf.status.lastCheckpoint) || {unchanged}",
+            message=f"{path} is frozen once a checkpoint exists: make a new job with resumeFrom",
+        )
+
+
+def _unchanged(schema: Schema, path: str, new: str, old: str, field: str) -> str:
+    node, parent = node_at(schema, path), node_at(schema, path.rpartition(".")[0])
+    required = cast(list[JsonValue], parent.get("required", []))
+    equal = f"{new}.{field} == {old}.{field}"
+    if "default" in node or field in required:
+        return equal
+    return f"(has({new}.{field}) == has({old}.{field}) && (!has({new}.{field}) || {equal}))"
+
+
+def node_at(schema: Schema, path: str) -> Schema:
+    """Return the schema node at a path; [] after a key stands for the items of its list."""
+    node = schema
+    for key in path.split(".") if path else []:
+        node = properties_of(properties(node)[key.removesuffix("[]")])
+        if key.endswith("[]"):
+            node = properties_of(node["items"])
+    return node
+
+
+def attach(schema: Schema) -> None:
+    """Write all rules into the schema, at the nodes that they speak of."""
+    for rule in (*RULES, *transition_rules(schema)):
+        node = node_at(schema, rule.at)
+        entries = cast(list[JsonValue], node.setdefault("x-kubernetes-validations", []))
+        entries.append(rule.to_schema())
+
 
 MAX_JSON_BYTES = 240_000
 ROOT = pathlib.Path(__file__).parents[2]
 SOURCE = ROOT / "crds" / "rljob.dev_rljobs.yaml"
 CHART = ROOT / "charts" / "rljob-operator"
 CHART_COPY = CHART / "files" / "rljob.dev_rljobs.yaml"
-HEADER = "# GENERATED by `python -m rljob_api.crd` from proto/rljob_api/job.py. Do not edit.\n"
+HEADER = "# GENERATED by `python -m rljob_api.crd` from proto/rljob_api/manifest. Do not edit.\n"
 
 # Name, JSON path, type, priority (0: always shown, 1: wide), what it shows.
 COLUMNS: Sequence[tuple[str, str, str, int, str]] = (
@@ -95,7 +287,7 @@ def _version() -> dict[str, JsonValue]:
 
 def root_schema() -> dict[str, JsonValue]:
     """Return the structural schema with its rules."""
-    schema: crd_schema.Schema = {
+    schema: Schema = {
         "type": "object",
         "description": "One RL run.",
         "required": ["spec"],
@@ -103,11 +295,11 @@ def root_schema() -> dict[str, JsonValue]:
             "apiVersion": {"type": "string", "description": "Version of this schema."},
             "kind": {"type": "string", "description": "Kind of the object."},
             "metadata": {"type": "object", "properties": {"name": _object_name()}},
-            "spec": crd_schema.structural(JobSpec),
-            "status": {**crd_schema.structural(JobStatus), "default": {"conditions": _initial_conditions()}},
+            "spec": structural(JobSpec),
+            "status": {**structural(JobStatus), "default": {"conditions": _initial_conditions()}},
         },
     }
-    crd_rules.attach(schema)
+    attach(schema)
     return schema
 
 

@@ -4,8 +4,8 @@ import dataclasses
 
 from pydantic import JsonValue
 
-from rljob_api.job import MAX_JOB_NAME
-from rljob_api.spec.base import JOB_NAME_PATTERN
+from rljob_api.manifest.base import JOB_NAME_PATTERN
+from rljob_api.manifest.job import MAX_JOB_NAME
 
 INVALID = "FieldValueInvalid"
 FORBIDDEN = "FieldValueForbidden"

@@ -7,10 +7,10 @@ value that depends on others asks here.
 import math
 
 from rljob_api import roles
-from rljob_api.job import JobSpec
-from rljob_api.spec.algorithm import NormalizeSpec
-from rljob_api.spec.base import number, optional_number
-from rljob_api.spec.loss import CorrectionSpec, RejectSpec
+from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.manifest.base import number, optional_number
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.loss import CorrectionSpec, RejectSpec
 
 DEFAULT_CLIP = 0.2
 DEFAULT_TAU_POS, DEFAULT_TAU_NEG = 1.0, 1.05

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from rljob_api import effective, fields, sentences
-from rljob_api.job import RLJob
+from rljob_api import effective, fields, messages
+from rljob_api.manifest.job import RLJob
 from rljob_api.resolved import ResolvedJob
 
 WRITTEN = "written"
@@ -39,7 +39,7 @@ def _rows(path: str, value: object, why: str) -> Iterator[Row]:
         for name, part in value:
             yield from _rows(f"{path}.{to_camel(name)}", part, why)
     elif value is not None:
-        yield Row(path=path, value=sentences.show(value), why=why)
+        yield Row(path=path, value=messages.show(value), why=why)
 
 
 def _leaves(model: BaseModel, prefix: str) -> Iterator[tuple[str, object, str]]:

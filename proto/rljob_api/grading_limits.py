@@ -6,7 +6,7 @@ All are seconds of the reference machine, which a verifier multiplies by what it
 reference 9), but for the wall time of an answer with a program.
 """
 
-from rljob_api.spec.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, RewardSpec
+from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, RewardSpec
 
 WALL_FACTOR = 3
 PROGRAM_WALL_S = 200.0

@@ -5,7 +5,7 @@ Source: workflow reference 4; the tasks are those of the graders reference, 4.1.
 
 from collections.abc import Mapping, Sequence
 
-from rljob_api.spec.verifier import RewardSpec
+from rljob_api.manifest.verifier import RewardSpec
 
 WORKFLOW = "math_code_single_step"
 OF_TYPE: Mapping[str, tuple[str, ...]] = {"areal-math": ("math", "stem"), "areal-code": ("code",)}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from rljob_api import names, roles
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 
 LOOPBACK = "127.0.0.1"
 COORDINATOR_PORTS = 3  # control, store, health

@@ -10,7 +10,7 @@ from typing import Literal
 import pydantic
 import pydantic.alias_generators
 
-from rljob_api.spec import verifier
+from rljob_api.manifest import verifier
 
 
 class Options(pydantic.BaseModel):

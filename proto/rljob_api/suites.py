@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from rljob_api.job import JobSpec
-from rljob_api.spec.data import DataSourceSpec
-from rljob_api.spec.evaluation import SuiteSpec
-from rljob_api.spec.verifier import RewardSpec
+from rljob_api.manifest.data import DataSourceSpec
+from rljob_api.manifest.evaluation import SuiteSpec
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.verifier import RewardSpec
 
 
 def sources(spec: JobSpec) -> Iterator[tuple[str, DataSourceSpec]]:

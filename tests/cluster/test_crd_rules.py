@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from rljob_api import crd_rules
+from rljob_api import crd
 from rljob_testing.cluster import rule_cases
 from rljob_testing.cluster.manifests import Api, Object, job
 from rljob_testing.cluster.rule_cases import CASES, FROZEN, FROZEN_WITH_CHECKPOINT, Changes
@@ -20,7 +20,7 @@ def test_rule_refuses_its_case_and_takes_the_neighbour(
     assert taken.accepted, taken.error
     answer = api.try_create(job("refused", refused))
     assert not answer.accepted
-    (rule,) = {rule.message for rule in crd_rules.RULES if rule_cases.covers(message, field, rule)}
+    (rule,) = {rule.message for rule in crd.RULES if rule_cases.covers(message, field, rule)}
     said = rule if "x groupSize must" not in message else "promptsPerStep x groupSize = 32 cannot be divided among 5"
     assert said in answer.error
     assert f"spec.{field}: " in answer.error

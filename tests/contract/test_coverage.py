@@ -7,7 +7,7 @@ from generators import coverage_pages
 from generators.coverage_pages import DESIGN, PAGES, SUBJECTS
 
 from rljob_api import names
-from rljob_api.spec import algorithm
+from rljob_api.manifest import algorithm
 from rljob_testing import attack_rows
 
 COVERED = coverage_pages.covered()

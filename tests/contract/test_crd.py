@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api import crd, crd_rules
-from rljob_api.spec.base import DECIMAL_PATTERN
+from rljob_api import crd
+from rljob_api.manifest.base import DECIMAL_PATTERN
 
 ROOT = pathlib.Path(__file__).parents[2]
 Node = dict[str, Any]
@@ -128,16 +128,16 @@ def test_decimal_strings_are_quoted_for_yaml_readers_that_see_numbers(text: str)
 def test_scale_paths_exist_and_replicas_are_never_missing(schema: Node) -> None:
     scale = crd.crd()["spec"]["versions"][0]["subresources"]["scale"]  # type: ignore[index,call-overload]
     for path in scale.values():  # type: ignore[union-attr]
-        assert crd_rules.node_at(schema, str(path).removeprefix("."))
-    rollout = crd_rules.node_at(schema, "spec.rollout")
-    replicas = crd_rules.node_at(schema, "spec.rollout.replicas")
+        assert crd.node_at(schema, str(path).removeprefix("."))
+    rollout = crd.node_at(schema, "spec.rollout")
+    replicas = crd.node_at(schema, "spec.rollout.replicas")
     assert (rollout["default"]["replicas"], replicas["default"], replicas["minimum"]) == (1, 1, 1)
 
 
 def test_columns_and_selectable_fields_exist(schema: Node) -> None:
     paths = [path for _, path, *_ in crd.COLUMNS if not path.startswith(".metadata")]
     for path in (*paths, *crd.SELECTABLE_FIELDS):
-        assert crd_rules.node_at(schema, path.removeprefix("."))
+        assert crd.node_at(schema, path.removeprefix("."))
 
 
 def test_new_object_is_pending_and_not_healthy(schema: Node) -> None:
@@ -149,8 +149,8 @@ def test_new_object_is_pending_and_not_healthy(schema: Node) -> None:
     assert all(one["lastTransitionTime"].startswith("1970-01-01") for one in conditions)
 
 
-def all_rules(schema: Node) -> list[crd_rules.CelRule]:
-    return [*crd_rules.RULES, *crd_rules.transition_rules(schema)]
+def all_rules(schema: Node) -> list[crd.CelRule]:
+    return [*crd.RULES, *crd.transition_rules(schema)]
 
 
 def test_rules_blame_fields_that_exist(schema: Node) -> None:
@@ -158,21 +158,21 @@ def test_rules_blame_fields_that_exist(schema: Node) -> None:
         assert rule.message
         assert rule.reason in ("FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired")
         if rule.field:
-            assert crd_rules.node_at(crd_rules.node_at(schema, rule.at), rule.field), rule
+            assert crd.node_at(crd.node_at(schema, rule.at), rule.field), rule
 
 
 def test_rules_read_fields_that_exist_and_are_there(schema: Node) -> None:
     """A field without default must be guarded by has(), or the rule fails on objects that leave it out."""
     for rule in all_rules(schema):
-        node = crd_rules.node_at(schema, rule.at)
+        node = crd.node_at(schema, rule.at)
         guarded = set(re.findall(r"has\(((?:self|oldSelf)[A-Za-z.]*)\)", rule.rule))
         for path in set(re.findall(r"\b((?:self|oldSelf)(?:\.[A-Za-z]+)+)\b(?!\()", rule.rule)):
             if path.startswith(("self.metadata", "oldSelf.metadata")):
                 continue
             keys = path.split(".")[1:]
             for length in range(1, len(keys) + 1):
-                here = crd_rules.node_at(node, ".".join(keys[:length]))
-                parent = crd_rules.node_at(node, ".".join(keys[: length - 1]))
+                here = crd.node_at(node, ".".join(keys[:length]))
+                parent = crd.node_at(node, ".".join(keys[: length - 1]))
                 spelled = ".".join(path.split(".")[: length + 1])
                 present = "default" in here or keys[length - 1] in parent.get("required", [])  # type: ignore[operator]
                 assert present or spelled in guarded, f"{rule.rule} reads {spelled} without has()"
@@ -201,7 +201,7 @@ def test_every_field_is_frozen_immutable_or_editable(schema: Node) -> None:
         "startupDeadlineSeconds",
         "observability.logLevel",
     }
-    classified = editable | set(crd_rules.FROZEN) | {"managedBy", "resumeFrom"}
+    classified = editable | set(crd.FROZEN) | {"managedBy", "resumeFrom"}
     split = {path.split(".")[0] for path in classified if "." in path}
     spec = schema["properties"]["spec"]["properties"]
     found = {key for key in spec if key not in split}

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from generators import metric_catalog
 
-from rljob_api import fields, job, not_yet
+from rljob_api import fields, load, unsupported
 from rljob_api import rules as rules_of_manifests
-from rljob_api.job import JobSpec
+from rljob_api.manifest.job import JobSpec
 from rljob_testing import rules
 from rljob_workers.models import families
 
@@ -109,8 +109,8 @@ def test_values_of_the_chart_that_pages_name_exist() -> None:
 
 def test_manifest_of_the_readme_is_accepted_and_served() -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    spec = job.load_manifest(text).spec
-    assert [*rules_of_manifests.problems(spec), *not_yet.problems(spec)] == []
+    spec = load.load_manifest(text).spec
+    assert [*rules_of_manifests.problems(spec), *unsupported.problems(spec)] == []
 
 
 def test_limits_name_every_field_that_nothing_serves_yet_and_no_other() -> None:
@@ -118,7 +118,7 @@ def test_limits_name_every_field_that_nothing_serves_yet_and_no_other() -> None:
     partly = {"resumeFrom.uri", "resumeFrom.job", "weightSync.delta", "weightSync.anchorEvery"}
     part = (DOCS / "limits.md").read_text(encoding="utf-8").split("## Bounds")[0]
     named = {path for path in re.findall(r"`([a-z][A-Za-z.]+)`", part) if path.split(".", 1)[0] in SECTIONS}
-    assert named - partly == {row.path for row in not_yet.NOT_YET}
+    assert named - partly == {row.path for row in unsupported.UNSUPPORTED}
 
 
 def test_the_table_of_models_is_the_families_that_are_supported() -> None:

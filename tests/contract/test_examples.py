@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rljob_api import crd
-from rljob_api.job import load_manifest
+from rljob_api.load import load_manifest
 from rljob_testing import examples
 
 MANIFESTS = sorted(examples.EXAMPLES.glob("*.yaml"))

@@ -6,7 +6,7 @@ import pytest
 from generators import manifest_page
 
 from rljob_api import aliases, fields, names_elsewhere
-from rljob_api.job import JobSpec
+from rljob_api.manifest.job import JobSpec
 
 OURS = [path for path, _ in fields.all_paths(JobSpec)]
 LAST_PARTS = collections.Counter(aliases.folded(path.rsplit(".", 1)[-1]) for path in OURS)

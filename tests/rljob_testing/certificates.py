@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_api import names, roles
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 from rljob_operator.pki import certificates, rotation, secrets
 
 JOB = roles.JobIdentity(name="sums", namespace="team", uid="u-1")

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names, types
-from rljob_api.job import RLJob
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 from rljob_operator.coordinators import SILENT_S
 from rljob_operator.model import (
     POD,

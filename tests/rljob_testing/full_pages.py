@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector
 
 from rljob_api import names, roles, types
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import RLJob
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 from rljob_operator.kube import kinds
 from rljob_operator.model import Observed, Pod, Report
 from rljob_operator.telemetry import metrics as operator_metrics

@@ -19,7 +19,7 @@ import torch.distributed as dist
 import transformers
 
 from rljob_api import codec, names, resolve, resolved, types
-from rljob_api.job import load_manifest
+from rljob_api.load import load_manifest
 from rljob_testing import makers
 from rljob_testing.trainer_makers import VOCAB
 from rljob_workers.coordinator import packing, samples

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Coroutine, Generator
 from typing import Literal, TypeVar
 
-from rljob_api.job import RLJob
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 from rljob_operator.kube.client import ApiError
 from rljob_operator.model import POD, RLJOB, Annotate, Apply, Delete, Observed, Ref, Scale, ref_of
 from rljob_operator.policies import throttle

@@ -6,8 +6,9 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import RLJob, load_manifest
-from rljob_api.job_status import JobStatus
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 from rljob_operator.model import Child, Observed, Pod, Ref, Wanted
 from rljob_operator.policies import failure
 from rljob_operator.reconcile import conditions

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from rljob_api import errors, names
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 from rljob_operator.kube import projection
 from rljob_operator.kube.client import Client
 from rljob_operator.kube.kinds import Kind

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import cluster_placement, names
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 from rljob_operator.pki import certificates, rotation
 from rljob_operator.pki.certificates import Pair
 from rljob_operator.pki.rotation import Authorities

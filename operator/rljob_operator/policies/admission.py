@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Set
 
 from rljob_api import names
-from rljob_api.job import JobSpec
-from rljob_api.spec.verifier import RUNTIME_CLASS, runtime_class
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.verifier import RUNTIME_CLASS, runtime_class
 from rljob_operator.resources.services import MONITORING_GROUP as MONITORING
 from rljob_operator.settings import JobSettings
 

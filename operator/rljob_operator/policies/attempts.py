@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names
-from rljob_api.job_status import AttemptStatus, JobStatus, RestartsStatus, TrainerStatus
-from rljob_api.spec.lifecycle import FailurePolicySpec
+from rljob_api.manifest.lifecycle import FailurePolicySpec
+from rljob_api.manifest.status import AttemptStatus, JobStatus, RestartsStatus, TrainerStatus
 from rljob_operator import clock
 from rljob_operator.model import Child, Pod
 from rljob_operator.policies import failure

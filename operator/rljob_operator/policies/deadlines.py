@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.status import JobStatus
 from rljob_api.waiting import Diagnosis, unreachable
 from rljob_operator import clock
 from rljob_operator.model import Observed, Pod, earliest

@@ -5,7 +5,7 @@ import enum
 from collections.abc import Iterable, Sequence
 
 from rljob_api import names
-from rljob_api.spec.lifecycle import FailureRuleSpec
+from rljob_api.manifest.lifecycle import FailureRuleSpec
 from rljob_operator.model import POD, Delete, Pod, Ref
 
 _INFRA_REASONS = frozenset({"Evicted", "NodeLost", "NodeShutdown", "UnexpectedAdmissionError"})

@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
-from rljob_api.spec.verifier import runtime_class
+from rljob_api.manifest.verifier import runtime_class
 
 NETWORK, RUNTIME_CLASS = "network", "runtime_class"
 HOLDS, DECLARED, MISSING = "holds", "declared", "missing"

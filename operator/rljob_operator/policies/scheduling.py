@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from rljob_api import names
-from rljob_api.job import JobSpec
+from rljob_api.manifest.job import JobSpec
 from rljob_operator.model import TRAINER_JOB, Child, Observed, Pod
 from rljob_operator.resources import autoscaling
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rljob_api import names, types, waiting
 from rljob_api.conditions import STALL_REASONS
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job_status import JobStatus, StalledStatus
+from rljob_api.manifest.status import JobStatus, StalledStatus
 from rljob_api.waiting import Diagnosis, unreachable
 from rljob_operator import clock
 from rljob_operator.model import POD, Delete, Observed, Pod, Ref, Report

@@ -4,7 +4,7 @@ While a job starts, each pod that becomes ready changes a count; a write for eac
 life, and nobody reads them as fast.
 """
 
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.status import JobStatus
 
 BETWEEN_COUNTS_S = 2.0
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import pydantic
 
-from rljob_api import errors, sentences
+from rljob_api import errors, messages
 from rljob_api.conditions import ConditionType
-from rljob_api.job import RLJob
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.cache import Cache, key_of
 from rljob_operator.kube.client import ApiError, Client, Object
@@ -152,7 +152,7 @@ class LiveCluster:
 
     async def _say_unreadable(self, body: bytes, error: pydantic.ValidationError) -> None:
         raw = json.loads(body)
-        problems = sentences.explain_errors(error, document=raw, model=RLJob)
+        problems = messages.explain_errors(error, document=raw, model=RLJob)
         status = conditions.unreadable_status(raw, problems, now=self._clock())
         if status is not None:
             await self._send_status(raw["metadata"], status)

@@ -7,8 +7,8 @@ from typing import Any
 from rljob_api import crd, names
 from rljob_api.conditions import DEGRADED_BY_RUN, INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import OUR_OPERATOR, JobSpec
-from rljob_api.job_status import Condition, JobStatus
+from rljob_api.manifest.job import OUR_OPERATOR, JobSpec
+from rljob_api.manifest.status import Condition, JobStatus
 from rljob_operator import clock
 from rljob_operator.model import Observed, Refusal
 from rljob_operator.policies import failure, isolation, refusals, scheduling

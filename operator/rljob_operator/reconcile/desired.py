@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from rljob_api import cluster_placement, errors, names, resolve, roles
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import RLJob
-from rljob_api.spec.base import num_bytes
+from rljob_api.manifest.base import num_bytes
+from rljob_api.manifest.job import RLJob
 from rljob_operator.model import Manifest, Observed, Plan, Ref, StatusWrite, Wanted, ref_of
 from rljob_operator.policies import admission, drift, pinning
 from rljob_operator.reconcile import conditions

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import RLJob
-from rljob_api.job_status import AttemptStatus, Condition, JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import AttemptStatus, Condition, JobStatus
 from rljob_operator.reconcile.conditions import shorten
 
 CONTROLLER = "rljob.dev/operator"

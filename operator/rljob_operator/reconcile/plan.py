@@ -13,8 +13,8 @@ from collections.abc import Iterable, Set
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import OUR_OPERATOR
-from rljob_api.job_status import ImageStatus, JobStatus, LayerStatus, RoleStatus, RolloutStatus
+from rljob_api.manifest.job import OUR_OPERATOR
+from rljob_api.manifest.status import ImageStatus, JobStatus, LayerStatus, RoleStatus, RolloutStatus
 from rljob_operator import clock
 from rljob_operator.model import (
     POD_MAKERS,

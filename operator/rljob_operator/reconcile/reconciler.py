@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.status import JobStatus
 from rljob_operator.model import (
     Annotate,
     Apply,

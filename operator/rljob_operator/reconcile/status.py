@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from rljob_api import names, types
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job_status import (
+from rljob_api.manifest.status import (
     CheckpointStatus,
     EvaluationStatus,
     JobStatus,

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence, Set
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import JobSpec
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.status import JobStatus
 from rljob_operator import clock
 from rljob_operator.model import POD, POD_MAKERS, RLJOB, Action, Delete, Observed, Plan, Ref, Scale, earliest
 from rljob_operator.policies import deadlines, failure

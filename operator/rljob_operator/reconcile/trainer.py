@@ -8,8 +8,8 @@ no record --> started(n) --> Job n made --> uid recorded --> ended: complete, or
 import dataclasses
 
 from rljob_api import names
-from rljob_api.job import JobSpec
-from rljob_api.job_status import AttemptStatus, JobStatus, RestartsStatus
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.status import AttemptStatus, JobStatus, RestartsStatus
 from rljob_operator.model import POD, Child, Delete, Observed, Pod, Ref
 from rljob_operator.policies import attempts, deadlines, failure
 

@@ -7,8 +7,8 @@ writes no replica count itself.
 from collections.abc import Set
 
 from rljob_api import names
-from rljob_api.job import JobSpec
-from rljob_api.spec.rollout import AutoscalingSpec
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.rollout import AutoscalingSpec
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, metadata
 
 METRIC = "rljob_rollout_pressure_ratio"

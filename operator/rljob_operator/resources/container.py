@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from rljob_api import names, roles
-from rljob_api.spec.base import num_bytes
-from rljob_api.spec.verifier import runtime_class
+from rljob_api.manifest.base import num_bytes
+from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.resources import storage
 from rljob_operator.resources.inputs import Inputs, Manifest, first_config, pod_of
 

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import names, roles
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.pod import PodSpec
 from rljob_api.resolved import ResolvedJob
-from rljob_api.spec.pod import PodSpec
 from rljob_operator.settings import JobSettings
 
 Manifest = dict[str, object]

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names
-from rljob_api.spec.verifier import runtime_class
+from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.resources import config, container, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
 

@@ -3,7 +3,7 @@
 from collections.abc import Set
 
 from rljob_api import names
-from rljob_api.job import JobSpec
+from rljob_api.manifest.job import JobSpec
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
     Inputs,

@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 import rljob_api
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import RLJob
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 from rljob_operator import clock
 from rljob_operator.kube.cache import key_of
 from rljob_operator.model import POD, POD_MAKERS, Observed, Pod

@@ -5,7 +5,7 @@ import json
 import posixpath
 
 from rljob_api import roles
-from rljob_api.job import JobSpec, RLJob
+from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.placement import Placement
 
 BUILTIN = "builtin:"

@@ -1,12 +1,12 @@
 """The coordinator's config."""
 
 from rljob_api import effective, names, roles
-from rljob_api.job import JobSpec, RLJob
+from rljob_api.manifest.base import number
+from rljob_api.manifest.job import JobSpec, RLJob
+from rljob_api.manifest.rollout import AutoscalingSpec
 from rljob_api.placement import Placement
 from rljob_api.resolution.common import identity
 from rljob_api.resolution.data import data_config, evaluation_config, sampling_config
-from rljob_api.spec.base import number
-from rljob_api.spec.rollout import AutoscalingSpec
 
 
 def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorConfig:

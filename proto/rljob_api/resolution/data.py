@@ -3,9 +3,9 @@
 import posixpath
 
 from rljob_api import effective, roles
-from rljob_api.job import JobSpec
-from rljob_api.spec.base import number
-from rljob_api.spec.data import CurriculumSpec, DataSourceSpec, TrainSourceSpec
+from rljob_api.manifest.base import number
+from rljob_api.manifest.data import CurriculumSpec, DataSourceSpec, TrainSourceSpec
+from rljob_api.manifest.job import JobSpec
 
 
 def data_config(spec: JobSpec, base_dir: str) -> roles.DataConfig:

@@ -1,11 +1,11 @@
 """One rollout's config."""
 
 from rljob_api import effective, grading_limits, names, roles, suites
-from rljob_api.job import JobSpec, RLJob
+from rljob_api.manifest.base import optional_number
+from rljob_api.manifest.data import DataSourceSpec
+from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.placement import Placement, ProcessPlacement
 from rljob_api.resolution.common import identity, model_config, user_code
-from rljob_api.spec.base import optional_number
-from rljob_api.spec.data import DataSourceSpec
 
 # The slowest reward's wall cap, once more after a lost grading worker, and time to wait for a free slot.
 VERIFY_TRIES = 2

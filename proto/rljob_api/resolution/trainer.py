@@ -3,10 +3,10 @@
 import posixpath
 
 from rljob_api import effective, names, roles
-from rljob_api.job import JobSpec, RLJob
+from rljob_api.manifest.base import number, optional_number
+from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.placement import Placement
 from rljob_api.resolution.common import digest, identity, model_config, reference_config
-from rljob_api.spec.base import number, optional_number
 
 
 def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:

@@ -1,11 +1,11 @@
 """One verifier's config."""
 
 from rljob_api import grading_limits, grading_tasks, names, roles, suites
-from rljob_api.job import RLJob
+from rljob_api.manifest.base import num_bytes, number
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.verifier import RewardSpec
 from rljob_api.placement import Placement, VerifierPlacement
 from rljob_api.resolution.common import identity, user_code
-from rljob_api.spec.base import num_bytes, number
-from rljob_api.spec.verifier import RewardSpec
 
 
 def verifier_config(job: RLJob, placement: Placement, verifier: VerifierPlacement) -> roles.VerifierConfig:

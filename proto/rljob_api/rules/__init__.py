@@ -6,7 +6,7 @@ They speak of values that were written: an unset field never breaks a rule by it
 
 from collections.abc import Callable, Iterator
 
-from rljob_api.job import JobSpec
+from rljob_api.manifest.job import JobSpec
 from rljob_api.rules import advantages, batch, code, correction, loss, resource, rewards, sampling, warned
 
 Rule = Callable[[JobSpec], Iterator[str]]

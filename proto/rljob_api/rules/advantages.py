@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from rljob_api import effective
-from rljob_api.job import JobSpec
-from rljob_api.rules.words import ignored, refuse
-from rljob_api.spec.algorithm import NormalizeSpec
-from rljob_api.spec.base import number
+from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.manifest.base import number
+from rljob_api.manifest.job import JobSpec
+from rljob_api.messages import ignored, refuse
 
 GAMMA_ESTIMATORS = ("ppo", "reinforcepp", "reinforceppBaseline")
 SINGLE_TURN_WORKFLOWS = ("rlvr", "math_code_single_step")

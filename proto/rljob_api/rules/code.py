@@ -4,8 +4,8 @@ import posixpath
 from collections.abc import Iterator
 
 from rljob_api import suites
-from rljob_api.job import JobSpec
-from rljob_api.rules.words import refuse
+from rljob_api.manifest.job import JobSpec
+from rljob_api.messages import refuse
 
 
 def file_and_module_agree(spec: JobSpec) -> Iterator[str]:

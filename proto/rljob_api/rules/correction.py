@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from rljob_api.job import JobSpec
-from rljob_api.rules.words import ignored, refuse
-from rljob_api.spec.base import optional_number
-from rljob_api.spec.loss import CorrectionSpec, RejectSpec
+from rljob_api.manifest.base import optional_number
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.loss import CorrectionSpec, RejectSpec
+from rljob_api.messages import ignored, refuse
 
 BLOCK = "algorithm.loss.rolloutCorrection"
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from rljob_api import effective
-from rljob_api.job import JobSpec
-from rljob_api.rules.words import ignored, refuse
-from rljob_api.spec.base import number, optional_number
+from rljob_api.manifest.base import number, optional_number
+from rljob_api.manifest.job import JobSpec
+from rljob_api.messages import ignored, refuse
 
 LOSS = "algorithm.loss"
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from rljob_api import fields, suites
-from rljob_api.job import JobSpec
+from rljob_api.manifest.base import number
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.verifier import REPRODUCED_REWARDS, RUNTIME_CLASS, runtime_class
+from rljob_api.messages import ignored, refuse
 from rljob_api.resolution.common import BUILTIN
-from rljob_api.rules.words import ignored, refuse
-from rljob_api.spec.base import number
-from rljob_api.spec.verifier import REPRODUCED_REWARDS, RUNTIME_CLASS, runtime_class
 
 SHARES = (
     "failurePolicy.minStepBatchFraction",

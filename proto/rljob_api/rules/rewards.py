@@ -4,9 +4,9 @@ import sys
 from collections.abc import Iterator
 
 from rljob_api import reward_options, suites
-from rljob_api.job import JobSpec
-from rljob_api.rules.words import refuse
-from rljob_api.spec.verifier import PROGRAM_REWARDS
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.verifier import PROGRAM_REWARDS
+from rljob_api.messages import refuse
 
 _OURS = "rljob"
 

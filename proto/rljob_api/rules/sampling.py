@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from rljob_api import effective
-from rljob_api.job import JobSpec
-from rljob_api.rules.words import ignored, refuse
-from rljob_api.spec.base import number
-from rljob_api.spec.evaluation import EvaluationSamplingSpec
-from rljob_api.spec.rollout import SamplingSpec
+from rljob_api.manifest.base import number
+from rljob_api.manifest.evaluation import EvaluationSamplingSpec
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.rollout import SamplingSpec
+from rljob_api.messages import ignored, refuse
 
 SAMPLING = "rollout.sampling"
 # Templates that bring their own stop rule (workflows, 8.2). A bare question has none and keeps what is written.

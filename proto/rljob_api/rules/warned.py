@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from rljob_api import effective, names, suites
-from rljob_api.job import JobSpec
-from rljob_api.rules.words import refuse
-from rljob_api.spec.verifier import PROGRAM_REWARDS, RewardSpec, runtime_class
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.verifier import PROGRAM_REWARDS, RewardSpec, runtime_class
+from rljob_api.messages import refuse
 
 LONG_ANSWER_TOKENS = 1024
 GSPO_USUAL_CLIP = 0.01

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from rljob_api import names, resolve, resolved, roles, types
-from rljob_api.job import load_manifest
+from rljob_api.load import load_manifest
 from rljob_testing import makers, trainer_makers
 from rljob_workers.runtime import clock, retry
 from rljob_workers.transport import image, work

@@ -5,7 +5,7 @@ A contract test compares them with the rules, so that none is without its pair.
 
 from collections.abc import Mapping
 
-from rljob_api.crd_rules import CelRule
+from rljob_api.crd_rule_table import CelRule
 from rljob_testing.cluster.manifests import ABSENT
 
 Changes = Mapping[str, object]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api.job import RLJob, load_manifest
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
 
 Changes = Mapping[str, object]
 

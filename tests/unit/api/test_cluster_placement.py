@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from rljob_api import resolve
 from rljob_api.cluster_placement import cluster_placement, rendezvous_host
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from rljob_api import cluster_placement, errors, names, resolve
-from rljob_api.job import RLJob, load_manifest
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
 from rljob_testing import marked
 from rljob_testing.marked import SECRET
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import effective
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
 SIZES: dict[str, object] = {"data.train.0.maxPromptTokens": 64, "rollout.sampling.maxTokens": 32}

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from rljob_api import resolve
 from rljob_api.explain import Row
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 
 
 def explained(job: RLJob) -> dict[str, Row]:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import grading_limits, not_yet, resolve
-from rljob_api.job import RLJob
-from rljob_api.spec.verifier import RewardSpec
+from rljob_api import grading_limits, resolve, unsupported
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.verifier import RewardSpec
 
 ROWS = [
     ("areal-math", "compat", {}, 15.0, 45.0),
@@ -60,5 +60,5 @@ def test_program_has_512_mib_and_64_kib_unless_the_manifest_says_otherwise(make_
 
 
 def test_programs_are_served_confined_and_by_name_unconfined(make_job: Callable[..., RLJob]) -> None:
-    assert not_yet.problems(make_job(PROGRAMS).spec) == []
-    assert not_yet.problems(make_job({**PROGRAMS, **UNCONFINED}).spec) == []
+    assert unsupported.problems(make_job(PROGRAMS).spec) == []
+    assert unsupported.problems(make_job({**PROGRAMS, **UNCONFINED}).spec) == []

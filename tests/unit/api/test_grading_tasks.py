@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rljob_api import grading_tasks, resolve
-from rljob_api.job import RLJob
-from rljob_api.spec.verifier import RewardSpec
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.verifier import RewardSpec
 from rljob_workers.verifier.graders import metadata
 
 MakeJob = Callable[..., RLJob]

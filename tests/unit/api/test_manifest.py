@@ -3,7 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors
-from rljob_api.job import RLJob, load_manifest
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
 
 Text = Callable[..., str]
 

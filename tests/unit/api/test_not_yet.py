@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import not_yet
-from rljob_api.job import RLJob
+from rljob_api import unsupported
+from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
 
@@ -17,7 +17,7 @@ UNSERVED: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize("path", UNSERVED)
 def test_value_that_nothing_serves_is_refused_with_what_works(path: str, make_job: MakeJob) -> None:
     value, said = UNSERVED[path]
-    (sentence,) = not_yet.problems(make_job({path: value}).spec)
+    (sentence,) = unsupported.problems(make_job({path: value}).spec)
     assert sentence.startswith(f"not supported yet: {said} (what works today: ")
 
 
@@ -58,8 +58,8 @@ SERVED: dict[str, object] = {
 
 @pytest.mark.parametrize("path", SERVED)
 def test_value_that_is_served_is_accepted(path: str, make_job: MakeJob) -> None:
-    assert not_yet.problems(make_job({path: SERVED[path]}).spec) == []
+    assert unsupported.problems(make_job({path: SERVED[path]}).spec) == []
 
 
 def test_defaults_are_all_served(make_job: MakeJob) -> None:
-    assert not_yet.problems(make_job().spec) == []
+    assert unsupported.problems(make_job().spec) == []

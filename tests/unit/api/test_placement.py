@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rljob_api import names
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 from rljob_api.placement import Placement, local_placement, num_local_ports
 
 MakeJob = Callable[..., RLJob]

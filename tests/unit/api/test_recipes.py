@@ -9,7 +9,7 @@ import pathlib
 import pytest
 
 from rljob_api import resolve, resolved, roles
-from rljob_api.job import load_manifest
+from rljob_api.load import load_manifest
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "crds" / "examples"
 FILES = {

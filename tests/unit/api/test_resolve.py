@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from rljob_api import effective, errors, resolve, roles
-from rljob_api.job import RLJob, load_manifest
+from rljob_api.load import load_manifest
+from rljob_api.manifest.base import num_bytes
+from rljob_api.manifest.job import RLJob
 from rljob_api.resolution.rollout import VERIFY_QUEUE_S, VERIFY_TRIES
-from rljob_api.spec.base import num_bytes
 
 MakeJob = Callable[..., RLJob]
 PORTS = tuple(range(7000, 7030))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rljob_api import rules
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
 LOSS = "algorithm.loss"

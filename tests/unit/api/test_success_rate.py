@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import resolve, roles
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
 SIGNED = {"shaping": "signed", "successRateLowerBound": 0.1, "successRateUpperBound": 0.9}

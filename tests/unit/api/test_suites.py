@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import resolve, resolved, roles, rules, suites
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
 PLAIN = {"name": "plain", "path": "a.jsonl"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors, resolve, rules
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
 CODE = {"workflow.type": "mine:Game", "workflow.code": {"path": "code/mine.py"}}

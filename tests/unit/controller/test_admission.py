@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rljob_api.job import JobSpec, RLJob
+from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_operator.model import Observed
 from rljob_operator.policies import admission
 from rljob_operator.reconcile import conditions

@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_api.job_status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
+from rljob_api.manifest.status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
 from rljob_operator import clock
 from rljob_operator.policies import attempts
 

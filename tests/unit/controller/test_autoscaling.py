@@ -8,7 +8,7 @@ import pytest
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.client import ApiError, Client
 from rljob_operator.kube.discovery import discover

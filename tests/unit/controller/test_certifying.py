@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from rljob_api import errors, names, roles
-from rljob_api.job import RLJob
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import JobStatus
 from rljob_api.wire.v1 import status_pb2_grpc
 from rljob_operator.coordinators import Channels, Target
 from rljob_operator.kube import kinds

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from rljob_api import names
-from rljob_api.job_status import AttemptStatus, Condition, JobStatus, RoleStatus, TrainerStatus
+from rljob_api.manifest.status import AttemptStatus, Condition, JobStatus, RoleStatus, TrainerStatus
 from rljob_operator.reconcile import events
 from rljob_operator.reconcile.events import News
 from rljob_testing.operator_runs import Run, operator_job

@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api import names
-from rljob_api.spec.lifecycle import FailureRuleSpec
+from rljob_api.manifest.lifecycle import FailureRuleSpec
 from rljob_operator.policies import failure
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from rljob_api import names
-from rljob_api.job import RLJob
+from rljob_api.manifest.job import RLJob
 from rljob_operator.kube import projection
 from rljob_operator.model import Observed, Pod
 from rljob_operator.policies import isolation

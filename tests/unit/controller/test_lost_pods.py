@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import names
-from rljob_api.job_status import AttemptStatus, JobStatus
+from rljob_api.manifest.status import AttemptStatus, JobStatus
 from rljob_operator.kube import projection
 from rljob_operator.model import Pod
 from rljob_operator.policies import failure

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rljob_api import names
-from rljob_api.job_status import Condition, JobStatus
+from rljob_api.manifest.status import Condition, JobStatus
 from rljob_operator.kube import kinds, permissions
 from rljob_operator.model import Observed
 from rljob_operator.telemetry import metric_names

@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from rljob_api import names, types
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.status import JobStatus
 from rljob_operator import clock
 from rljob_operator.model import Pod
 from rljob_testing.operator_runs import Run, operator_job

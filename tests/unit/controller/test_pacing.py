@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import names
-from rljob_api.job_status import Condition, JobStatus, RoleStatus, RolloutStatus, TrajectoriesStatus
+from rljob_api.manifest.status import Condition, JobStatus, RoleStatus, RolloutStatus, TrajectoriesStatus
 from rljob_operator.policies import throttle
 from rljob_operator.reconcile.reconciler import Reconciler
 from rljob_testing.fake_cluster import wanted

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rljob_api import names
-from rljob_api.job_status import Condition, JobStatus
+from rljob_api.manifest.status import Condition, JobStatus
 from rljob_operator.model import Apply, Child, Delete, Observed, Pod, Ref, StatusWrite, Wanted
 from rljob_operator.policies import pinning
 from rljob_operator.reconcile.plan import plan

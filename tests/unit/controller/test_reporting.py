@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import names, types
-from rljob_api.job_status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
+from rljob_api.manifest.status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
 from rljob_operator.model import Report
 from rljob_operator.reconcile import status as reporting
 

@@ -2,7 +2,7 @@ import dataclasses
 
 from rljob_api import names, types
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.job_status import StalledStatus
+from rljob_api.manifest.status import StalledStatus
 from rljob_operator.reconcile import conditions
 from rljob_testing.operator_runs import Run, operator_job
 

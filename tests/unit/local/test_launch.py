@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from rljob_api import errors, names, resolve, roles
-from rljob_api.job import load_manifest
+from rljob_api.load import load_manifest
 from rljob_testing.clock import FakeClock
 from rljob_workers.local import (
     failure_policy,

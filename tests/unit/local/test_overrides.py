@@ -1,7 +1,7 @@
 import pytest
 import yaml
 
-from rljob_api import errors, yaml_text
+from rljob_api import errors, load
 from rljob_workers.local import overrides
 
 TEXT = "spec:\n  maxSteps: 25\n  trainer: {optimizer: {learningRate: '1e-6'}}\n  stop: [a]\n"
@@ -42,7 +42,7 @@ def test_override_that_cannot_be_made_is_refused_and_quoted(bad: str) -> None:
 
 def test_changed_text_is_read_back_as_the_same_manifest() -> None:
     text = "apiVersion: v1\nspec: {rate: '1e-5', template: 'no', stop: [\"\\n\"]}\n"
-    assert yaml_text.load_document(overrides.apply(text, ["spec.x=1"])) == {
+    assert load.load_document(overrides.apply(text, ["spec.x=1"])) == {
         "apiVersion": "v1",
         "spec": {"rate": "1e-5", "template": "no", "stop": ["\n"], "x": 1},
     }

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import names
-from rljob_api.job import RLJob, load_manifest
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
 from rljob_operator.pki import certificates, secrets
 from rljob_operator.pki.rotation import DAY_S
 

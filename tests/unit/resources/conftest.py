@@ -3,7 +3,8 @@ import pathlib
 import pytest
 
 from rljob_api import cluster_placement, names, resolve
-from rljob_api.job import RLJob, load_manifest
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
 from rljob_operator.resources import inputs
 
 EXAMPLE = pathlib.Path(__file__).parents[3] / "crds" / "examples" / "addition-cpu.yaml"

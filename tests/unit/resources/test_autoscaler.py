@@ -3,7 +3,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rljob_api.spec.rollout import AutoscalingSpec
+from rljob_api.manifest.rollout import AutoscalingSpec
 from rljob_operator.resources import autoscaling
 from rljob_operator.resources.inputs import Inputs
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from rljob_api import errors, names
-from rljob_api.job_status import JobStatus
+from rljob_api.manifest.status import JobStatus
 from rljob_operator.reconcile import conditions, events
 from rljob_operator.resources import children, inputs
 from rljob_testing import marked

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from rljob_api import names, resolve, roles
-from rljob_api.job import RLJob, load_manifest
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
 from rljob_operator.resources import config, inputs, network, services
 
 EXAMPLE = pathlib.Path(__file__).parents[3] / "crds" / "examples" / "addition-cpu.yaml"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pydantic
 
 from rljob_api import errors, names
-from rljob_api.job_status import Condition, JobStatus
+from rljob_api.manifest.status import Condition, JobStatus
 from rljob_workers.cli import kubectl
 from rljob_workers.local import log_lines, prepare
 

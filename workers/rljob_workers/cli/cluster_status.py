@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import names, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
-from rljob_api.job_status import PaceStatus, TrajectoriesStatus
+from rljob_api.manifest.status import PaceStatus, TrajectoriesStatus
 from rljob_workers.cli import cluster, cluster_logs, kubectl, losses, watch, why_text
 from rljob_workers.cli import why as local_why
 from rljob_workers.local import log_lines, progress, terminal

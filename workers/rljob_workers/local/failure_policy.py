@@ -1,8 +1,8 @@
 """spec.failurePolicy and the deadlines as the local runner carries them out. Pure."""
 
 from rljob_api import names
-from rljob_api.job import JobSpec
-from rljob_api.spec.lifecycle import FailureRuleSpec
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.lifecycle import FailureRuleSpec
 from rljob_workers.local import deadlines, restart_policy, shutdown
 
 # In a cluster the drain may take as long as the manifest says; a person at a terminal waits at most this long.

@@ -7,8 +7,8 @@ import importlib.util
 import pathlib
 
 from rljob_api import suites
-from rljob_api.job import JobSpec
-from rljob_api.spec.verifier import USUAL_PACKAGES
+from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.verifier import USUAL_PACKAGES
 
 
 def data_files(spec: JobSpec, folder: pathlib.Path) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import yaml
 from pydantic import JsonValue
 
-from rljob_api import errors, yaml_text
+from rljob_api import errors, load
 
 
 def apply(text: str, overrides: Sequence[str]) -> str:
@@ -16,7 +16,7 @@ def apply(text: str, overrides: Sequence[str]) -> str:
     """
     if not overrides:
         return text
-    document = yaml_text.load_document(text)
+    document = load.load_document(text)
     for override in overrides:
         path, sign, value = override.partition("=")
         if not (path and sign):

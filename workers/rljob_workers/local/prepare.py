@@ -6,9 +6,10 @@ import pathlib
 from collections.abc import Sequence
 
 from rljob_api import errors, names, resolve
-from rljob_api.job import RLJob, load_manifest
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.verifier import runtime_class
 from rljob_api.resolve import ResolvedJob
-from rljob_api.spec.verifier import runtime_class
 from rljob_workers.local import cores, overrides, ports
 
 _RUNS = pathlib.Path("runs")

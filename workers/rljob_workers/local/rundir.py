@@ -23,7 +23,7 @@ from typing import IO
 import pydantic
 
 from rljob_api import errors
-from rljob_api.job import JobSpec
+from rljob_api.manifest.job import JobSpec
 from rljob_workers.local import changes, process_tree
 
 IDENTITY = "job.json"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from rljob_api import suites
-from rljob_api.job import JobSpec
+from rljob_api.manifest.job import JobSpec
 
 _LIMIT_S = 120.0
 _ERROR = "error: "

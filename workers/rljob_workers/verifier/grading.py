@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import errors, names, roles, types
-from rljob_api.spec.verifier import PROGRAM_REWARDS
+from rljob_api.manifest.verifier import PROGRAM_REWARDS
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.verifier import frames, pool, routing, rubric
 from rljob_workers.verifier.graders import boundary, code_verdict, protocol

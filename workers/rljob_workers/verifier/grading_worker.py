@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from rljob_api import errors, names, roles
-from rljob_api.spec.verifier import FORKED_REWARDS, PROGRAM_REWARDS, runtime_class
+from rljob_api.manifest.verifier import FORKED_REWARDS, PROGRAM_REWARDS, runtime_class
 from rljob_workers.verifier import frames, replies, runner
 from rljob_workers.verifier.graders import boundary, catalog, protocol, repository_record
 from rljob_workers.verifier.sandbox import confine, confinement, procfs

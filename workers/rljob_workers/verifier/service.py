@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import grpc.aio
 
 from rljob_api import errors, names, roles
-from rljob_api.spec.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, runtime_class
+from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, runtime_class
 from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_workers.runtime import clock, health
 from rljob_workers.runtime import metrics as metrics_module

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from rljob_api import errors, roles
-from rljob_api.spec.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS
+from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS
 from rljob_workers.verifier.graders import (
     areal_math,
     code,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from packaging.requirements import InvalidRequirement, Requirement
 
 from rljob_api import errors, roles
-from rljob_api.spec.verifier import USUAL_PACKAGES
+from rljob_api.manifest.verifier import USUAL_PACKAGES
 from rljob_workers.verifier.sandbox import landlock
 
 # Which of their modules programs use without more ado, though a package imports them when they are first asked for.

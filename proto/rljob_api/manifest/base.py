@@ -47,6 +47,12 @@ class Section(BaseModel):
     )
 
 
+class WrittenFloat(float):
+    """A float that remembers how it was written, so that a refusal can quote it."""
+
+    text: str = ""
+
+
 def number(text: str) -> float:
     """Return the value of a decimal string."""
     return float(text)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import FREE, INT32, NAMED, Config, Decimal, Import, Name, Path, Section, Text, one_of
+from rljob_api.manifest.base import FREE, INT32, NAMED, Config, Decimal, Import, Name, Path, Section, Text, one_of
 
 TEMPLATES = ("chat", "qwen_math", "r1", "no")
 

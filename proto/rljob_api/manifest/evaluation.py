@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from rljob_api.spec.base import INT32, NAMED, Decimal, Section, Text, TokenId
-from rljob_api.spec.data import DataSourceSpec, Template
-from rljob_api.spec.verifier import RewardSpec
+from rljob_api.manifest.base import INT32, NAMED, Decimal, Section, Text, TokenId
+from rljob_api.manifest.data import DataSourceSpec, Template
+from rljob_api.manifest.verifier import RewardSpec
 
 
 class EvaluationSamplingSpec(Section):

@@ -10,8 +10,8 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from rljob_api import aliases, fields, yaml_text
-from rljob_api.spec import base
+from rljob_api import aliases, fields
+from rljob_api.manifest import base
 
 MAX_VALUE_LENGTH = 60
 Location = Sequence[str | int]
@@ -30,7 +30,7 @@ def explain_errors(error: ValidationError, *, document: JsonValue, model: type[B
 
 def show(value: object) -> str:
     """Return a value as a refusal prints it: text in quotes, floats as written, long values cut."""
-    if isinstance(value, yaml_text.WrittenFloat):
+    if isinstance(value, base.WrittenFloat):
         return value.text
     if isinstance(value, BaseModel):
         value = value.model_dump(exclude_unset=True)
@@ -228,3 +228,13 @@ def _takes_text(annotation: object) -> bool:
     if origin in (typing.Union, types.UnionType, typing.Annotated):
         return any(_takes_text(part) for part in typing.get_args(annotation))
     return annotation is str or origin is typing.Literal
+
+
+def refuse(path: str, value: object, reason: str) -> str:
+    """Return "spec.<path> is <value>, but <reason>"."""
+    return f"spec.{path} is {show(value)}, but {reason}"
+
+
+def ignored(path: str, value: object, because: str) -> str:
+    """Return the refusal of a written value that the chosen path would not read."""
+    return refuse(path, value, f"{because}: leave it out")

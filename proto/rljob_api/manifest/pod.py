@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import FREE, INT32, NAMED, Config, Label, Name, Path, Quantity, Section, Text
+from rljob_api.manifest.base import FREE, INT32, NAMED, Config, Label, Name, Path, Quantity, Section, Text
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 KeyName = Annotated[str, Field(min_length=1, max_length=253)]

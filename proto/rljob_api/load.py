@@ -1,4 +1,4 @@
-"""YAML text to plain data, read as an API server's clients read it, so that a manifest means the same in both places.
+"""From YAML text to an RLJob, read as clients of an API server read it: a manifest means the same in both places.
 
 PyYAML differs from kubectl in two ways that matter here: `1e-5` is a number (not text), and a repeated key is an error.
 """
@@ -7,9 +7,11 @@ import json
 import re
 
 import yaml
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
-from rljob_api import errors
+from rljob_api import errors, messages
+from rljob_api.manifest.base import WrittenFloat
+from rljob_api.manifest.job import RLJob
 
 MAX_TEXT_LENGTH = 1 << 20
 # Keys whose value is free-form: there a null is a value, elsewhere it means "unset", as in the API server.
@@ -19,12 +21,6 @@ _FLOAT = re.compile(r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$|^[-+
 _FLOAT_TAG = "tag:yaml.org,2002:float"
 _INT_TAG = "tag:yaml.org,2002:int"
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
-
-
-class WrittenFloat(float):
-    """A float that remembers how it was written, so that a refusal can quote it."""
-
-    text: str = ""
 
 
 class _Loader(yaml.SafeLoader):
@@ -53,6 +49,18 @@ def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> WrittenF
 
 _Loader.add_implicit_resolver(_FLOAT_TAG, _FLOAT, list("-+0123456789."))
 _Loader.add_constructor(_FLOAT_TAG, _construct_float)
+
+
+def load_manifest(text: str) -> RLJob:
+    """Return the RLJob that a YAML text describes; fields are checked one by one, not against each other.
+
+    Raises ManifestError with one sentence per problem, naming field, value and what would be right.
+    """
+    document = load_document(text)
+    try:
+        return RLJob.model_validate_json(to_json(document))
+    except ValidationError as error:
+        raise errors.ManifestError(*messages.explain_errors(error, document=document, model=RLJob)) from error
 
 
 def load_document(text: str) -> JsonValue:

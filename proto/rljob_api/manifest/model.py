@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import Decimal, Name, Path, Section, Text
+from rljob_api.manifest.base import Decimal, Name, Path, Section, Text
 
 
 class ModelSourceSpec(Section):

@@ -1,16 +1,14 @@
-"""The RLJob resource: metadata, spec and status in one frozen model, and the way from YAML text to it."""
+"""The RLJob resource: metadata, spec and status in one frozen model."""
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from rljob_api import errors, sentences, yaml_text
-from rljob_api.job_status import JobStatus
-from rljob_api.spec.algorithm import AlgorithmSpec
-from rljob_api.spec.base import INT32, JOB_NAME_PATTERN, Section
-from rljob_api.spec.data import DataSpec
-from rljob_api.spec.evaluation import EvaluationSpec
-from rljob_api.spec.lifecycle import (
+from rljob_api.manifest.algorithm import AlgorithmSpec
+from rljob_api.manifest.base import INT32, JOB_NAME_PATTERN, Section
+from rljob_api.manifest.data import DataSpec
+from rljob_api.manifest.evaluation import EvaluationSpec
+from rljob_api.manifest.lifecycle import (
     CleanupPolicySpec,
     FailurePolicySpec,
     ObservabilitySpec,
@@ -19,11 +17,12 @@ from rljob_api.spec.lifecycle import (
     SecuritySpec,
     StorageSpec,
 )
-from rljob_api.spec.model import ModelSpec
-from rljob_api.spec.pod import PodSpec
-from rljob_api.spec.rollout import AsyncSpec, RolloutSpec, WorkflowSpec
-from rljob_api.spec.trainer import CheckpointSpec, TrainerSpec, WeightSyncSpec
-from rljob_api.spec.verifier import VerifierSpec
+from rljob_api.manifest.model import ModelSpec
+from rljob_api.manifest.pod import PodSpec
+from rljob_api.manifest.rollout import AsyncSpec, RolloutSpec, WorkflowSpec
+from rljob_api.manifest.status import JobStatus
+from rljob_api.manifest.trainer import CheckpointSpec, TrainerSpec, WeightSyncSpec
+from rljob_api.manifest.verifier import VerifierSpec
 
 MAX_JOB_NAME = 40
 OUR_OPERATOR = "rljob.dev/operator"
@@ -108,15 +107,3 @@ class RLJob(Section):
     metadata: Metadata = Field(description="Name and labels.")
     spec: JobSpec = Field(description="What is wanted.")
     status: JobStatus | None = Field(default=None, description="What the operator saw last.")
-
-
-def load_manifest(text: str) -> RLJob:
-    """Return the RLJob that a YAML text describes; fields are checked one by one, not against each other.
-
-    Raises ManifestError with one sentence per problem, naming field, value and what would be right.
-    """
-    document = yaml_text.load_document(text)
-    try:
-        return RLJob.model_validate_json(yaml_text.to_json(document))
-    except ValidationError as error:
-        raise errors.ManifestError(*sentences.explain_errors(error, document=document, model=RLJob)) from error

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import FREE, NAMED, SET, Config, Decimal, Module, Name, Quantity, Section, one_of
-from rljob_api.spec.pod import PodSpec
+from rljob_api.manifest.base import FREE, NAMED, SET, Config, Decimal, Module, Name, Quantity, Section, one_of
+from rljob_api.manifest.pod import PodSpec
 
 # Graders that reproduce published ones have mode compat; ours have none (graders reference, section 1).
 REPOSITORY_TESTS = "repository-tests"

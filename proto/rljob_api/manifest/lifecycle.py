@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import INT32, SET, Decimal, Name, Path, Quantity, Section, Text
+from rljob_api.manifest.base import INT32, SET, Decimal, Name, Path, Quantity, Section, Text
 
 Cleanup = Literal["Delete", "Keep"]
 

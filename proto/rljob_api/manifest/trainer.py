@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import FREE, INT32, Config, Decimal, Section
-from rljob_api.spec.pod import PodSpec
+from rljob_api.manifest.base import FREE, INT32, Config, Decimal, Section
+from rljob_api.manifest.pod import PodSpec
 
 
 class OptimizerSpec(Section):

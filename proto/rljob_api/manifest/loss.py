@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import Decimal, Section
+from rljob_api.manifest.base import Decimal, Section
 
 Level = Literal["token", "sequence"]
 Metric = Literal["ratio", "k1", "k2", "k3", "binaryKl"]

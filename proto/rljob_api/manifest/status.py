@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from rljob_api.spec.base import INT32, INT64, NAMED, Decimal, Section
+from rljob_api.manifest.base import INT32, INT64, NAMED, Decimal, Section
 
 Word = Annotated[str, Field(max_length=63)]
 Sentence = Annotated[str, Field(max_length=1024)]

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rljob_api.spec.base import LAMBDA_PATTERN, Decimal, Section
-from rljob_api.spec.loss import LossSpec
+from rljob_api.manifest.base import LAMBDA_PATTERN, Decimal, Section
+from rljob_api.manifest.loss import LossSpec
 
 Lambda = Annotated[str, StringConstraints(pattern=LAMBDA_PATTERN, max_length=48)]
 Estimator = Literal["grpo", "drgrpo", "rloo", "liteppo", "reinforcepp", "reinforceppBaseline", "ppo"]

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.spec.base import FREE, INT32, NAME_PATTERN, Config, Decimal, Section, Text, TokenId, one_of
-from rljob_api.spec.pod import PodSpec
+from rljob_api.manifest.base import FREE, INT32, NAME_PATTERN, Config, Decimal, Section, Text, TokenId, one_of
+from rljob_api.manifest.pod import PodSpec
 
 WORKFLOWS = ("rlvr", "math_code_single_step", "multi_turn_math")
 
