@@ -1,5 +1,5 @@
 """No log call and no error is made of a value that is a prompt, an answer, a gold, a record or a secret by its name,
-and no boundary to code of others tells what was raised there but by `withheld`.
+and no boundary to code of others tells what was raised there but by `redaction`.
 
 A reading of the sources, so that a new line is asked about when it is written; what is really told is looked at with
 marked texts by the tests named test_confidential.py.
@@ -20,12 +20,14 @@ _TEXTS = """
 """
 TEXTS = frozenset(_TEXTS.split())
 # Calls that tell a number, a type or names of keys of what they are given.
-TELLS_LITTLE = frozenset({"len", "type", "sum", "sorted", "shown", "told", "_kind", "_has", "_name", "place"})
+TELLS_LITTLE = frozenset({"len", "type", "sum", "sorted", "brief", "describe", "_kind", "_has", "_name", "place"})
 LOG_CALLS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 # vLLM is given ids, and the boundary to it tells what it said; a refusal of `screen.py` is a verdict's detail.
-APART = frozenset({WORKERS / "rollout" / "engine.py", WORKERS / "verifier" / "graders" / "screen.py"})
+APART = frozenset(
+    {WORKERS / "rollout" / "engines" / "vllm" / "engine.py", WORKERS / "verifier" / "graders" / "screen.py"}
+)
 # Where texts pass through. The command line and the local runner talk to the person whose manifest it is.
-ROLES = ("coordinator", "data", "rollout", "trainer", "transport", "verifier")
+ROLES = ("coordinator", "data", "rollout", "rpc", "trainer", "verifier", "weights")
 
 
 def leaves(node: ast.AST) -> Iterator[str]:
@@ -67,7 +69,7 @@ def raised(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def told_as_it_is(tree: ast.AST) -> Iterator[int]:
-    """Yield the lines in handlers of any exception where the exception is shown, but by `withheld` or its type."""
+    """Yield the lines in handlers of any exception where the exception is shown, but by `redaction` or its type."""
     handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
     for handler in handlers:
         if handler.name is None or handler.type is None or "Exception" not in leaves(handler.type):
@@ -80,8 +82,8 @@ def told_as_it_is(tree: ast.AST) -> Iterator[int]:
 
 def _tells(call: ast.Call, name: str) -> bool:
     called = next(leaves(call.func), "")
-    by_withheld = isinstance(call.func, ast.Attribute) and "withheld" in leaves(call.func.value)
-    if by_withheld or called not in (*LOG_CALLS, "str", "repr"):
+    by_redaction = isinstance(call.func, ast.Attribute) and "redaction" in leaves(call.func.value)
+    if by_redaction or called not in (*LOG_CALLS, "str", "repr"):
         return False
     stack = called == "exception" or any(keyword.arg == "exc_info" for keyword in call.keywords)
     return stack or any(name in leaves(argument) for argument in call.args)
@@ -107,7 +109,7 @@ def test_no_log_call_is_given_a_text_or_a_secret() -> None:
         for line, name in logged(parsed(path))
         if name in TEXTS
     ]
-    assert not found, f"log an id, a length or withheld.shown(...) instead: {found}"
+    assert not found, f"log an id, a length or redaction.brief(...) instead: {found}"
 
 
 def test_no_error_of_a_role_is_made_of_a_text_or_a_secret() -> None:
@@ -117,12 +119,12 @@ def test_no_error_of_a_role_is_made_of_a_text_or_a_secret() -> None:
         for line, name in raised(parsed(path))
         if name in TEXTS
     ]
-    assert not found, f"errors are logged: name the field, and withheld.shown(...) what is in it: {found}"
+    assert not found, f"errors are logged: name the field, and redaction.brief(...) what is in it: {found}"
 
 
-def test_what_code_of_others_raised_is_told_by_withheld() -> None:
+def test_what_code_of_others_raised_is_told_by_redaction() -> None:
     found = [f"{path.relative_to(ROOT)}:{line}" for path in sources_of_roles() for line in told_as_it_is(parsed(path))]
-    assert not found, f"its message may quote a prompt: use withheld.told(error) and withheld.log(...): {found}"
+    assert not found, f"its message may quote a prompt: use redaction.describe(error) and redaction.log(...): {found}"
 
 
 @pytest.mark.parametrize(
@@ -160,12 +162,12 @@ def test_an_exception_that_is_told_as_it_is_is_seen(told: str) -> None:
     "code",
     [
         'logger.info("%d prompts, %s", len(prompts), answer.outcome)',
-        'raise errors.DataError(f"no answer; it has {sorted(columns)}, not {withheld.shown(text)}")',
-        'try:\n    run()\nexcept Exception as error:\n    withheld.log(logger, "it", error)\n'
-        '    raise E(f"raised {withheld.told(error)} {type(error).__name__}") from error',
+        'raise errors.DataError(f"no answer; it has {sorted(columns)}, not {redaction.brief(text)}")',
+        'try:\n    run()\nexcept Exception as error:\n    redaction.log(logger, "it", error)\n'
+        '    raise E(f"raised {redaction.describe(error)} {type(error).__name__}") from error',
     ],
 )
-def test_lengths_types_names_of_keys_and_what_withheld_tells_are_no_texts(code: str) -> None:
+def test_lengths_types_names_of_keys_and_what_redaction_tells_are_no_texts(code: str) -> None:
     tree = ast.parse(code)
     assert not [name for _, name in (*logged(tree), *raised(tree)) if name in TEXTS]
     assert not list(told_as_it_is(tree))

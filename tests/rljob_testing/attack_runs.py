@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from rljob_api import names, types
 from rljob_testing.attack_rows import Attack
-from rljob_workers.transport import grading
+from rljob_workers.rpc import verify
 
 # A machine too busy to give a program its time says so with infra_error, and the answer is asked for again.
 MOST_ATTEMPTS = 20
@@ -22,13 +22,13 @@ def serving(attack: Attack, *, fresh: bool = False) -> tuple[str, float]:
     return reward_type, SHORT_S if names.VerifyOutcome.TIMEOUT_WALL in attack.outcomes else LONG_S
 
 
-async def judged(graded: grading.Grading, name: str, program: str, tests: Mapping[str, object]) -> types.Verdict:
+async def judged(graded: verify.Grading, name: str, program: str, tests: Mapping[str, object]) -> types.Verdict:
     """Return the verdict on a program. Raises AssertionError if the machine never gave it its time."""
     columns = {"query_id": "q", "input_output": json.dumps(tests)}
     return await answered(graded, name, f"```python\n{program}\n```", columns)
 
 
-async def answered(graded: grading.Grading, name: str, completion: str, columns: Mapping[str, object]) -> types.Verdict:
+async def answered(graded: verify.Grading, name: str, completion: str, columns: Mapping[str, object]) -> types.Verdict:
     """Return the verdict on a completion. Raises AssertionError if the machine never gave it its time."""
     for attempt in range(MOST_ATTEMPTS):
         item = types.VerifyItem(sample_id=name, attempt=attempt, prompt="", completion=completion, columns=columns)

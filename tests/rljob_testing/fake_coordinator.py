@@ -10,7 +10,8 @@ import grpc
 
 from rljob_api import codec, names, types
 from rljob_api.wire.v1 import train_pb2_grpc, weights_pb2_grpc, work_pb2_grpc
-from rljob_workers.transport import channel, frames
+from rljob_workers.rpc import channel
+from rljob_workers.weights import frames
 
 # Micro-batches of one step, by rank.
 Parts = Sequence[Sequence[types.MicroBatch]]

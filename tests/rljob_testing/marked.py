@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Iterable
 
-from rljob_workers.runtime import logs, withheld
+from rljob_workers.runtime import logs, redaction
 
 MARK = "quetzal"
 PROMPT, COMPLETION, GOLD, HIDDEN_TEST, SECRET = (
@@ -32,6 +32,6 @@ def lines_of(records: Iterable[logging.LogRecord]) -> str:
     return "\n".join(
         text
         for record in records
-        if logs.is_wanted(record) and withheld.strip(record)
+        if logs.is_wanted(record) and redaction.strip(record)
         for text in (*(each.format(record) for each in formats), json.dumps(record.__dict__, default=repr))
     )

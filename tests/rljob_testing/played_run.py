@@ -18,8 +18,9 @@ from rljob_api import names, roles, types
 from rljob_testing import examples, makers, provoking
 from rljob_testing.provoking import Scene
 from rljob_workers.local import prepare, rundir
+from rljob_workers.rpc import train, work
 from rljob_workers.runtime import clock, retry
-from rljob_workers.transport import batches, weights, work
+from rljob_workers.weights.backends import grpc_store
 
 T = TypeVar("T")
 
@@ -44,8 +45,8 @@ class Played:
         """Nothing is sent before `register`."""
         address = f"{provoking.HOST}:{config.control_port}"
         self._rollout = work.WorkClient(address=address, tls=None)
-        self._trainer = batches.BatchClient(address=address, tls=None)
-        self._publisher = weights.WeightPublisher(
+        self._trainer = train.BatchClient(address=address, tls=None)
+        self._publisher = grpc_store.WeightPublisher(
             control_address=address, store_address=f"{provoking.HOST}:{config.store_port}", tls=None
         )
         self._job, self._step = config.job.name, 0

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 from rljob_api import errors, names, types
 from rljob_testing import makers
-from rljob_workers.rollout import generation, staging
+from rljob_workers.rollout import generation
+from rljob_workers.rollout.sync import staging
 
 
 class FakeTokens:

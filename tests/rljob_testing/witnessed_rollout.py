@@ -3,8 +3,7 @@
 `python -m rljob_testing.witnessed_rollout --config FILE`, one JSON object a line into $RLJOB_WITNESS:
     {"acknowledged": group id, "attempt": n, "outcome": text}    an answer that the coordinator gave
     {"served": version, "state_hash": text}                     a version that became live, and what the image holds
-With RLJOB_WITNESS_ENGINE=fake the engine without a model (`fake_engine.py`) stands in place of vLLM, everything else is
-the product's.
+With RLJOB_WITNESS_ENGINE=fake the engine without a model (`engines/fake.py`) replaces vLLM; all else is ours.
 """
 
 import json
@@ -14,9 +13,11 @@ import sys
 
 from rljob_api import types
 from rljob_workers.rollout import __main__ as program
-from rljob_workers.rollout import engine, fake_engine
+from rljob_workers.rollout.engines import fake
+from rljob_workers.rollout.engines.vllm import engine
+from rljob_workers.rpc import work
 from rljob_workers.runtime import clock
-from rljob_workers.transport import image, work
+from rljob_workers.weights import image
 
 WITNESS, ENGINE = "RLJOB_WITNESS", "RLJOB_WITNESS_ENGINE"
 FAKE_TOKEN_S = 0.01
@@ -59,12 +60,12 @@ class Witness:
             tell(served=int(version), state_hash=image.state_hash(self._layout, digests))
 
 
-class WitnessedFake(fake_engine.FakeEngine):
+class WitnessedFake(fake.FakeEngine):
     """The engine without a model, built as vLLM is."""
 
     def __init__(self, settings: engine.Settings) -> None:
         """Build it."""
-        super().__init__(clock=clock.SystemClock(), behaviour=fake_engine.Behaviour(token_s=FAKE_TOKEN_S))
+        super().__init__(clock=clock.SystemClock(), behaviour=fake.Behaviour(token_s=FAKE_TOKEN_S))
         self._witness = Witness(settings)
 
     async def load(self, layout: types.Layout) -> None:

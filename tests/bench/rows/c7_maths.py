@@ -19,8 +19,8 @@ from tests.bench import runner
 from tests.bench.rows import math_verify_peer, maths_answers
 
 from rljob_api import names, roles, types
+from rljob_workers.rpc import verify
 from rljob_workers.runtime import clock
-from rljob_workers.transport import grading
 from rljob_workers.verifier import service
 
 PEER_LIMIT_S = 30.0
@@ -112,7 +112,7 @@ def _hangs(walls: Sequence[float]) -> int:
     return sum(wall >= PEER_LIMIT_S for wall in walls)
 
 
-async def _still_right(client: grading.GradingClient, repeat: int) -> None:
+async def _still_right(client: verify.GradingClient, repeat: int) -> None:
     cases = [(rf"\boxed{{{value}}}", str(value + value % 2)) for value in range(ANSWERS_AFTERWARDS)]
     verdicts = await ours(client, cases, f"after-{repeat}")
     if [verdict.reward for verdict in verdicts] != [float(value % 2 == 0) for value in range(ANSWERS_AFTERWARDS)]:
@@ -131,7 +131,7 @@ def _peer_wall_s(case: maths_answers.Case) -> float:
 
 
 async def ours(
-    client: grading.GradingClient, cases: Sequence[maths_answers.Case], name: str, *, batch: int = BATCH
+    client: verify.GradingClient, cases: Sequence[maths_answers.Case], name: str, *, batch: int = BATCH
 ) -> list[types.Verdict]:
     """Return the service's verdicts on cases, sent `batch` at a time; `name` makes their sample ids."""
     items = [
@@ -171,10 +171,10 @@ async def verifier_of(
 
 
 @contextlib.asynccontextmanager
-async def client_of(reward: roles.GraderConfig, *, num_slots: int) -> AsyncIterator[grading.GradingClient]:
+async def client_of(reward: roles.GraderConfig, *, num_slots: int) -> AsyncIterator[verify.GradingClient]:
     """Yield a client of a verifier in this process with that reward and that many workers."""
     async with verifier_of(reward, num_slots=num_slots) as verifier:
-        client = grading.GradingClient(
+        client = verify.GradingClient(
             addresses=[f"127.0.0.1:{verifier.port}"],
             tls=None,
             timeout_s=600.0,

@@ -22,8 +22,8 @@ from rljob_testing.cluster import carried, forwarding, whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.manifests import Object
 from rljob_testing.cluster.whole_job import Watched
+from rljob_workers.rpc import verify
 from rljob_workers.runtime import clock
-from rljob_workers.transport import grading
 
 READY_S = 300.0
 GRADED_S = 300.0
@@ -103,9 +103,9 @@ def pods(all_asked: None, operator: FullCluster) -> Iterator[Pods]:
 
 
 @contextlib.asynccontextmanager
-async def client(address: str) -> AsyncIterator[grading.GradingClient]:
+async def client(address: str) -> AsyncIterator[verify.GradingClient]:
     """Yield a client of one verifier, as a rollout has it."""
-    made = grading.GradingClient(
+    made = verify.GradingClient(
         addresses=[address], tls=None, timeout_s=GRADED_S, max_attempts=3, clock=clock.SystemClock()
     )
     try:

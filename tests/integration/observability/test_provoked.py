@@ -27,7 +27,7 @@ from rljob_testing import examples, provoking
 from rljob_testing.provoking import Scene
 from rljob_testing.runs import RLJOB, RunFolder
 from rljob_workers.local import process_tree
-from rljob_workers.transport import status
+from rljob_workers.rpc import status
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

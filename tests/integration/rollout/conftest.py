@@ -12,9 +12,11 @@ import zmq
 
 from rljob_api import names, roles, types
 from rljob_testing import models
-from rljob_workers.rollout import admission, engine, generation, staging, weights
+from rljob_workers.rollout import generation, request_gate
+from rljob_workers.rollout.engines.vllm import engine
+from rljob_workers.rollout.sync import receiver, staging
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.transport import image
+from rljob_workers.weights import image
 
 
 class LocalStore:
@@ -50,7 +52,7 @@ class LocalStore:
 
 
 class Rig:
-    """Engine, door, stager and receiver around one model folder, on an event loop that lives as long."""
+    """Engine, gate, stager and receiver around one model folder, on an event loop that lives as long."""
 
     def __init__(self, folder: pathlib.Path, *, max_model_len: int = 256) -> None:
         self.loop = asyncio.new_event_loop()
@@ -67,12 +69,14 @@ class Rig:
         )
         self.engine = engine.VllmEngine(settings)
         self.loop.run_until_complete(self.engine.start())
-        self.door = admission.Admission(self.engine)
-        self.receiver = weights.WeightReceiver(
+        self.gate = request_gate.RequestGate(self.engine)
+        self.receiver = receiver.WeightReceiver(
             engine=self.engine,
-            admission=self.door,
+            gate=self.gate,
             stager=self.stager,
-            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=30.0, restart_deadline_s=600.0),
+            options=receiver.UpdateOptions(
+                in_flight=True, recompute=False, pause_deadline_s=30.0, restart_deadline_s=600.0
+            ),
             clock=clock,
             on_pause=lambda paused: None,
         )

@@ -9,8 +9,8 @@ import pytest
 from rljob_api import types
 from rljob_testing import episodes
 from rljob_workers.rollout import tokenizer
-from rljob_workers.rollout.episodes import catalog, protocols
-from rljob_workers.rollout.episodes.proxy import collector as proxy
+from rljob_workers.rollout.episodes import protocols, registry
+from rljob_workers.rollout.openai import collector as proxy
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("RLJOB_EVERY_EXAMPLE"), reason="the forms were not asked for (RLJOB_EVERY_EXAMPLE=1)"
@@ -135,7 +135,7 @@ def test_a_form_runs_on_the_engine_and_equal_seeds_give_equal_trajectories(
     record = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "Say it."})
     ids = tokens.prompt_ids(record)
     task = protocols.Task(record=record, input_ids=ids, prompt_text=tokens.decode_exact(ids))
-    collector = catalog.make_collector(
+    collector = registry.make_collector(
         workflow=f"{file.stem}:{name}",
         config={"agent": f"{file.stem}:{agent}"} if agent else {},
         tokens=tokens,
@@ -147,7 +147,7 @@ def test_a_form_runs_on_the_engine_and_equal_seeds_give_equal_trajectories(
     def episode() -> protocols.Episode:
         made = rig.loop.run_until_complete(
             collector.arun_episode(
-                llm_client=rig.door, gconfig=SAMPLING, task=task, grader=episodes.FakeGrader(1.0, 1.0), seed=7
+                llm_client=rig.gate, gconfig=SAMPLING, task=task, grader=episodes.FakeGrader(1.0, 1.0), seed=7
             )
         )
         assert made is not None

@@ -9,7 +9,8 @@ import pytest
 
 from rljob_api import errors, types
 from rljob_api.names import ReceiverState
-from rljob_workers.rollout import generation, weights
+from rljob_workers.rollout import generation
+from rljob_workers.rollout.sync import receiver
 
 PROMPT = tuple(range(40, 80))
 GREEDY = types.Sampling(greedy=True, max_tokens=6, ignore_eos=True)
@@ -28,7 +29,7 @@ def reference_logprobs(folder: pathlib.Path, prompt: tuple[int, ...], output: tu
 
 
 def generate(rig, sampling: types.Sampling, seed: int = 1, prompt=PROMPT) -> generation.GenerationResult:
-    return rig.loop.run_until_complete(rig.door.generate(rig.request(prompt, sampling, seed)))
+    return rig.loop.run_until_complete(rig.gate.generate(rig.request(prompt, sampling, seed)))
 
 
 def take(rig, version: int) -> types.WeightSync:
@@ -81,7 +82,7 @@ def test_after_an_update_every_layer_is_the_new_one(rig, folders, version) -> No
     expected = reference_logprobs(folders[version], PROMPT, result.output_ids, 1.0)
     assert max(abs(a - b) for a, b in zip(result.logprobs, expected, strict=True)) < 0.12
     assert set(result.versions) == {version}
-    assert rig.receiver.served == weights.Served(version=types.VersionId(version), step=version)
+    assert rig.receiver.served == receiver.Served(version=types.VersionId(version), step=version)
 
 
 def test_an_update_in_flight_gives_rows_of_two_versions_whose_spans_cover_all_tokens(rig) -> None:
@@ -89,7 +90,7 @@ def test_an_update_in_flight_gives_rows_of_two_versions_whose_spans_cover_all_to
 
     async def story() -> tuple[list[generation.GenerationResult], types.WeightSync]:
         sampling = types.Sampling(max_tokens=150, ignore_eos=True)
-        running = [asyncio.ensure_future(rig.door.generate(rig.request(PROMPT, sampling, seed))) for seed in range(16)]
+        running = [asyncio.ensure_future(rig.gate.generate(rig.request(PROMPT, sampling, seed))) for seed in range(16)]
         already = rig.engine.num_generated()
         while rig.engine.num_generated() < already + 200:
             await asyncio.sleep(0.01)
@@ -179,7 +180,7 @@ def test_answers_that_a_broken_load_gave_up_go_on_from_their_tokens_with_exact_r
 
     async def story() -> list[generation.GenerationResult]:
         sampling = types.Sampling(max_tokens=200, ignore_eos=True)
-        running = [asyncio.ensure_future(rig.door.generate(rig.request(PROMPT, sampling, seed))) for seed in range(16)]
+        running = [asyncio.ensure_future(rig.gate.generate(rig.request(PROMPT, sampling, seed))) for seed in range(16)]
         already = rig.engine.num_generated()
         while rig.engine.num_generated() < already + 50:
             await asyncio.sleep(0.01)
@@ -225,7 +226,7 @@ def test_a_layout_that_lacks_a_tensor_is_refused_by_the_engine(rig) -> None:
 def test_a_cancelled_request_leaves_the_engine(rig) -> None:
     async def story() -> None:
         sampling = types.Sampling(max_tokens=200, ignore_eos=True)
-        running = asyncio.ensure_future(rig.door.generate(rig.request(PROMPT, sampling)))
+        running = asyncio.ensure_future(rig.gate.generate(rig.request(PROMPT, sampling)))
         while not rig.engine.num_running():
             await asyncio.sleep(0.01)
         running.cancel()

@@ -60,7 +60,7 @@ def test_an_engine_process_that_was_killed_is_replaced_and_serves_the_same_versi
             await asyncio.sleep(0.05)
         following = asyncio.ensure_future(rig.receiver.run())
         rig.receiver.want(types.VersionId(1))
-        while not rig.engine.alive() or not rig.door.is_open or rig.receiver.state is not ReceiverState.SERVING:
+        while not rig.engine.alive() or not rig.gate.is_open or rig.receiver.state is not ReceiverState.SERVING:
             if following.done():
                 following.result()
             await asyncio.sleep(0.05)
@@ -68,5 +68,5 @@ def test_an_engine_process_that_was_killed_is_replaced_and_serves_the_same_versi
 
     rig.loop.run_until_complete(revive())
     sampling = types.Sampling(greedy=True, max_tokens=4, ignore_eos=True)
-    result = rig.loop.run_until_complete(rig.door.generate(rig.request(range(40, 60), sampling)))
+    result = rig.loop.run_until_complete(rig.gate.generate(rig.request(range(40, 60), sampling)))
     assert set(result.versions) == {1}

@@ -17,7 +17,7 @@ from rljob_workers.trainer.engine import deepspeed
 from rljob_workers.trainer.model import batch_tensors, selftest
 from rljob_workers.trainer.model import reference as references
 from rljob_workers.trainer.state import export
-from rljob_workers.transport import image
+from rljob_workers.weights import image
 
 pytestmark = [
     pytest.mark.usefixtures("one_rank"),

@@ -17,8 +17,9 @@ import pytest
 from rljob_api import names, resolve, resolved, roles, types
 from rljob_api.load import load_manifest
 from rljob_testing import makers, trainer_makers
+from rljob_workers.rpc import work
 from rljob_workers.runtime import clock, retry
-from rljob_workers.transport import image, work
+from rljob_workers.weights import image
 
 pytestmark = pytest.mark.timeout(400)
 _END_S = 180.0

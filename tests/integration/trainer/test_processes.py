@@ -18,7 +18,7 @@ from rljob_api import names, roles, types
 from rljob_testing import fake_coordinator
 from rljob_testing import trainer_makers as makers
 from rljob_workers.trainer import launch
-from rljob_workers.transport import image
+from rljob_workers.weights import image
 
 pytestmark = pytest.mark.timeout(400)
 _END_S = 180.0

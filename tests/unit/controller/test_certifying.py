@@ -30,7 +30,7 @@ from rljob_testing.clock import FakeClock
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient, Unheard
 from rljob_testing.operator_stage import SaidStatus
-from rljob_workers.transport import channel
+from rljob_workers.rpc import channel
 
 DAY_S = 86_400.0
 NAMES = ("run-ca", "run-tls-coordinator", "run-tls-rollout", "run-tls-verifier", "run-tls-trainer")

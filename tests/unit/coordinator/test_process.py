@@ -15,8 +15,9 @@ import pytest
 
 from rljob_api import errors, names, roles, types
 from rljob_testing import makers
+from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
-from rljob_workers.transport import batches, status, weights, work
+from rljob_workers.weights.backends import grpc_store
 
 _LIMIT_S = 100.0
 
@@ -153,7 +154,7 @@ async def test_a_config_that_changes_under_the_running_program_is_taken_over_and
 
 async def test_a_store_that_dies_is_started_again(program: Program, rollout: work.WorkClient) -> None:
     wait_until(lambda: bool(program.children()))
-    publisher = weights.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
+    publisher = grpc_store.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
 
     def upload() -> types.Artifact:
         return retry.retry_sync(
@@ -182,11 +183,11 @@ async def test_a_rollout_hears_of_every_new_head_until_the_coordinator_goes(
 
 
 def publish(program: Program, version_maker: Callable[..., types.WeightVersion]) -> None:
-    trainer = batches.BatchClient(address=program.address, tls=None)
+    trainer = train.BatchClient(address=program.address, tls=None)
     session = trainer.register(
         pod="trainer-0", boot_id="t", attempt=1, rank=0, resume_step=0, initial_state_hash="h"
     )  # fmt: skip
-    publisher = weights.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
+    publisher = grpc_store.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
     publisher.session = session.token
     artifact = retry.retry_sync(
         lambda: publisher.upload(memoryview(b"image")), deadline_s=_LIMIT_S,
@@ -205,7 +206,7 @@ async def test_errors_keep_their_class_over_the_wire(program: Program, rollout: 
 
 
 def fetch_without_session(address: str) -> None:
-    client = batches.BatchClient(address=address, tls=None)
+    client = train.BatchClient(address=address, tls=None)
     try:
         client.fetch(step=1, rank=0, world_size=1, wait_s=0.0, stop=False)
     finally:

@@ -13,8 +13,9 @@ from rljob_api import errors, names, roles, types
 from rljob_testing import certificates, makers
 from rljob_testing.certificates import HOST, Authority
 from rljob_workers.local.ports import free_ports
+from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
-from rljob_workers.transport import batches, status, weights, work
+from rljob_workers.weights.backends import grpc_store
 
 _LIMIT_S = 100.0
 _BACKOFF = retry.Backoff(first_s=0.05, most_s=0.2)
@@ -75,18 +76,18 @@ async def test_every_role_works_with_its_own_certificate_and_no_role_with_anothe
     assert (await asyncio.to_thread(operator_asks)).queue_depth["submitted"] == 1
 
     def trainer_publishes_and_rollout_pulls() -> bytes:
-        trainer = batches.BatchClient(address=served.control, tls=served.files(T))
+        trainer = train.BatchClient(address=served.control, tls=served.files(T))
         session = trainer.register(
             pod="trainer-0", boot_id="t", attempt=1, rank=0, resume_step=0, initial_state_hash="h"
         )
-        publisher = weights.WeightPublisher(
+        publisher = grpc_store.WeightPublisher(
             control_address=served.control, store_address=served.store, tls=served.files(T)
         )
         publisher.session = session.token
         artifact = retry.retry_sync(
             lambda: publisher.upload(memoryview(b"image")), deadline_s=_LIMIT_S, backoff=_BACKOFF
         )
-        puller = weights.WeightPuller(control_address=served.control, tls=served.files(R))
+        puller = grpc_store.WeightPuller(control_address=served.control, tls=served.files(R))
         image = bytearray(artifact.num_bytes)
         puller.pull(artifact, [types.WeightSource(address=served.store, kind="store")], memoryview(image))
         for client in (trainer, publisher, puller):

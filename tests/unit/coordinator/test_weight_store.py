@@ -14,7 +14,9 @@ import pytest
 
 from rljob_api import codec, errors, types
 from rljob_workers.coordinator import weight_store
-from rljob_workers.transport import channel, frames, weights
+from rljob_workers.rpc import channel
+from rljob_workers.weights import frames
+from rljob_workers.weights.backends import grpc_store
 
 DATA = os.urandom(5 << 20)
 NAME = blake3.blake3(DATA).hexdigest()
@@ -91,21 +93,21 @@ async def address(store: weight_store.ArtifactStore) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def puller() -> Iterator[weights.WeightPuller]:
-    found = weights.WeightPuller(control_address="127.0.0.1:1", tls=None)
+def puller() -> Iterator[grpc_store.WeightPuller]:
+    found = grpc_store.WeightPuller(control_address="127.0.0.1:1", tls=None)
     yield found
     found.close()
 
 
 @pytest.fixture
-def publisher(address: str) -> Iterator[weights.WeightPublisher]:
-    found = weights.WeightPublisher(control_address="127.0.0.1:1", store_address=address, tls=None)
+def publisher(address: str) -> Iterator[grpc_store.WeightPublisher]:
+    found = grpc_store.WeightPublisher(control_address="127.0.0.1:1", store_address=address, tls=None)
     yield found
     found.close()
 
 
 async def test_what_is_uploaded_can_be_pulled(
-    address: str, publisher: weights.WeightPublisher, puller: weights.WeightPuller
+    address: str, publisher: grpc_store.WeightPublisher, puller: grpc_store.WeightPuller
 ) -> None:
     artifact = await asyncio.to_thread(publisher.upload, memoryview(DATA))
     assert artifact == types.Artifact(artifact_id=NAME, encoding="raw", num_bytes=len(DATA))
@@ -115,13 +117,13 @@ async def test_what_is_uploaded_can_be_pulled(
     assert bytes(into) == DATA
 
 
-async def test_uploading_the_same_bytes_again_is_harmless(publisher: weights.WeightPublisher) -> None:
+async def test_uploading_the_same_bytes_again_is_harmless(publisher: grpc_store.WeightPublisher) -> None:
     first = await asyncio.to_thread(publisher.upload, memoryview(DATA))
     assert await asyncio.to_thread(publisher.upload, memoryview(DATA)) == first
 
 
 async def test_an_upload_is_answered_before_the_disk_has_it(
-    publisher: weights.WeightPublisher, monkeypatch: pytest.MonkeyPatch
+    publisher: grpc_store.WeightPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = threading.Event()
     monkeypatch.setattr(os, "fsync", lambda _: disk.wait(60.0))
@@ -170,7 +172,7 @@ async def test_an_artifact_damaged_before_the_start_is_never_served(
 
 async def pull(address: str, *, offset: int, length: int) -> bytes:
     async with channel.aio_channel(address, None) as opened:
-        call = opened.unary_stream(weights.PULL, request_serializer=bytes, response_deserializer=bytes)
+        call = opened.unary_stream(grpc_store.PULL, request_serializer=bytes, response_deserializer=bytes)
         request = codec.pull_to(session="", artifact_id=NAME, offset=offset, length=length)
         found, position = bytearray(), offset
         try:

@@ -5,7 +5,8 @@ import pytest
 from rljob_api import errors, types
 from rljob_testing import episodes
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.episodes import agent_loop, protocols
+from rljob_workers.rollout.episodes import agent as agent_loop
+from rljob_workers.rollout.episodes import protocols
 
 EOS = episodes.EOS
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "level": 3})

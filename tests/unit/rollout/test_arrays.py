@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rljob_api import errors, types
 from rljob_testing import makers
-from rljob_workers.rollout.episodes import arrays, export
+from rljob_workers.rollout.episodes import arrays
 
 ROW: dict[str, object] = {
     "input_ids": [[5, 6, 7]],
@@ -35,7 +35,7 @@ def trajectories(draw: st.DrawFn) -> types.Trajectory:
 def test_padded_rows_come_back_from_json_as_they_were_but_for_the_numbers_of_their_turns(
     rows: list[types.Trajectory],
 ) -> None:
-    found = arrays.rows_of(json.loads(json.dumps(export.padded(rows))))
+    found = arrays.rows_of(json.loads(json.dumps(arrays.padded(rows))))
     for index, (row, back) in enumerate(zip(rows, found, strict=True)):
         for key in ("tokens", "loss_mask", "logprobs", "versions", "reward", "raw_reward", "truncated"):
             assert getattr(back, key) == getattr(row, key), key

@@ -2,11 +2,11 @@ import pytest
 
 from rljob_api import errors
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout.episodes import catalog, legacy_turns, multi_turn, protocols, rlvr
+from rljob_workers.rollout.episodes import legacy_turns, multi_turn, protocols, registry, rlvr
 
 
 def make(workflow: str, config: dict[str, object]) -> protocols.RolloutCollector:
-    return catalog.make_collector(
+    return registry.make_collector(
         workflow=workflow, config=config, tokens=fakes.FakeTokens(), template="no", max_model_len=64
     )
 

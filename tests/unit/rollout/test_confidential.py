@@ -15,18 +15,10 @@ from rljob_testing import makers, marked
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
 from rljob_testing.marked import COMPLETION, GOLD, PROMPT
-from rljob_workers.rollout import (
-    admission,
-    dumps,
-    fake_engine,
-    generation,
-    group_predicate,
-    groups,
-    templates,
-    waits,
-    weights,
-)
-from rljob_workers.rollout.episodes import catalog, protocols, rlvr
+from rljob_workers.rollout import dumps, filters, generation, group, prompts, request_gate, wait_accounting
+from rljob_workers.rollout.engines import fake
+from rljob_workers.rollout.episodes import protocols, registry, rlvr
+from rljob_workers.rollout.sync import receiver
 from rljob_workers.runtime import metrics
 
 RECORD = types.PromptRecord(prompt_id="p1", source="train", columns={"prompt": PROMPT, "answer": GOLD})
@@ -90,7 +82,7 @@ USERS_CODE = """
 
     class Interactions(Array):
         async def arun_episode(self, engine, data):
-            from rljob_workers.rollout.episodes.workflow_form import Interaction
+            from rljob_workers.rollout.episodes.workflow import Interaction
 
             answer = await engine.agenerate(data["input_ids"])
             return {answer.text: Interaction(answer=answer, reward=answer.text)}
@@ -98,7 +90,7 @@ USERS_CODE = """
 
     class OneAnswerTwice(Interactions):
         async def arun_episode(self, engine, data):
-            from rljob_workers.rollout.episodes.workflow_form import Interaction
+            from rljob_workers.rollout.episodes.workflow import Interaction
 
             answer = await engine.agenerate(data["input_ids"])
             return {text: Interaction(answer=answer, reward=1.0) for text in (data["prompt"], answer.text)}
@@ -198,10 +190,10 @@ class Rig:
         self.metrics = metrics.Metrics(
             role=names.Role.ROLLOUT, job=roles.JobIdentity(name="job", namespace="default", uid="u")
         )
-        engine = fake_engine.FakeEngine(clock=self.clock)
-        self.receiver = weights.WeightReceiver(
-            engine=engine, admission=admission.Admission(engine), stager=fakes.FakeStager([]),
-            options=weights.Options(
+        engine = fake.FakeEngine(clock=self.clock)
+        self.receiver = receiver.WeightReceiver(
+            engine=engine, gate=request_gate.RequestGate(engine), stager=fakes.FakeStager([]),
+            options=receiver.UpdateOptions(
                 in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0
             ), clock=self.clock,
             on_pause=lambda paused: None, to_thread=fakes.at_once,
@@ -210,20 +202,20 @@ class Rig:
         self.collector: protocols.RolloutCollector = rlvr.RlvrCollector(
             tokens=self.tokens, template="no", max_model_len=1024
         )
-        self.predicate: group_predicate.Predicate | None = None
+        self.predicate: filters.Predicate | None = None
 
-    async def run(self, **changes: object) -> groups.ScoredGroup:
+    async def run(self, **changes: object) -> group.ScoredGroup:
         session = types.Session(
             token=types.SessionToken("s"), head_version=types.VersionId(0), head_step=0, heartbeat_s=1.0
         )
         await self.receiver.start(session)
         updates = asyncio.ensure_future(self.receiver.run())
-        runner = groups.GroupRunner(
-            generator=self.model, flow=groups.Flow(tokens=self.tokens, collector=self.collector), flow_by_suite={},
+        runner = group.GroupRunner(
+            generator=self.model, flow=group.Flow(tokens=self.tokens, collector=self.collector), flow_by_suite={},
             verifiers=self.grading, receiver=self.receiver, max_attempts=2, clock=self.clock, metrics=self.metrics,
             predicate=self.predicate,
         )  # fmt: skip
-        slot = waits.SlotWaits(num_slots=1, clock=self.clock).open_slot()
+        slot = wait_accounting.SlotWaits(num_slots=1, clock=self.clock).open_slot()
         running = asyncio.ensure_future(runner.run(lease(**changes), slot))
         while not running.done():
             await self.clock.advance(1.0)
@@ -247,11 +239,11 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 @pytest.fixture
-def assert_untold(caplog: pytest.LogCaptureFixture, rig: Rig) -> Callable[[groups.ScoredGroup], None]:
+def assert_untold(caplog: pytest.LogCaptureFixture, rig: Rig) -> Callable[[group.ScoredGroup], None]:
     """Return what looks for marked texts in all that is told of a group; its rows and a dump's are data."""
     caplog.set_level(logging.DEBUG)
 
-    def look(scored: groups.ScoredGroup) -> None:
+    def look(scored: group.ScoredGroup) -> None:
         marked.assert_untold(marked.lines_of(caplog.records))
         marked.assert_untold(rig.metrics.exposition().decode())
         for failure in scored.group.failures:
@@ -262,11 +254,11 @@ def assert_untold(caplog: pytest.LogCaptureFixture, rig: Rig) -> Callable[[group
 
 @pytest.mark.parametrize("name", CLASSES)
 async def test_what_a_users_class_raises_or_returns_is_not_quoted(
-    name: str, rig: Rig, tmp_path: pathlib.Path, assert_untold: Callable[[groups.ScoredGroup], None]
+    name: str, rig: Rig, tmp_path: pathlib.Path, assert_untold: Callable[[group.ScoredGroup], None]
 ) -> None:
     file = tmp_path / f"users_{name.lower()}.py"
     file.write_text(textwrap.dedent(USERS_CODE))
-    rig.collector = catalog.make_collector(
+    rig.collector = registry.make_collector(
         workflow=f"{file.stem}:{name}", config={}, tokens=rig.tokens, template="no", max_model_len=1024, code=str(file)
     )
     scored = await rig.run()
@@ -284,7 +276,7 @@ def returns(group: Mapping[str, object]) -> bool:
 
 @pytest.mark.parametrize("predicate", [raises, returns])
 async def test_what_a_users_predicate_raises_or_returns_is_not_quoted(
-    predicate: group_predicate.Predicate, rig: Rig, assert_untold: Callable[[groups.ScoredGroup], None]
+    predicate: filters.Predicate, rig: Rig, assert_untold: Callable[[group.ScoredGroup], None]
 ) -> None:
     rig.predicate = predicate
     scored = await rig.run()
@@ -302,12 +294,12 @@ async def test_what_a_users_predicate_raises_or_returns_is_not_quoted(
     ],
 )
 async def test_what_a_users_template_raises_or_returns_is_not_quoted(
-    render: templates.Render,
+    render: prompts.Render,
     rig: Rig,
-    assert_untold: Callable[[groups.ScoredGroup], None],
+    assert_untold: Callable[[group.ScoredGroup], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rig.tokens, "prompt_ids", lambda record: templates.rendered(render, record))
+    monkeypatch.setattr(rig.tokens, "prompt_ids", lambda record: prompts.rendered(render, record))
     scored = await rig.run()
     assert [failure.reason for failure in scored.group.failures] == ["DataError", "DataError"]
     assert_untold(scored)
@@ -315,7 +307,7 @@ async def test_what_a_users_template_raises_or_returns_is_not_quoted(
 
 @pytest.mark.parametrize("kind", list(names.GroupKind))
 async def test_a_group_that_goes_well_is_not_quoted(
-    kind: names.GroupKind, rig: Rig, assert_untold: Callable[[groups.ScoredGroup], None]
+    kind: names.GroupKind, rig: Rig, assert_untold: Callable[[group.ScoredGroup], None]
 ) -> None:
     scored = await rig.run(kind=kind)
     assert len(scored.group.trajectories) == 2
@@ -323,7 +315,7 @@ async def test_a_group_that_goes_well_is_not_quoted(
 
 
 async def test_a_text_for_which_no_verdict_came_is_not_quoted(
-    rig: Rig, assert_untold: Callable[[groups.ScoredGroup], None]
+    rig: Rig, assert_untold: Callable[[group.ScoredGroup], None]
 ) -> None:
     rig.grading.answer = lambda item: makers.make_verdict(None)
     scored = await rig.run()
@@ -335,7 +327,7 @@ async def test_a_dump_that_cannot_be_written_is_told_by_its_path(
     rig: Rig,
     tmp_path: pathlib.Path,
     caplog: pytest.LogCaptureFixture,
-    assert_untold: Callable[[groups.ScoredGroup], None],
+    assert_untold: Callable[[group.ScoredGroup], None],
 ) -> None:
     scored = await rig.run()
     taken = tmp_path / "dumps"
@@ -350,5 +342,5 @@ def test_errors_of_an_episode_survive_the_log_with_their_class_and_place(
 ) -> None:
     """So that what is withheld does not leave the reader without a trace."""
     with pytest.raises(errors.EpisodeError, match=r"raised AssertionError at test_confidential\.py:\d+ in raises"):
-        group_predicate.keeps(raises, RECORD, makers.make_group().trajectories)
+        filters.keeps_group(raises, RECORD, makers.make_group().trajectories)
     assert "in raises" in marked.lines_of(caplog.records)

@@ -9,8 +9,8 @@ import pytest
 from rljob_api import errors, types
 from rljob_testing import episodes
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout.episodes import catalog, custom, protocols
-from rljob_workers.rollout.episodes.proxy import collector
+from rljob_workers.rollout.episodes import custom, protocols, registry
+from rljob_workers.rollout.openai import collector
 
 EOS = episodes.EOS
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "answer": "B"})
@@ -49,7 +49,7 @@ def write(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Write:
 
 
 def make(file: str, name: str, config: dict[str, object] | None = None) -> protocols.RolloutCollector:
-    return catalog.make_collector(
+    return registry.make_collector(
         workflow=f"{pathlib.Path(file).stem}:{name}",
         config=config or {},
         tokens=fakes.FakeTokens(),
@@ -297,7 +297,7 @@ async def test_a_workflow_that_returns_none_is_rejected(write: Write) -> None:
 
 
 INTERACTIONS = """
-    from rljob_workers.rollout.episodes.workflow_form import Interaction
+    from rljob_workers.rollout.episodes.workflow import Interaction
 
     class Flow:
         def __init__(self, config):

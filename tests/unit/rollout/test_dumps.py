@@ -8,7 +8,8 @@ import pytest
 from rljob_api import names, types
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout import dump_lines, dumps, groups
+from rljob_workers.rollout import dumps
+from rljob_workers.rollout import group as groups
 from rljob_workers.rollout.episodes import protocols
 
 
@@ -40,14 +41,14 @@ def test_version_summary_of_the_published_examples(
 ) -> None:
     prompt_len = loss_mask.index(1)
     row = make_row(versions, loss_mask)
-    assert dump_lines.version_summary(row) == {**expected, "prompt_len": prompt_len}
-    assert dump_lines.segments(row, fakes.FakeTokens()) is None
+    assert dumps.version_summary(row) == {**expected, "prompt_len": prompt_len}
+    assert dumps.segments(row, fakes.FakeTokens()) is None
 
 
 @pytest.mark.covers("workflows 10")
 def test_segments_name_prompt_gen_and_context_runs() -> None:
     row = make_row([-1, 2, -1, 2, -1], [0, 1, 0, 1, 0])
-    assert dump_lines.segments(row, fakes.FakeTokens()) == [
+    assert dumps.segments(row, fakes.FakeTokens()) == [
         {"role": "prompt", "len": 1, "text": "A"},
         {"role": "gen", "len": 1, "text": "B"},
         {"role": "context", "len": 1, "text": "C"},
@@ -113,7 +114,7 @@ def test_turns_belong_to_the_one_row_or_each_to_its_own() -> None:
     first, second = make_turn(0.0), make_turn(1.0)
 
     def told(rows: list[types.Trajectory], turns: tuple[protocols.TurnRecord, ...]) -> list[tuple[object, ...]]:
-        found = dump_lines.turns_by_row(rows, turns)
+        found = dumps.turns_by_row(rows, turns)
         return [(row, tuple(held.records), held.first, held.count) for row, held in found]
 
     assert told([one], (first, second)) == [(one, (first, second), 0, 2)]

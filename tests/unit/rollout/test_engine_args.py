@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rljob_api import errors, roles
-from rljob_workers.rollout import engine, patches
+from rljob_workers.rollout.engines.vllm import engine, patches
 
 
 @dataclasses.dataclass

@@ -7,8 +7,7 @@ import pytest
 
 from rljob_api import errors
 from rljob_testing import models
-from rljob_workers.rollout import tokenizer
-from rljob_workers.rollout.episodes import feedback
+from rljob_workers.rollout import prompts, tokenizer
 
 _EACH = "{% for m in messages %}"
 _END = "{% endfor %}"
@@ -89,12 +88,12 @@ def test_feedback_is_one_user_turn_without_system_prompt_or_bos(family: str, tmp
 @pytest.mark.covers("workflows 5.1")
 def test_a_template_that_rewrites_earlier_turns_is_refused_with_both_renderings() -> None:
     with pytest.raises(errors.ManifestError, match=r"renders as 'A<e>' and with feedback as 'B<e>u'"):
-        feedback.between("A<e>", "B<e>u", eos="<e>")
+        prompts.text_between_turns("A<e>", "B<e>u", eos="<e>")
 
 
 def test_a_template_that_does_not_close_answers_is_refused() -> None:
     with pytest.raises(errors.ManifestError, match="closed by '<e>'"):
-        feedback.between("A", "Au", eos="<e>")
+        prompts.text_between_turns("A", "Au", eos="<e>")
 
 
 def test_a_tokenizer_without_chat_template_is_refused(tmp_path: pathlib.Path) -> None:

@@ -8,17 +8,10 @@ from rljob_api import errors, names, roles, types
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
-from rljob_workers.rollout import (
-    admission,
-    fake_engine,
-    generation,
-    group_predicate,
-    groups,
-    record_rules,
-    waits,
-    weights,
-)
+from rljob_workers.rollout import filters, generation, group, request_gate, wait_accounting
+from rljob_workers.rollout.engines import fake
 from rljob_workers.rollout.episodes import protocols, rlvr
+from rljob_workers.rollout.sync import receiver
 from rljob_workers.runtime import metrics
 
 JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
@@ -31,29 +24,29 @@ class Rig:
     def __init__(self, *, token_s: float = 0.0, max_attempts: int = 3) -> None:
         self.clock = FakeClock()
         self.events: list[str] = []
-        self.engine = fake_engine.FakeEngine(
-            clock=self.clock, behaviour=fake_engine.Behaviour(token_s=token_s), events=self.events
-        )
-        self.door = admission.Admission(self.engine)
-        self.receiver = weights.WeightReceiver(
+        self.engine = fake.FakeEngine(clock=self.clock, behaviour=fake.Behaviour(token_s=token_s), events=self.events)
+        self.gate = request_gate.RequestGate(self.engine)
+        self.receiver = receiver.WeightReceiver(
             engine=self.engine,
-            admission=self.door,
+            gate=self.gate,
             stager=fakes.FakeStager(self.events),
-            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0),
+            options=receiver.UpdateOptions(
+                in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0
+            ),
             clock=self.clock,
             on_pause=lambda paused: None,
             to_thread=fakes.at_once,
         )
         self.grading = fakes.FakeGrading(self.events)
-        self.generator: generation.Generator = self.door
-        self.slots = waits.SlotWaits(num_slots=2, clock=self.clock)
+        self.generator: generation.Generator = self.gate
+        self.slots = wait_accounting.SlotWaits(num_slots=2, clock=self.clock)
         self.max_attempts = max_attempts
         self.collector: protocols.RolloutCollector = rlvr.RlvrCollector(
             tokens=fakes.FakeTokens(), template="no", max_model_len=64
         )
-        self.flow_by_suite: dict[str, groups.Flow] = {}
-        self.predicate: group_predicate.Predicate | None = None
-        self.rules = record_rules.NONE
+        self.flow_by_suite: dict[str, group.Flow] = {}
+        self.predicate: filters.Predicate | None = None
+        self.rules = filters.NO_RULES
 
     async def start(self) -> None:
         token = types.SessionToken("s")
@@ -62,13 +55,13 @@ class Rig:
         self.updates = asyncio.ensure_future(self.receiver.run())
         self.events.clear()
 
-    def begin(self, lease: types.GroupLease) -> "asyncio.Future[groups.ScoredGroup]":
+    def begin(self, lease: types.GroupLease) -> "asyncio.Future[group.ScoredGroup]":
         return asyncio.ensure_future(self.runner().run(lease, self.slots.open_slot()))
 
-    def runner(self) -> groups.GroupRunner:
-        return groups.GroupRunner(
+    def runner(self) -> group.GroupRunner:
+        return group.GroupRunner(
             generator=self.generator,
-            flow=groups.Flow(tokens=fakes.FakeTokens(), collector=self.collector),
+            flow=group.Flow(tokens=fakes.FakeTokens(), collector=self.collector),
             flow_by_suite=self.flow_by_suite,
             verifiers=self.grading,
             receiver=self.receiver,
@@ -148,7 +141,7 @@ async def test_the_verifier_gets_prompt_completion_columns_and_truncation() -> N
 async def test_a_failed_member_is_tried_again_while_the_other_keeps_its_result() -> None:
     rig = Rig()
     await rig.start()
-    rig.generator = Failing(rig.door, lambda call: call == 2)
+    rig.generator = Failing(rig.gate, lambda call: call == 2)
     group = await rig.run(fakes.make_lease())
     assert rig.generator.calls == 3
     assert len(group.trajectories) == 2
@@ -160,7 +153,7 @@ async def test_a_failed_member_is_tried_again_while_the_other_keeps_its_result()
 async def test_a_member_out_of_attempts_is_an_infra_failure_and_no_row() -> None:
     rig = Rig(max_attempts=3)
     await rig.start()
-    rig.generator = Failing(rig.door, lambda call: call > 1)
+    rig.generator = Failing(rig.gate, lambda call: call > 1)
     group = await rig.run(fakes.make_lease())
     assert len(group.trajectories) == 1
     (failure,) = group.failures
@@ -355,7 +348,7 @@ async def test_a_suite_with_a_template_of_its_own_is_asked_by_it_and_training_of
     await rig.start()
     tokens = Shouting()
     own = rlvr.RlvrCollector(tokens=tokens, template="no", max_model_len=64)
-    rig.flow_by_suite = {"train": groups.Flow(tokens=tokens, collector=own)}
+    rig.flow_by_suite = {"train": group.Flow(tokens=tokens, collector=own)}
     lease = dataclasses.replace(fakes.make_lease(), kind=kind)
     assert lease.prompt.source == "train"
     await rig.run(lease)
@@ -393,8 +386,8 @@ async def test_a_row_says_the_characters_of_the_answer_that_was_graded() -> None
     assert [row.output_chars for row in group.trajectories] == [len(item.completion) for item in rig.grading.items]
 
 
-def rules(most: int, *, drops: bool) -> record_rules.Rules:
-    return record_rules.Rules(by_source={"train": roles.RecordRules(max_prompt_tokens=most, drops=drops)})
+def rules(most: int, *, drops: bool) -> filters.RecordRules:
+    return filters.RecordRules(by_source={"train": roles.RecordRules(max_prompt_tokens=most, drops=drops)})
 
 
 @pytest.mark.covers("graders 4.3")
@@ -433,7 +426,7 @@ async def test_records_that_cannot_be_used_are_told_one_by_one_only_at_first(cap
     rig.rules = rules(2, drops=True)
     await rig.start()
     runner = rig.runner()
-    for _ in range(groups.NUM_TOLD + 1):
+    for _ in range(group.NUM_TOLD + 1):
         await runner.run(fakes.make_lease(), rig.slots.open_slot())
     told = [record.getMessage() for record in caplog.records if "cannot use a record" in record.getMessage()]
-    assert len(told) == groups.NUM_TOLD
+    assert len(told) == group.NUM_TOLD

@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api import errors
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.episodes.proxy import interactions
+from rljob_workers.rollout.openai import interactions
 
 EOS = 2
 

@@ -3,7 +3,7 @@ import pytest
 from rljob_api import errors, types
 from rljob_testing import episodes
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout.episodes import catalog, export, legacy_turns, protocols
+from rljob_workers.rollout.episodes import arrays, legacy_turns, protocols, registry
 
 EOS = episodes.EOS
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "2+2", "answer": "4"})
@@ -19,7 +19,7 @@ async def run(
     *,
     max_model_len: int = 256,
 ) -> protocols.Episode:
-    collector = catalog.make_collector(
+    collector = registry.make_collector(
         workflow="multi_turn_math", config={**OPTIONS, **(config or {})}, tokens=fakes.FakeTokens(), template="no",
         max_model_len=max_model_len,
     )  # fmt: skip
@@ -113,7 +113,7 @@ async def test_an_option_of_the_other_layout_is_refused(config: dict[str, object
 async def test_a_legacy_sample_is_packed_turn_after_turn() -> None:
     model = episodes.FakeModel(A, (66, 67), first_version=3)
     episode = await run(model, episodes.FakeGrader(0.0, 1.0), {"numTurns": 2, "maxNewTokensPerTurn": 2})
-    found = export.packed(episode.rows, birth_time_ms=1234)
+    found = arrays.packed(episode.rows, birth_time_ms=1234)
     context = (*TASK.input_ids, *A, *ids("[no]"))
     assert found["packed_input_ids"] == [*TASK.input_ids, *A, *context, 66, 67]
     assert found["prompt_mask"] == [True] * 3 + [False] * 2 + [True] * 9 + [False] * 2
@@ -126,7 +126,7 @@ async def test_a_legacy_sample_is_packed_turn_after_turn() -> None:
 @pytest.mark.covers("workflows 1.3")
 async def test_rows_are_padded_on_the_right_and_keep_their_masks() -> None:
     episode = await run(episodes.FakeModel(A, B, first_version=3), episodes.FakeGrader(0.0, 1.0), {"numTurns": 2})
-    found = export.padded(episode.rows)
+    found = arrays.padded(episode.rows)
     assert found["input_ids"][0] == [*TASK.input_ids, *A, *[0] * 6]
     assert found["attention_mask"] == [[True] * 5 + [False] * 6, [True] * 11]
     assert found["loss_mask"] == [[False] * 3 + [True] * 2 + [False] * 6, [False] * 9 + [True] * 2]

@@ -3,7 +3,7 @@ import pytest
 from rljob_api import errors, types
 from rljob_testing import episodes
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout.episodes import catalog, multi_turn, protocols
+from rljob_workers.rollout.episodes import multi_turn, protocols, registry
 
 EOS = episodes.EOS
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "2+2", "answer": "SECRET"})
@@ -18,7 +18,7 @@ async def run(
     max_model_len: int = 256,
 ) -> types.Trajectory:
     options = {"retryText": "no", "successText": "yes", **(config or {})}
-    collector = catalog.make_collector(
+    collector = registry.make_collector(
         workflow="multi_turn_math", config=options, tokens=fakes.FakeTokens(), template="no",
         max_model_len=max_model_len,
     )  # fmt: skip
@@ -151,7 +151,7 @@ def test_the_default_retry_text_is_the_published_one() -> None:
 
 @pytest.mark.covers("workflows 5.1", "workflows 10")
 async def test_the_episode_tells_of_each_turn_its_own_lengths_versions_and_verdict() -> None:
-    collector = catalog.make_collector(
+    collector = registry.make_collector(
         workflow="multi_turn_math", config={"retryText": "no", "maxNewTokensPerTurn": 3}, tokens=fakes.FakeTokens(),
         template="no", max_model_len=256,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from rljob_testing import episodes
 from rljob_testing import rollout as fakes
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import protocols
-from rljob_workers.rollout.episodes.proxy import collector
+from rljob_workers.rollout.openai import collector
 
 EOS = episodes.EOS
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "answer": "B"})

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from rljob_api import errors
 from rljob_api.names import ReceiverState as S
-from rljob_workers.rollout import receiver_states
-from rljob_workers.rollout.receiver_states import Event
+from rljob_workers.rollout.sync import states
+from rljob_workers.rollout.sync.states import Event
 
 ALLOWED = {
     "the initial weights are labelled": (S.STARTING, Event.LABELLED, S.SERVING),
@@ -26,12 +26,12 @@ ALLOWED = {
 @pytest.mark.parametrize("sentence", ALLOWED)
 def test_allowed_transition(sentence: str) -> None:
     state, event, expected = ALLOWED[sentence]
-    assert receiver_states.after(state, event) is expected
+    assert states.after(state, event) is expected
 
 
 @pytest.mark.parametrize("state", list(S))
 def test_anything_may_break_into_refusing(state: S) -> None:
-    assert receiver_states.after(state, Event.BROKEN) is S.REFUSING
+    assert states.after(state, Event.BROKEN) is S.REFUSING
 
 
 REFUSED = [
@@ -45,7 +45,7 @@ REFUSED = [
 @pytest.mark.parametrize(("state", "event"), REFUSED)
 def test_every_other_pair_is_refused(state: S, event: Event) -> None:
     with pytest.raises(errors.WeightsError, match=f"cannot take {event} in {state}"):
-        receiver_states.after(state, event)
+        states.after(state, event)
 
 
 @given(st.lists(st.sampled_from(list(Event)), max_size=30))
@@ -53,7 +53,7 @@ def test_mixed_weights_are_left_only_through_a_commit_or_a_new_process(events: l
     state, mixed = S.STARTING, False
     for event in events:
         try:
-            following = receiver_states.after(state, event)
+            following = states.after(state, event)
         except errors.WeightsError:
             continue
         mixed = (mixed or event is Event.APPLY) and event not in (Event.COMMITTED, Event.RESTART)

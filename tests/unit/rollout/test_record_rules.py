@@ -2,7 +2,7 @@ import pytest
 
 from rljob_api import errors, names, roles, types
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout import record_rules
+from rljob_workers.rollout import filters
 
 DROPS, FAILS = (roles.RecordRules(max_prompt_tokens=4, drops=drops) for drops in (True, False))
 RECORD = types.PromptRecord(prompt_id="q1", source="train", columns={})
@@ -10,24 +10,24 @@ RECORD = types.PromptRecord(prompt_id="q1", source="train", columns={})
 
 @pytest.mark.parametrize("rules", [DROPS, FAILS])
 def test_a_prompt_of_just_the_bound_is_used(rules: roles.RecordRules) -> None:
-    assert record_rules.too_long(RECORD, 4, rules) == ""
+    assert filters.too_long(RECORD, 4, rules) == ""
 
 
 @pytest.mark.parametrize("rules", [DROPS, FAILS])
 def test_why_a_longer_prompt_is_not_used_names_record_source_length_and_bound(rules: roles.RecordRules) -> None:
-    why = record_rules.too_long(RECORD, 5, rules)
+    why = filters.too_long(RECORD, 5, rules)
     assert why == "record 'q1' has 5 prompt tokens, but maxPromptTokens of source 'train' is 4"
 
 
 def test_a_source_without_rules_has_no_bound() -> None:
-    assert record_rules.too_long(RECORD, 10_000, None) == ""
+    assert filters.too_long(RECORD, 10_000, None) == ""
 
 
 def test_a_suite_has_rules_of_its_own_though_it_has_the_name_of_a_source() -> None:
-    rules = record_rules.Rules(by_source={"train": FAILS}, by_suite={"train": DROPS})
+    rules = filters.RecordRules(by_source={"train": FAILS}, by_suite={"train": DROPS})
     train, suite = fakes.make_lease(), fakes.make_lease(kind=names.GroupKind.EVALUATION)
     assert (rules.of(train), rules.of(suite)) == (FAILS, DROPS)
-    assert record_rules.NONE.of(train) is None
+    assert filters.NO_RULES.of(train) is None
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_a_suite_has_rules_of_its_own_though_it_has_the_name_of_a_source() -> No
 def test_only_what_is_the_records_fault_drops_it(
     error: errors.RLJobError, rules: roles.RecordRules | None, expected: str
 ) -> None:
-    assert record_rules.reason(error, rules) == expected
+    assert filters.failure_reason(error, rules) == expected

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rljob_api import types
-from rljob_workers.rollout import generation, resumption
+from rljob_workers.rollout import generation, request_gate
 
 REQUEST = generation.GenerationRequest(
     rid="r", input_ids=(1, 2), sampling=types.Sampling(max_tokens=5, min_tokens=3), seed=7
@@ -20,26 +20,26 @@ def part(*ids: int, version: int = 0, stop: str = generation.INTERRUPT) -> gener
 
 
 def test_before_any_part_the_request_is_asked_as_it_is() -> None:
-    assert resumption.rest_of(REQUEST, []) is REQUEST
+    assert request_gate.remaining_request(REQUEST, []) is REQUEST
 
 
 def test_input_and_tokens_so_far_are_sent_with_the_rest_of_the_budget_under_another_id_and_seed() -> None:
-    rest = resumption.rest_of(REQUEST, [part(3, 4), part(), part(5)])
+    rest = request_gate.remaining_request(REQUEST, [part(3, 4), part(), part(5)])
     assert rest is not None
     assert (rest.input_ids, rest.sampling.max_tokens, rest.sampling.min_tokens) == ((1, 2, 3, 4, 5), 2, 0)
-    other = resumption.rest_of(REQUEST, [part(3, 4)])
+    other = request_gate.remaining_request(REQUEST, [part(3, 4)])
     assert other is not None
     assert len({REQUEST.rid, rest.rid, other.rid}) == len({REQUEST.seed, rest.seed, other.seed}) == 3
     assert REQUEST.sampling == types.Sampling(max_tokens=5, min_tokens=3)
 
 
 def test_nothing_is_asked_once_the_budget_is_used_up() -> None:
-    assert resumption.rest_of(REQUEST, [part(3, 4, 5), part(6, 7)]) is None
+    assert request_gate.remaining_request(REQUEST, [part(3, 4, 5), part(6, 7)]) is None
 
 
 @pytest.mark.covers("workflows 1.2")
 def test_two_interruptions_make_the_plain_concatenation_with_each_tokens_version() -> None:
-    whole = resumption.joined([part(3, 4), part(5, version=1), part(6, 7, version=2, stop="stop")])
+    whole = request_gate.join_parts([part(3, 4), part(5, version=1), part(6, 7, version=2, stop="stop")])
     assert whole.output_ids == (3, 4, 5, 6, 7)
     assert whole.logprobs == (-3.0, -4.0, -5.0, -6.0, -7.0)
     assert whole.versions == (0, 0, 1, 2, 2)
@@ -50,16 +50,16 @@ def test_two_interruptions_make_the_plain_concatenation_with_each_tokens_version
 
 def test_a_part_without_times_leaves_the_whole_without_times() -> None:
     untimed = dataclasses.replace(part(5, 6), itl_s=())
-    assert resumption.joined([part(3, 4), untimed, part(7, stop="stop")]).itl_s == ()
+    assert request_gate.join_parts([part(3, 4), untimed, part(7, stop="stop")]).itl_s == ()
 
 
 @pytest.mark.covers("workflows 1.2")
 def test_an_interruption_before_the_first_token_is_an_empty_part_and_no_error() -> None:
-    whole = resumption.joined([part(), part(3, stop="length")])
+    whole = request_gate.join_parts([part(), part(3, stop="length")])
     assert (generation.checked(whole).output_ids, whole.ttft_s) == ((3,), 2.5)
 
 
 @pytest.mark.parametrize("last", [generation.INTERRUPT, "length"])
 def test_an_answer_that_used_up_its_budget_ended_by_length(last: str) -> None:
     for parts in ([part(3, 4, 5), part(6, 7, stop=last)], [part(3, 4, 5, 6, 7, stop=last)]):
-        assert resumption.joined(parts).stop_reason == "length"
+        assert request_gate.join_parts(parts).stop_reason == "length"

@@ -3,7 +3,7 @@ import pytest
 from rljob_api import errors, types
 from rljob_testing import episodes
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout.episodes import catalog, protocols, single_step
+from rljob_workers.rollout.episodes import protocols, registry, single_step
 
 RECORD = types.PromptRecord(
     prompt_id="q@7", source="s", columns={"prompt": "2+2", "answer": "SECRET", "task": "stem", "query_id": "q@7"}
@@ -19,7 +19,7 @@ async def run(
     *,
     max_model_len: int = 64,
 ) -> protocols.Episode | None:
-    collector = catalog.make_collector(
+    collector = registry.make_collector(
         workflow="math_code_single_step", config=config or {}, tokens=fakes.FakeTokens(), template="no",
         max_model_len=max_model_len,
     )  # fmt: skip

@@ -8,8 +8,8 @@ import pytest
 
 from rljob_api import errors, types
 from rljob_testing.clock import FakeClock
-from rljob_workers.rollout import staging
-from rljob_workers.transport import image
+from rljob_workers.rollout.sync import staging
+from rljob_workers.weights import image
 
 
 def write_model(folder: pathlib.Path) -> pathlib.Path:

@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_api import errors, names
-from rljob_workers.rollout import sync_failures
+from rljob_workers.rollout.sync import receiver
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,10 @@ from rljob_workers.rollout import sync_failures
     ],
 )
 def test_each_error_has_its_reason(error: errors.RLJobError, reason: names.SyncFailure) -> None:
-    assert sync_failures.reason_of(error) is reason
+    assert receiver.sync_failure_of(error) is reason
 
 
 def test_an_update_that_was_given_up_has_the_reason_of_the_engine() -> None:
     given_up = errors.WeightsError("version 3 goes on")
     given_up.__cause__ = errors.EngineTimeoutError("10 s")
-    assert sync_failures.reason_of(given_up) is names.SyncFailure.TIMEOUT
+    assert receiver.sync_failure_of(given_up) is names.SyncFailure.TIMEOUT

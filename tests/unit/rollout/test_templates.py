@@ -4,7 +4,7 @@ import pathlib
 import pytest
 
 from rljob_api import errors, types
-from rljob_workers.rollout import templates
+from rljob_workers.rollout import prompts
 
 QUESTION = "What is 6 times 7?"
 
@@ -19,20 +19,20 @@ QUESTION = "What is 6 times 7?"
     ],
 )
 def test_rendered_prompt_has_the_published_length_and_digest(template: str, characters: int, digest: str) -> None:
-    prompt = templates.render(template, QUESTION)
+    prompt = prompts.render(template, QUESTION)
     assert (len(prompt), hashlib.sha256(prompt.encode()).hexdigest()) == (characters, digest)
 
 
 @pytest.mark.covers("workflows 8.1")
 def test_a_question_with_capital_q_braces_and_blanks_is_inserted_unchanged() -> None:
     question = "  Q {x} Q \n"
-    assert templates.render("no", question) == question
-    assert f"\nUser: {question}\nAssistant: <think>" in templates.render("r1", question)
+    assert prompts.render("no", question) == question
+    assert f"\nUser: {question}\nAssistant: <think>" in prompts.render("r1", question)
 
 
 def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
     with pytest.raises(errors.ManifestError, match="spec.data.template is 'alpaca'.*chat, no, qwen_math, r1"):
-        templates.check("alpaca")
+        prompts.check("alpaca")
 
 
 CONFIGURED = types.Sampling(stop=("\n",), stop_token_ids=(9,), include_stop=False)
@@ -49,28 +49,28 @@ CONFIGURED = types.Sampling(stop=("\n",), stop_token_ids=(9,), include_stop=Fals
     ],
 )
 def test_stop_rules_of_each_template(template: str, stop: tuple[str], ids: tuple[int], include: bool) -> None:
-    ruled = templates.with_stop_rules(template, CONFIGURED, eos_ids=(2, 0))
+    ruled = prompts.with_stop_rules(template, CONFIGURED, eos_ids=(2, 0))
     assert (ruled.stop, ruled.stop_token_ids, ruled.include_stop) == (stop, ids, include)
 
 
 @pytest.mark.covers("workflows 1.1", "workflows 12")
 def test_adding_stop_ids_makes_a_new_object() -> None:
-    templates.with_stop_rules("chat", CONFIGURED, eos_ids=(2,))
+    prompts.with_stop_rules("chat", CONFIGURED, eos_ids=(2,))
     assert CONFIGURED.stop_token_ids == (9,)
 
 
 def test_ignoring_eos_adds_no_stop_ids() -> None:
     sampling = types.Sampling(ignore_eos=True)
-    assert templates.with_stop_rules("chat", sampling, eos_ids=(2,)) == sampling
+    assert prompts.with_stop_rules("chat", sampling, eos_ids=(2,)) == sampling
 
 
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "level": 3})
 
 
-def load(folder: pathlib.Path, body: str, *, name: str) -> templates.Render:
+def load(folder: pathlib.Path, body: str, *, name: str) -> prompts.Render:
     path = folder / f"{name}.py"
     path.write_text(body)
-    found = templates.load(f"{name}:ask", file=str(path))
+    found = prompts.load_template(f"{name}:ask", file=str(path))
     assert found is not None
     return found
 
@@ -78,18 +78,18 @@ def load(folder: pathlib.Path, body: str, *, name: str) -> templates.Render:
 @pytest.mark.covers("workflows 8.1")
 def test_a_function_of_the_users_maps_a_record_to_a_text_or_to_ids(tmp_path: pathlib.Path) -> None:
     text = load(tmp_path, 'def ask(record):\n    return f\'{record["level"]}: {record["prompt"]}\'\n', name="own_text")
-    assert templates.rendered(text, RECORD) == "3: hi"
+    assert prompts.rendered(text, RECORD) == "3: hi"
     ids = load(tmp_path, "def ask(record):\n    return [record['level'], 7]\n", name="own_ids")
-    assert templates.rendered(ids, RECORD) == (3, 7)
+    assert prompts.rendered(ids, RECORD) == (3, 7)
 
 
 @pytest.mark.covers("workflows 8.1")
 def test_what_a_users_function_may_not_return_or_raise_is_an_error_of_the_record() -> None:
     for made in (None, "", [], [1, "2"], [True], [-1]):
         with pytest.raises(errors.DataError, match="record p of s became .*must become a text or a list of token ids"):
-            templates.rendered(lambda record, made=made: made, RECORD)  # type: ignore[misc]  # wrong on purpose
+            prompts.rendered(lambda record, made=made: made, RECORD)  # type: ignore[misc]  # wrong on purpose
     with pytest.raises(errors.DataError, match=r"spec.data.template: record p of s: KeyError at test_templates.py:"):
-        templates.rendered(lambda record: str(record["answer"]), RECORD)
+        prompts.rendered(lambda record: str(record["answer"]), RECORD)
 
 
 def test_a_template_that_is_no_function_is_refused(tmp_path: pathlib.Path) -> None:
@@ -98,4 +98,4 @@ def test_a_template_that_is_no_function_is_refused(tmp_path: pathlib.Path) -> No
 
 
 def test_templates_of_ours_need_no_file() -> None:
-    assert templates.load("qwen_math", file="") is None
+    assert prompts.load_template("qwen_math", file="") is None

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import names
-from rljob_workers.rollout.episodes import turn_rewards
+from rljob_workers.rollout.episodes import turns
 
 FINITE = st.floats(min_value=-100, max_value=100)
 
@@ -19,32 +19,32 @@ FINITE = st.floats(min_value=-100, max_value=100)
     ],
 )
 def test_rewards_run_back_from_the_last_turn(rewards: list[float], discount: float, expected: list[float]) -> None:
-    assert turn_rewards.back_propagated(rewards, discount=discount) == pytest.approx(expected)
+    assert turns.back_propagated(rewards, discount=discount) == pytest.approx(expected)
 
 
 @pytest.mark.covers("algorithms 3", "workflows 5.2")
 @given(st.lists(FINITE, min_size=1, max_size=8), st.floats(min_value=-2, max_value=2))
 def test_each_turn_is_its_own_reward_and_the_discounted_rest(rewards: list[float], discount: float) -> None:
-    found = turn_rewards.back_propagated(rewards, discount=discount)
+    found = turns.back_propagated(rewards, discount=discount)
     direct = [sum(r * discount**j for j, r in enumerate(rewards[i:])) for i in range(len(rewards))]
     assert found == pytest.approx(direct, rel=1e-6, abs=1e-6)
 
 
 def test_an_infinite_discount_is_refused() -> None:
     with pytest.raises(ValueError, match="turnDiscount is inf"):
-        turn_rewards.back_propagated([1.0], discount=float("inf"))
+        turns.back_propagated([1.0], discount=float("inf"))
 
 
 @pytest.mark.covers("workflows 4", "workflows 5.5")
 def test_signed_shaping_subtracts_the_bias_and_takes_fractions() -> None:
-    found = [turn_rewards.signed(success, bias=0.1, scale=2.0) for success in (0.5, 0.7)]
+    found = [turns.signed(success, bias=0.1, scale=2.0) for success in (0.5, 0.7)]
     assert found == pytest.approx([-0.2, 0.6])
 
 
 @pytest.mark.covers("workflows 5.2")
 @pytest.mark.parametrize(("success", "expected"), [(1.0, 5.0), (0.0, -5.0)])
 def test_scale_5_without_bias_gives_plus_and_minus_5(success: float, expected: float) -> None:
-    assert turn_rewards.signed(success, scale=5.0) == expected
+    assert turns.signed(success, scale=5.0) == expected
 
 
 @pytest.mark.covers("workflows 5.5")
@@ -60,7 +60,7 @@ def test_scale_5_without_bias_gives_plus_and_minus_5(success: float, expected: f
 def test_a_group_is_judged_by_its_mean_success(
     successes: list[float], lower: float, upper: float, expected: names.DropReason | None
 ) -> None:
-    assert turn_rewards.rejection(successes, lower=lower, upper=upper) is expected
+    assert turns.rejection(successes, lower=lower, upper=upper) is expected
 
 
 @pytest.mark.covers("workflows 5.1")
@@ -68,4 +68,4 @@ def test_a_group_is_judged_by_its_mean_success(
     ("raw", "expected"), [([1.0], 1.0), ([0.0] * 4, 0.0), ([0.0, 0.0, 1.0], 0.81), ([0.0, 1.0, 1.0], 0.9)]
 )
 def test_failed_turns_before_the_first_success_discount_it(raw: list[float], expected: float) -> None:
-    assert turn_rewards.final_reward(raw, discount=0.9) == pytest.approx(expected)
+    assert turns.final_reward(raw, discount=0.9) == pytest.approx(expected)

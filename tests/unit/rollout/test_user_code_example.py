@@ -8,7 +8,7 @@ import pytest
 from rljob_api import types
 from rljob_testing import episodes
 from rljob_testing import rollout as fakes
-from rljob_workers.rollout.episodes import catalog, protocols
+from rljob_workers.rollout.episodes import protocols, registry
 
 ROOT = pathlib.Path(__file__).parents[3]
 FILE = ROOT / "crds" / "examples" / "guess_number.py"
@@ -29,7 +29,7 @@ def digit(number: int) -> tuple[int, ...]:
 async def test_the_example_rewards_a_right_guess_within_its_tries(
     guesses: list[int], reward: float, turns: int
 ) -> None:
-    collector = catalog.make_collector(
+    collector = registry.make_collector(
         workflow="guess_number:GuessNumber",
         config={"tries": 3},
         tokens=fakes.FakeTokens(),

@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 
 from rljob_api.names import WaitReason
 from rljob_testing.clock import FakeClock
-from rljob_workers.rollout import waits
+from rljob_workers.rollout import wait_accounting
 
 
-def accounts(num_slots: int = 4) -> tuple[waits.SlotWaits, FakeClock]:
+def accounts(num_slots: int = 4) -> tuple[wait_accounting.SlotWaits, FakeClock]:
     clock = FakeClock()
-    return waits.SlotWaits(num_slots=num_slots, clock=clock), clock
+    return wait_accounting.SlotWaits(num_slots=num_slots, clock=clock), clock
 
 
 def test_empty_slots_wait_for_what_the_lease_call_named() -> None:
@@ -92,7 +92,7 @@ MOVES = st.tuples(
 @given(st.lists(MOVES, max_size=40))
 def test_all_slot_seconds_are_either_waited_or_generated(moves: list[tuple[str, int, float]]) -> None:
     slots, clock = accounts(num_slots=4)
-    opened: list[waits.Slot] = []
+    opened: list[wait_accounting.Slot] = []
     generated = 0.0
     for what, which, seconds in moves:
         if what == "open" and len(opened) < 4:

@@ -9,9 +9,11 @@ from rljob_api import errors, types
 from rljob_api.names import ReceiverState
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
-from rljob_workers.rollout import admission, fake_engine, weights
+from rljob_workers.rollout import request_gate
+from rljob_workers.rollout.engines import fake
+from rljob_workers.rollout.sync import receiver
 
-OPTIONS = weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0)
+OPTIONS = receiver.UpdateOptions(in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0)
 GOOD = ["pause", "load 1 tensors", "verify", "commit 1", "resume"]
 REPAIRED = ["pause", "abort_all", "repair", "load 1 tensors", "verify", "commit 1", "resume"]
 RESTARTED = ["restart", "commit 0", *GOOD]
@@ -20,15 +22,15 @@ RESTARTED = ["restart", "commit 0", *GOOD]
 class Rig:
     """A receiver with everything around it faked."""
 
-    def __init__(self, behaviour: fake_engine.Behaviour | None = None, options: weights.Options = OPTIONS) -> None:
+    def __init__(self, behaviour: fake.Behaviour | None = None, options: receiver.UpdateOptions = OPTIONS) -> None:
         self.clock = FakeClock()
         self.events: list[str] = []
-        self.engine = fake_engine.FakeEngine(clock=self.clock, behaviour=behaviour, events=self.events)
-        self.door = admission.Admission(self.engine)
+        self.engine = fake.FakeEngine(clock=self.clock, behaviour=behaviour, events=self.events)
+        self.gate = request_gate.RequestGate(self.engine)
         self.stager = fakes.FakeStager(self.events)
-        self.receiver = weights.WeightReceiver(
+        self.receiver = receiver.WeightReceiver(
             engine=self.engine,
-            admission=self.door,
+            gate=self.gate,
             stager=self.stager,
             options=options,
             clock=self.clock,
@@ -58,37 +60,37 @@ async def test_update_stages_first_then_pauses_loads_verifies_labels_and_resumes
     await rig.start()
     await rig.take(1)
     assert rig.events == ["stage 1", "generation stops", *GOOD, "generation goes on"]
-    assert rig.receiver.served == weights.Served(version=types.VersionId(1), step=1)
+    assert rig.receiver.served == receiver.Served(version=types.VersionId(1), step=1)
     assert rig.receiver.state is ReceiverState.SERVING
 
 
-async def test_start_labels_the_initial_weights_and_loads_the_head_before_the_door_opens() -> None:
+async def test_start_labels_the_initial_weights_and_loads_the_head_before_the_gate_opens() -> None:
     rig = Rig()
     opened: list[bool] = []
-    rig.receiver._on_pause = lambda paused: opened.append(rig.door.is_open)  # the seam that is called around the swap
+    rig.receiver._on_pause = lambda paused: opened.append(rig.gate.is_open)  # the seam that is called around the swap
     await rig.start(head=3)
     assert opened == [False, False]
-    assert rig.door.is_open
+    assert rig.gate.is_open
     assert rig.receiver.served.version == 3
 
 
-async def test_start_keeps_the_door_closed_while_the_head_cannot_be_had() -> None:
+async def test_start_keeps_the_gate_closed_while_the_head_cannot_be_had() -> None:
     rig = Rig()
     rig.stager.faults = [errors.UnavailableError("store is down"), errors.UnavailableError("still down")]
     starting = asyncio.ensure_future(rig.start(head=3))
     await rig.clock.advance(0.1)
-    assert not rig.door.is_open
+    assert not rig.gate.is_open
     await rig.clock.advance(5.0)
     await starting
-    assert rig.door.is_open
+    assert rig.gate.is_open
     assert rig.receiver.served.version == 3
 
 
 async def test_report_measures_fetch_verify_pause_apply_and_requests_in_flight() -> None:
     latency = {"pause": 0.125, "load": 0.25, "verify": 0.0625, "resume": 0.5}
-    rig = Rig(fake_engine.Behaviour(token_s=1.0, latency_s=latency))
+    rig = Rig(fake.Behaviour(token_s=1.0, latency_s=latency))
     await rig.start()
-    running = asyncio.ensure_future(rig.door.generate(fakes.make_request(max_tokens=3)))
+    running = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=3)))
     await rig.clock.advance(0.5)
     await rig.take(1, 2.0)
     (sync,) = rig.receiver.syncs
@@ -103,20 +105,20 @@ async def test_report_measures_fetch_verify_pause_apply_and_requests_in_flight()
 
 @pytest.mark.covers("workflows 1.2", "workflows 13")
 async def test_tokens_of_one_sequence_carry_the_version_that_sampled_each() -> None:
-    rig = Rig(fake_engine.Behaviour(token_s=1.0))
+    rig = Rig(fake.Behaviour(token_s=1.0))
     await rig.start()
-    running = asyncio.ensure_future(rig.door.generate(fakes.make_request(max_tokens=4)))
+    running = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=4)))
     await rig.clock.advance(2.5)
     await rig.take(1)
     await rig.clock.advance(5.0)
     assert (await running).versions == (0, 0, 1, 1)
 
 
-async def test_a_request_that_waited_at_the_door_is_salted_with_the_new_version() -> None:
-    rig = Rig(fake_engine.Behaviour(latency_s={"load": 1.0}))
+async def test_a_request_that_waited_at_the_gate_is_salted_with_the_new_version() -> None:
+    rig = Rig(fake.Behaviour(latency_s={"load": 1.0}))
     await rig.start()
     await rig.take(1, 0.5)
-    waiting = asyncio.ensure_future(rig.door.generate(fakes.make_request(max_tokens=1)))
+    waiting = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=1)))
     await rig.clock.advance(0.1)
     assert "generate salt 0" not in rig.events
     await rig.clock.advance(2.0)
@@ -125,9 +127,9 @@ async def test_a_request_that_waited_at_the_door_is_salted_with_the_new_version(
 
 
 async def test_without_in_flight_updates_running_requests_finish_first() -> None:
-    rig = Rig(fake_engine.Behaviour(token_s=1.0), dataclasses.replace(OPTIONS, in_flight=False))
+    rig = Rig(fake.Behaviour(token_s=1.0), dataclasses.replace(OPTIONS, in_flight=False))
     await rig.start()
-    running = asyncio.ensure_future(rig.door.generate(fakes.make_request(max_tokens=3)))
+    running = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=3)))
     await rig.clock.advance(0.5)
     await rig.take(1, 1.0)
     assert "pause" not in rig.events
@@ -160,7 +162,7 @@ async def test_a_failed_fetch_touches_nothing_is_reported_and_tried_again(
     await rig.take(1)
     assert rig.engine_calls() == []
     assert (rig.receiver.state, rig.receiver.served.version) == (ReceiverState.SERVING, 0)
-    assert rig.door.is_open
+    assert rig.gate.is_open
     assert [sync.failure for sync in rig.receiver.syncs] == [f"{reason}: {fault.name}: {fault}"]
     await rig.clock.advance(1.0)
     assert rig.engine_calls() == GOOD
@@ -200,15 +202,15 @@ BROKEN: dict[str, tuple[dict[str, list[str | None]], list[str]]] = {
 @pytest.mark.parametrize("sentence", BROKEN)
 async def test_every_pause_ends_on_one_whole_version(sentence: str) -> None:
     faults, expected = BROKEN[sentence]
-    rig = Rig(fake_engine.Behaviour(faults=faults))
+    rig = Rig(fake.Behaviour(faults=faults))
     await rig.start()
     await rig.take(1, 60.0)
     # The fake engine itself asserts that nothing resumes or is labelled on mixed weights.
     assert rig.engine_calls() == expected
     assert (rig.receiver.state, rig.receiver.served.version) == (ReceiverState.SERVING, 1)
-    assert rig.door.is_open
+    assert rig.gate.is_open
     assert rig.events.count("generation stops") == rig.events.count("generation goes on")
-    result = await asyncio.gather(rig.door.generate(fakes.make_request(max_tokens=1)))
+    result = await asyncio.gather(rig.gate.generate(fakes.make_request(max_tokens=1)))
     assert result[0].versions == (1,)
 
 
@@ -219,14 +221,14 @@ async def test_every_pause_ends_on_one_whole_version(sentence: str) -> None:
 async def test_an_update_that_broke_is_told_even_where_the_next_attempt_mends_it(
     fault: dict[str, list[str | None]], reason: str
 ) -> None:
-    rig = Rig(fake_engine.Behaviour(faults=fault))
+    rig = Rig(fake.Behaviour(faults=fault))
     await rig.start()
     await rig.take(1, 60.0)
     assert [sync.failure.partition(":")[0] for sync in rig.receiver.syncs] == [reason, ""]
 
 
 async def test_the_watchdog_bites_at_the_deadline_and_not_before() -> None:
-    rig = Rig(fake_engine.Behaviour(faults={"load": ["hang"]}))
+    rig = Rig(fake.Behaviour(faults={"load": ["hang"]}))
     await rig.start()
     await rig.take(1, 9.9)
     before = rig.receiver.state
@@ -236,9 +238,9 @@ async def test_the_watchdog_bites_at_the_deadline_and_not_before() -> None:
 
 @pytest.mark.covers("workflows 1.2")
 async def test_requests_that_a_broken_load_gave_up_go_on_from_their_tokens_on_the_whole_version() -> None:
-    rig = Rig(fake_engine.Behaviour(token_s=1.0, faults={"load": ["shape", None, "shape"]}))
+    rig = Rig(fake.Behaviour(token_s=1.0, faults={"load": ["shape", None, "shape"]}))
     await rig.start()
-    held = asyncio.ensure_future(rig.door.generate(fakes.make_request(max_tokens=4)))
+    held = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=4)))
     await rig.clock.advance(1.5)
     await rig.take(1, 1.0)
     await rig.take(2, 5.0)
@@ -250,9 +252,9 @@ async def test_requests_that_a_broken_load_gave_up_go_on_from_their_tokens_on_th
 
 
 async def test_requests_inside_an_engine_process_that_died_fail() -> None:
-    rig = Rig(fake_engine.Behaviour(token_s=1.0))
+    rig = Rig(fake.Behaviour(token_s=1.0))
     await rig.start()
-    held = asyncio.ensure_future(rig.door.generate(fakes.make_request(max_tokens=4)))
+    held = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=4)))
     await rig.clock.advance(1.5)
     rig.engine.die()
     await rig.clock.advance(1.0)
@@ -260,14 +262,14 @@ async def test_requests_inside_an_engine_process_that_died_fail() -> None:
         await held
 
 
-async def test_an_engine_that_cannot_be_restarted_ends_the_receiver_with_the_door_closed() -> None:
-    rig = Rig(fake_engine.Behaviour(faults={"verify": ["a", "b"], "restart": ["no memory"]}))
+async def test_an_engine_that_cannot_be_restarted_ends_the_receiver_with_the_gate_closed() -> None:
+    rig = Rig(fake.Behaviour(faults={"verify": ["a", "b"], "restart": ["no memory"]}))
     await rig.start()
     await rig.take(1, 60.0)
     assert rig.task is not None
     with pytest.raises(errors.EngineError, match="no memory"):
         rig.task.result()
-    assert (rig.receiver.state, rig.door.is_open) == (ReceiverState.REFUSING, False)
+    assert (rig.receiver.state, rig.gate.is_open) == (ReceiverState.REFUSING, False)
 
 
 async def test_a_dead_engine_process_is_replaced_and_comes_back_on_the_served_version() -> None:
@@ -279,7 +281,7 @@ async def test_a_dead_engine_process_is_replaced_and_comes_back_on_the_served_ve
     await rig.take(1, 1.0)
     assert rig.events == ["died", "generation stops", "stage 1", *RESTARTED, "generation goes on"]
     assert rig.receiver.served.version == 1
-    assert rig.door.is_open
+    assert rig.gate.is_open
 
 
 async def test_waiters_for_a_step_or_a_pinned_version_wake_when_it_is_served() -> None:
@@ -304,7 +306,7 @@ async def test_delivered_reports_are_forgotten_and_later_ones_kept() -> None:
 
 async def test_a_load_that_takes_long_but_goes_on_is_no_dead_engine() -> None:
     """An image 50 times as large as the deadline was made for: ten parts of 9 s each under a deadline of 10 s."""
-    rig = Rig(fake_engine.Behaviour(load_parts=10, load_part_s=9.0))
+    rig = Rig(fake.Behaviour(load_parts=10, load_part_s=9.0))
     await rig.start()
     await rig.take(1, 200.0)
     (sync,) = rig.receiver.syncs
@@ -314,7 +316,7 @@ async def test_a_load_that_takes_long_but_goes_on_is_no_dead_engine() -> None:
 
 
 async def test_a_load_that_stops_going_on_is_a_dead_engine_however_far_it_came() -> None:
-    rig = Rig(fake_engine.Behaviour(load_parts=3, load_part_s=9.0, faults={"verify": ["hang"]}))
+    rig = Rig(fake.Behaviour(load_parts=3, load_part_s=9.0, faults={"verify": ["hang"]}))
     await rig.start()
     await rig.take(1, 45.0)
     failed = [sync.failure for sync in rig.receiver.syncs if sync.failure]

@@ -11,18 +11,10 @@ from rljob_api import errors, names, roles, types
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
-from rljob_workers.rollout import (
-    admission,
-    dumps,
-    fake_engine,
-    groups,
-    readiness,
-    reporting,
-    waits,
-    weights,
-    worker,
-)
+from rljob_workers.rollout import dumps, group, reporting, request_gate, wait_accounting, worker
+from rljob_workers.rollout.engines import fake
 from rljob_workers.rollout.episodes import rlvr
+from rljob_workers.rollout.sync import receiver
 from rljob_workers.runtime import metrics as metrics_module
 
 JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
@@ -34,36 +26,38 @@ class Rig:
     def __init__(self, *, token_s: float = 0.0, drain_s: float = 30.0, max_groups: int = 2, dump_dir: str = "") -> None:
         self.clock = FakeClock()
         self.events: list[str] = []
-        behaviour = fake_engine.Behaviour(token_s=token_s)
-        self.engine = fake_engine.FakeEngine(clock=self.clock, behaviour=behaviour, events=self.events)
+        behaviour = fake.Behaviour(token_s=token_s)
+        self.engine = fake.FakeEngine(clock=self.clock, behaviour=behaviour, events=self.events)
         self.work = fakes.FakeWork(self.events, self.clock.sleep)
         self.grading = fakes.FakeGrading(self.events)
         self.stager = fakes.FakeStager(self.events)
-        self.slots = waits.SlotWaits(num_slots=max_groups, clock=self.clock)
+        self.slots = wait_accounting.SlotWaits(num_slots=max_groups, clock=self.clock)
         self.metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=JOB)
-        self.probes = readiness.Readiness(max_lag_steps=1)
+        self.probes = reporting.Readiness(max_lag_steps=1)
         self.sessions: list[str] = []
-        self.options = worker.Options(
+        self.options = worker.WorkerOptions(
             pod="pod", boot_id="boot", initial_state_hash="hash", max_groups=max_groups, drain_s=drain_s
         )
         self.dumper = dumps.Dumper(dumps.Options(folder=dump_dir), fakes.FakeTokens())
         self.worker = worker.RolloutWorker(self.options, self._parts())
         self.running: asyncio.Future[None] | None = None
 
-    def _parts(self) -> worker.Parts:
-        door, tokens = admission.Admission(self.engine), fakes.FakeTokens()
-        self.receiver = weights.WeightReceiver(
+    def _parts(self) -> worker.WorkerParts:
+        gate, tokens = request_gate.RequestGate(self.engine), fakes.FakeTokens()
+        self.receiver = receiver.WeightReceiver(
             engine=self.engine,
-            admission=door,
+            gate=gate,
             stager=self.stager,
-            options=weights.Options(in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0),
+            options=receiver.UpdateOptions(
+                in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0
+            ),
             clock=self.clock,
             on_pause=self.slots.paused,
             to_thread=fakes.at_once,
         )
-        runner = groups.GroupRunner(
-            generator=door,
-            flow=groups.Flow(
+        runner = group.GroupRunner(
+            generator=gate,
+            flow=group.Flow(
                 tokens=tokens, collector=rlvr.RlvrCollector(tokens=tokens, template="no", max_model_len=64)
             ),
             flow_by_suite={},
@@ -81,7 +75,7 @@ class Rig:
             metrics=self.metrics,
             clock=self.clock,
         )
-        return worker.Parts(
+        return worker.WorkerParts(
             transport=self.work,
             runner=runner,
             receiver=self.receiver,

@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from rljob_workers.runtime import logs, withheld
+from rljob_workers.runtime import logs, redaction
 
 
 def line_of(record: logging.LogRecord) -> dict[str, object]:
@@ -64,7 +64,7 @@ def test_a_secret_is_masked_in_message_stack_and_keys(secret: str) -> None:
 @pytest.mark.parametrize(
     ("name", "level", "wanted"),
     [
-        ("rljob_workers.rollout.groups", logging.DEBUG, True),
+        ("rljob_workers.rollout.group", logging.DEBUG, True),
         ("__main__", logging.DEBUG, True),
         ("openai._base_client", logging.DEBUG, False),
         ("rljob_workers_of_others", logging.DEBUG, False),
@@ -93,7 +93,7 @@ def test_texts_are_written_at_level_debug_and_with_the_switch(
     own_root: logging.Logger, capsys: pytest.CaptureFixture[str], level: str, texts: bool, written: bool
 ) -> None:
     logs.configure(level=level, identity={}, secrets=("hf_canary",), texts=texts)
-    own_root.getChild("rljob_workers.x").log(withheld.TEXT, "it said hf_canary: %s", "a piece of a prompt")
+    own_root.getChild("rljob_workers.x").log(redaction.TEXT, "it said hf_canary: %s", "a piece of a prompt")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = [(line["level"], line["msg"]) for line in lines]
     assert found == ([("debug", "it said ***: a piece of a prompt")] if written else [])

@@ -2,7 +2,7 @@ import pathlib
 
 import pytest
 
-from rljob_workers.runtime import number_format
+from rljob_workers.runtime import machine
 
 
 @pytest.mark.parametrize(
@@ -18,15 +18,15 @@ from rljob_workers.runtime import number_format
     ],
 )
 def test_bfloat16_is_computed_where_the_cpu_has_it(wanted: str, flags: set[str], found: str) -> None:
-    assert number_format.on_cpu(wanted, frozenset(flags)) == found
+    assert machine.dtype_for_cpu(wanted, frozenset(flags)) == found
 
 
 @pytest.mark.parametrize("key", ["flags\t\t", "Features\t"])
 def test_flags_are_read_from_the_first_processor(tmp_path: pathlib.Path, key: str) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text(f"processor\t: 0\n{key}: fpu avx2\n\nprocessor\t: 1\n{key}: other\n")
-    assert number_format.cpu_flags(path) == {"fpu", "avx2"}
+    assert machine.cpu_flags(path) == {"fpu", "avx2"}
 
 
 def test_a_machine_that_tells_no_flags_computes_what_the_job_says(tmp_path: pathlib.Path) -> None:
-    assert number_format.on_cpu("bfloat16", number_format.cpu_flags(tmp_path / "none")) == "bfloat16"
+    assert machine.dtype_for_cpu("bfloat16", machine.cpu_flags(tmp_path / "none")) == "bfloat16"

@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api import errors, roles
 from rljob_testing import trainer_makers
-from rljob_workers.runtime import boot, pod_fields
+from rljob_workers.runtime import boot
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def trainer(tmp_path: pathlib.Path) -> roles.TrainerConfig:
 
 
 def test_variables_of_the_pod_take_the_place_of_what_the_shared_file_says(trainer: roles.TrainerConfig) -> None:
-    found = pod_fields.apply(
+    found = boot.with_pod_variables(
         trainer,
         {
             "RLJOB_POD": "sums-trainer-7-1-x8k2p",
@@ -27,7 +27,7 @@ def test_variables_of_the_pod_take_the_place_of_what_the_shared_file_says(traine
 
 
 def test_without_variables_the_file_holds(trainer: roles.TrainerConfig) -> None:
-    assert pod_fields.apply(trainer, {}) == trainer
+    assert boot.with_pod_variables(trainer, {}) == trainer
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_without_variables_the_file_holds(trainer: roles.TrainerConfig) -> None:
 )
 def test_a_number_out_of_its_range_is_refused_by_name(trainer: roles.TrainerConfig, name: str, text: str) -> None:
     with pytest.raises(errors.ManifestError, match=name):
-        pod_fields.apply(trainer, {name: text})
+        boot.with_pod_variables(trainer, {name: text})
 
 
 def test_a_program_with_a_bad_variable_ends_with_the_code_of_a_bad_config(

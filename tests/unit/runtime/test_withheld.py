@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rljob_workers.runtime import logs, withheld
+from rljob_workers.runtime import logs, redaction
 
 CANARY = "canary: what the policy wrote"
 logger = logging.getLogger("rljob_workers.of_a_test")
@@ -24,11 +24,11 @@ def raised(completion: str = CANARY) -> ValueError:
 
 def test_type_and_innermost_place_are_told() -> None:
     line = users_code.__code__.co_firstlineno + 1
-    assert withheld.told(raised()) == f"ValueError at test_withheld.py:{line} in users_code"
+    assert redaction.describe(raised()) == f"ValueError at test_withheld.py:{line} in users_code"
 
 
 def test_an_exception_that_was_never_raised_has_no_place() -> None:
-    assert withheld.told(KeyError("x")) == "KeyError"
+    assert redaction.describe(KeyError("x")) == "KeyError"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_exception_that_was_never_raised_has_no_place() -> None:
     ],
 )
 def test_numbers_are_shown_and_of_all_else_the_type(value: object, told: str) -> None:
-    assert withheld.shown(value) == told
+    assert redaction.brief(value) == told
 
 
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
@@ -53,7 +53,7 @@ def test_the_stack_is_logged_and_the_message_is_not(
     caplog: pytest.LogCaptureFixture, formatter: logging.Formatter, level: int
 ) -> None:
     with caplog.at_level(level):
-        withheld.log(logger, "the workflow", raised(), keys={"group": "g7"})
+        redaction.log(logger, "the workflow", raised(), keys={"group": "g7"})
     (record,) = caplog.records
     line = formatter.format(record)
     assert "the workflow raised ValueError at test_withheld.py:" in line
@@ -69,13 +69,13 @@ def test_the_cause_and_the_context_of_an_exception_are_not_told_either(caplog: p
         except ValueError as cause:
             raise RuntimeError("went on") from cause
     except RuntimeError as error:
-        withheld.log(logger, "the workflow", error)
+        redaction.log(logger, "the workflow", error)
     assert CANARY not in logs.JsonFormatter({}).format(caplog.records[0])
 
 
 def test_at_level_text_the_start_of_the_message_is_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(withheld.TEXT):
-        withheld.log(logger, "the workflow", raised("x" * 1000))
+    with caplog.at_level(redaction.TEXT):
+        redaction.log(logger, "the workflow", raised("x" * 1000))
     _, said = caplog.records
     assert said.getMessage() == "the workflow said: cannot read " + "x" * (256 - len("cannot read "))
 
@@ -90,7 +90,7 @@ async def test_a_task_that_nobody_waited_for_is_told_by_its_stack(caplog: pytest
     gc.collect()
     (record,) = caplog.records
     assert CANARY in record.getMessage(), "asyncio itself quotes the exception"
-    assert withheld.strip(record)
+    assert redaction.strip(record)
     line = logs.TextFormatter().format(record)
     assert "Task exception was never retrieved" in line
     assert "in users_code" in line
@@ -101,5 +101,5 @@ async def test_a_task_that_nobody_waited_for_is_told_by_its_stack(caplog: pytest
 def test_lines_of_other_loggers_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("vllm.engine").error("the engine died", exc_info=raised("of a cause"))
     (record,) = caplog.records
-    assert withheld.strip(record)
+    assert redaction.strip(record)
     assert "cannot read of a cause" in logs.TextFormatter().format(record)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 import pytest
 
 from rljob_api import errors, names, types
+from rljob_workers.rpc import train
 from rljob_workers.trainer import batch_source
-from rljob_workers.transport import batches
 
 
 class FakeTransport:
@@ -18,7 +18,7 @@ class FakeTransport:
     ) -> types.Session:
         raise AssertionError("the feed does not register")
 
-    def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> batches.Batch:
+    def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> train.Batch:
         self.asked.append((step, rank, world_size, stop))
         if not self.kinds:
             raise errors.UnavailableError("coordinator is gone")
@@ -48,7 +48,7 @@ def test_a_stop_is_told_with_the_next_question() -> None:
     stop = threading.Event()
 
     class Stopping(FakeTransport):
-        def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> batches.Batch:
+        def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> train.Batch:
             answer = super().fetch(step=step, rank=rank, world_size=world_size, wait_s=wait_s, stop=stop)
             asked_to_stop.set()
             return answer

@@ -15,7 +15,7 @@ from rljob_testing.clock import FakeClock
 from rljob_workers.models import families
 from rljob_workers.trainer.model import attention, batch_tensors, loading, policy, selftest
 from rljob_workers.trainer.state import export
-from rljob_workers.transport import image
+from rljob_workers.weights import image
 
 CPU = torch.device("cpu")
 TRAINED, STATEFUL = sorted(model_families.TRAINED), sorted(model_families.STATEFUL)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from rljob_api import errors, types
 from rljob_testing.clock import FakeClock
 from rljob_workers.trainer.state import export, publish
-from rljob_workers.transport import image
+from rljob_workers.weights import image
 
 
 class FakeStore:

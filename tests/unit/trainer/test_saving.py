@@ -12,7 +12,7 @@ from rljob_testing import ranks
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer.engine import schedule
 from rljob_workers.trainer.state import atomic_dir, checkpoint, export, saving
-from rljob_workers.transport import image
+from rljob_workers.weights import image
 
 
 @dataclasses.dataclass

@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api import names
-from rljob_workers.transport import access
+from rljob_workers.rpc import access
 
 C, R, V, T, OPERATOR = "coordinator", "rollout", "verifier", "trainer", "operator"
 # Section 13.3 of the operator's reference, and the calls that it does not name: uploads are publishing, a stop is the

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_api import codec, errors, names, types
 from rljob_api.wire.v1 import train_pb2_grpc
-from rljob_workers.transport import batches, channel
+from rljob_workers.rpc import channel, train
 
 EMPTY = types.MicroBatch(
     update=0, tokens=types.NO_INTS, position_ids=types.NO_INTS, segments=(), target_index=types.NO_INTS,
@@ -34,12 +34,12 @@ class Server(train_pb2_grpc.TrainServicer):
             await asyncio.Event().wait()
 
 
-async def fetch(server: Server, timeout_s: float) -> batches.Batch:
+async def fetch(server: Server, timeout_s: float) -> train.Batch:
     listening = channel.aio_server(None)
     train_pb2_grpc.add_TrainServicer_to_server(server, listening)
     port = channel.bind(listening, "127.0.0.1:0", None)
     await listening.start()
-    client = batches.BatchClient(address=f"127.0.0.1:{port}", tls=None, timeout_s=timeout_s)
+    client = train.BatchClient(address=f"127.0.0.1:{port}", tls=None, timeout_s=timeout_s)
     try:
         return await asyncio.to_thread(client.fetch, step=1, rank=0, world_size=1, wait_s=0.0, stop=False)
     finally:

@@ -8,7 +8,9 @@ from rljob_api import errors, roles
 from rljob_testing import certificates as files
 from rljob_testing import marked
 from rljob_testing.marked import SECRET
-from rljob_workers.transport import certificates, channel, reloading
+from rljob_workers.rpc import channel
+from rljob_workers.rpc import tls as certificates
+from rljob_workers.rpc import tls as reloading
 
 KEY = f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n"
 

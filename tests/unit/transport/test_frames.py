@@ -3,7 +3,7 @@ import hypothesis.strategies as st
 import pytest
 
 from rljob_api import errors
-from rljob_workers.transport import frames
+from rljob_workers.weights import frames
 
 
 @hypothesis.given(st.binary(max_size=200), st.integers(0, 2**40), st.integers(1, 64))

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from rljob_api import errors
-from rljob_workers.transport import image
+from rljob_workers.weights import image
 
 
 def write_safetensors(path: pathlib.Path, tensors: dict[str, tuple[str, list[int], bytes]]) -> None:

@@ -11,7 +11,8 @@ import pytest
 from rljob_api import codec, errors, names, types
 from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import retry
-from rljob_workers.transport import frames, pace, weights
+from rljob_workers.weights import deadlines, frames
+from rljob_workers.weights.backends import grpc_store
 
 # 70 billion parameters in bfloat16, and the built-in model.
 HUGE, SMALL = 140_000_000_000, 269_030_016
@@ -22,11 +23,11 @@ ARTIFACT = types.Artifact(artifact_id=blake3.blake3(DATA).hexdigest(), encoding=
 @pytest.mark.parametrize(
     ("deadline", "huge", "small"),
     [
-        (pace.idle_deadline_s, 60 + 1400, 62.7),
-        (pace.transfer_deadline_s, 60 + 7000, 73.5),
-        (pace.pause_deadline_s, 10 + 700, 11.3),
-        (pace.restart_deadline_s, 600 + 1400, 602.7),
-        (pace.collective_deadline_s, 1800 + 7060, 1873.5),
+        (deadlines.idle_deadline_s, 60 + 1400, 62.7),
+        (deadlines.transfer_deadline_s, 60 + 7000, 73.5),
+        (deadlines.pause_deadline_s, 10 + 700, 11.3),
+        (deadlines.restart_deadline_s, 600 + 1400, 602.7),
+        (deadlines.collective_deadline_s, 1800 + 7060, 1873.5),
     ],
 )
 def test_deadlines_of_140_gigabytes_and_of_the_built_in_model(
@@ -38,14 +39,14 @@ def test_deadlines_of_140_gigabytes_and_of_the_built_in_model(
 
 def test_a_version_of_140_gigabytes_travels_at_the_rates_that_were_measured() -> None:
     """On loopback: 0.21 GB/s up and 0.49 GB/s down under load, 0.75 GB/s into an engine on two cores."""
-    assert pace.transfer_deadline_s(HUGE) / 5 > HUGE / 0.21e9
-    assert pace.transfer_deadline_s(HUGE) / 5 > HUGE / 0.49e9
-    assert pace.pause_deadline_s(HUGE) / 3 > HUGE / 0.75e9
+    assert deadlines.transfer_deadline_s(HUGE) / 5 > HUGE / 0.21e9
+    assert deadlines.transfer_deadline_s(HUGE) / 5 > HUGE / 0.49e9
+    assert deadlines.pause_deadline_s(HUGE) / 3 > HUGE / 0.75e9
 
 
 def test_a_transfer_expires_by_the_time_since_it_moved_not_since_it_began() -> None:
     clock = FakeClock()
-    watch = pace.Watch(60.0, now=clock.monotonic)
+    watch = deadlines.StallWatch(60.0, now=clock.monotonic)
     for _ in range(100):
         clock.tick(60.0)
         assert not watch.expired()
@@ -56,7 +57,7 @@ def test_a_transfer_expires_by_the_time_since_it_moved_not_since_it_began() -> N
 
 def test_what_stands_still_is_cancelled_once_and_what_ended_is_not() -> None:
     clock, cancelled = FakeClock(), threading.Event()
-    watch = pace.Watch(60.0, now=clock.monotonic)
+    watch = deadlines.StallWatch(60.0, now=clock.monotonic)
     with watch.cancelling(cancelled.set, look_s=0.001):
         clock.tick(61.0)
         assert cancelled.wait(30)
@@ -172,10 +173,10 @@ class Watched:
         self.idle_s: list[float] = []
         self.made = threading.Event()
 
-    def __call__(self, idle_s: float) -> pace.Watch:
+    def __call__(self, idle_s: float) -> deadlines.StallWatch:
         clock, note = self.clock, self.idle_s
 
-        class Impatient(pace.Watch):
+        class Impatient(deadlines.StallWatch):
             def cancelling(self, cancel: Callable[[], object], *, look_s: float = 0.0):  # type: ignore[no-untyped-def]
                 note.append(idle_s)
                 return super().cancelling(cancel, look_s=0.001)
@@ -184,7 +185,7 @@ class Watched:
 
 
 def pulled(link: SlowLink, watched: Watched, waiting: Waiting) -> bytes:
-    puller = weights.WeightPuller(
+    puller = grpc_store.WeightPuller(
         control_address="127.0.0.1:1", tls=None, num_streams=1, watch=watched, retrying=waiting.retrying
     )
     target = bytearray(len(DATA))
@@ -223,12 +224,12 @@ def test_a_pull_whose_source_stands_still_is_cancelled(link: SlowLink) -> None:
             watched.clock.tick(100.0)
         with pytest.raises(errors.UnavailableError):
             found.result()
-    assert set(watched.idle_s) == {pace.idle_deadline_s(len(DATA))}
+    assert set(watched.idle_s) == {deadlines.idle_deadline_s(len(DATA))}
 
 
 def test_an_upload_that_the_store_takes_slowly_arrives(link: SlowLink) -> None:
     watched = Watched()
-    publisher = weights.WeightPublisher(
+    publisher = grpc_store.WeightPublisher(
         control_address="127.0.0.1:1", store_address=link.address, tls=None, watch=watched
     )
     link.may_go_on.release(5)
@@ -239,7 +240,7 @@ def test_an_upload_that_the_store_takes_slowly_arrives(link: SlowLink) -> None:
 
 def test_an_upload_to_a_store_that_stands_still_is_cancelled(link: SlowLink) -> None:
     watched = Watched()
-    publisher = weights.WeightPublisher(
+    publisher = grpc_store.WeightPublisher(
         control_address="127.0.0.1:1", store_address=link.address, tls=None, watch=watched
     )
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from rljob_api import errors
-from rljob_workers.transport import channel
+from rljob_workers.rpc import channel
 
 
 async def _answer(request: bytes, _context: Any) -> bytes:

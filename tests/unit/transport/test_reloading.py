@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from rljob_testing.certificates import Authority
-from rljob_workers.transport import certificates, reloading
+from rljob_workers.rpc import tls
 
 
 class Recorded:
@@ -23,11 +23,11 @@ class Recorded:
 def test_a_renewal_opens_a_channel_and_closes_the_one_before_the_last(tmp_path: pathlib.Path) -> None:
     authority, opened = Authority(), list[Recorded]()
 
-    def open_one(_: certificates.Pem) -> Any:
+    def open_one(_: tls.Pem) -> Any:
         opened.append(Recorded(len(opened)))
         return opened[-1]
 
-    channel = reloading.ReloadingChannel(authority.files(tmp_path, "rollout"), open_one)
+    channel = tls.ReloadingChannel(authority.files(tmp_path, "rollout"), open_one)
     ask = channel.unary_unary("/a/B")
     assert ask("x") == (0, "/a/B", "x")
     assert ask("x")[0] == 0
@@ -43,11 +43,11 @@ def test_a_renewal_opens_a_channel_and_closes_the_one_before_the_last(tmp_path: 
 async def test_asyncio_channels_are_closed_in_the_same_order(tmp_path: pathlib.Path) -> None:
     authority, opened = Authority(), list[_Aio]()
 
-    def open_one(_: certificates.Pem) -> Any:
+    def open_one(_: tls.Pem) -> Any:
         opened.append(_Aio())
         return opened[-1]
 
-    channel = reloading.ReloadingAioChannel(authority.files(tmp_path, "rollout"), open_one)
+    channel = tls.ReloadingAioChannel(authority.files(tmp_path, "rollout"), open_one)
     for _ in range(3):
         authority.files(tmp_path, "rollout")
         channel.current()

@@ -2,7 +2,7 @@ from typing import Any
 
 import grpc.aio
 
-from rljob_workers.transport import channel
+from rljob_workers.rpc import channel
 
 METHOD = "/test.Echo/Which"
 

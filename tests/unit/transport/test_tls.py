@@ -15,7 +15,7 @@ import pytest
 from rljob_api import errors, names, roles
 from rljob_testing import certificates as files
 from rljob_testing.certificates import HOST, Authority
-from rljob_workers.transport import access, channel
+from rljob_workers.rpc import access, channel
 
 LEASE, WATCH = "/rljob.v1.Work/LeaseGroups", "/rljob.v1.Weights/Watch"
 R, T, V = names.Role.ROLLOUT, names.Role.TRAINER, names.Role.VERIFIER

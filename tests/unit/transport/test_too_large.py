@@ -7,7 +7,7 @@ import pytest
 from rljob_api import errors, names
 from rljob_api.wire.v1 import work_pb2_grpc
 from rljob_testing import makers
-from rljob_workers.transport import channel, work
+from rljob_workers.rpc import channel, work
 
 
 class Work(work_pb2_grpc.WorkServicer):

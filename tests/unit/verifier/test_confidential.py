@@ -14,8 +14,8 @@ from rljob_api import errors, names, roles, types
 from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_testing import certificates, marked
 from rljob_testing.marked import COMPLETION, GOLD, HIDDEN_TEST, PROMPT
+from rljob_workers.rpc import channel, verify
 from rljob_workers.runtime import clock, metrics
-from rljob_workers.transport import channel, grading
 from rljob_workers.verifier import grading as gradings
 from rljob_workers.verifier import pool, replies, server, service
 from rljob_workers.verifier.graders import protocol
@@ -75,7 +75,7 @@ class InWorker(protocol.OneClock):
 
 @dataclasses.dataclass
 class Bench:
-    grading: gradings.Grading
+    verify: gradings.Grading
     metrics: metrics.Metrics
 
 
@@ -118,12 +118,12 @@ async def test_what_a_verdict_carries_is_in_no_log_and_no_metric(field: str, cap
 
 
 @contextlib.asynccontextmanager
-async def client_of(graded: gradings.Grading) -> AsyncIterator[grading.GradingClient]:
+async def client_of(graded: gradings.Grading) -> AsyncIterator[verify.GradingClient]:
     serving = channel.aio_server(None)
     verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(graded), serving)
     port = channel.bind(serving, "127.0.0.1:0", None)
     await serving.start()
-    client = grading.GradingClient(
+    client = verify.GradingClient(
         addresses=[f"127.0.0.1:{port}"], tls=None, timeout_s=60.0, max_attempts=1, clock=clock.SystemClock()
     )
     try:

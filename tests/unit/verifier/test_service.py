@@ -20,8 +20,8 @@ import pytest_asyncio
 
 from rljob_api import codec, errors, names, roles, types
 from rljob_api.wire.v1 import verify_pb2_grpc
+from rljob_workers.rpc import channel
 from rljob_workers.runtime import health
-from rljob_workers.transport import channel
 from rljob_workers.verifier import service
 
 R = names.VerdictReason

@@ -19,7 +19,7 @@ from rljob_api import codec, errors, roles
 from rljob_workers.coordinator import core, packing, samples
 from rljob_workers.coordinator import ledger as ledgers
 from rljob_workers.coordinator.transitions import batches
-from rljob_workers.runtime import withheld
+from rljob_workers.runtime import redaction
 
 logger = logging.getLogger(__name__)
 # Of one transaction: the ledger's thread serves everybody else in between.
@@ -151,8 +151,8 @@ class Builder:
         return choice
 
     async def _report(self, step: int, chosen: tuple[str, ...], error: Exception) -> str:
-        why = f"the batch of step {step} cannot be built: {withheld.told(error)}"
-        withheld.log(logger, f"building the batch of step {step}", error, keys={"step": step})
+        why = f"the batch of step {step} cannot be built: {redaction.describe(error)}"
+        redaction.log(logger, f"building the batch of step {step}", error, keys={"step": step})
         self._broken = (chosen, why)
         await self._core.ledger.run(lambda ledger: ledger.end_run(why))
         return why

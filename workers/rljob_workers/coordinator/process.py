@@ -21,10 +21,10 @@ from rljob_workers.coordinator import (
     training,
 )
 from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.rpc import channel
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.transport import channel
 
 logger = logging.getLogger(__name__)
 _GRACE_S = 1.0

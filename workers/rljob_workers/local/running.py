@@ -4,7 +4,7 @@ import json
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.local import process_tree, rundir, supervise
-from rljob_workers.transport import status
+from rljob_workers.rpc import status
 
 # A coordinator that is gone refuses at once; one that is busy, or on a loaded machine, may need a while.
 _ANSWER_S = 10.0

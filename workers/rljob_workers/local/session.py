@@ -29,9 +29,9 @@ from rljob_workers.local import (
     supervise,
 )
 from rljob_workers.local.report import render
+from rljob_workers.rpc import status as transport_status
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
-from rljob_workers.transport import status as transport_status
 
 _TICK_S = 0.2
 _ASK_TIMEOUT_S = 2.0

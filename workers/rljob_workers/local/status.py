@@ -4,7 +4,7 @@ import threading
 from typing import Protocol
 
 from rljob_api import errors, types
-from rljob_workers.transport import status as transport_status
+from rljob_workers.rpc import status as transport_status
 
 
 class StatusSource(Protocol):

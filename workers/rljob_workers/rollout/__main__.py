@@ -32,10 +32,10 @@ def _check(invocation: boot.Invocation[roles.RolloutConfig]) -> int:
 
 
 def _run(config: roles.RolloutConfig) -> int:
-    from rljob_workers.rollout import process
+    from rljob_workers.rollout import app
 
     try:
-        process.serve(config)
+        app.serve(config)
     except errors.EngineError as error:
         # A broken engine is the machine's doing: the supervisor starts another process.
         raise errors.UnavailableError(f"the engine could not be kept alive: {error}") from error

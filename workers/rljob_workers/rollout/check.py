@@ -6,7 +6,7 @@ from pathlib import Path
 from rljob_api import errors, roles
 from rljob_workers.data import left_out, records
 from rljob_workers.models import builtin, families
-from rljob_workers.rollout import group_predicate, groups, process, record_rules
+from rljob_workers.rollout import app, filters, group
 from rljob_workers.rollout.episodes import protocols
 
 
@@ -17,10 +17,10 @@ def findings(config: roles.RolloutConfig, sources: Path | None) -> left_out.Find
     try:
         model = builtin.ensure_model(config.model)
         families.check(config.model, model, longest=config.engine.max_model_len)
-        tokens = process.load_tokenizer(config, model)
-        process.flow_of(config, config.template, tokens)
-        suites = process.flows_of_suites(config, tokens)
-        group_predicate.load(config.group_predicate, file=config.user_code)
+        tokens = app.load_tokenizer(config, model)
+        app.flow_of(config, config.template, tokens)
+        suites = app.flows_of_suites(config, tokens)
+        filters.load_predicate(config.group_predicate, file=config.user_code)
     except errors.ManifestError as error:
         return left_out.Findings(problems=list(error.problems))
     if sources is None:
@@ -33,7 +33,7 @@ def findings(config: roles.RolloutConfig, sources: Path | None) -> left_out.Find
 
 
 def _sources(
-    config: roles.CoordinatorConfig, tokens: protocols.Tokens, suites: Mapping[str, groups.Flow]
+    config: roles.CoordinatorConfig, tokens: protocols.Tokens, suites: Mapping[str, group.Flow]
 ) -> Iterator[tuple[roles.DataSourceConfig, int, protocols.Tokens]]:
     for source in config.data.train:
         yield source, config.sampling.max_tokens, tokens
@@ -58,7 +58,7 @@ def _of_source(
             wrong.append((index, str(error)))
             continue
         if length > source.max_prompt_tokens:
-            too_long.append((index, record_rules.sentence(record, length, source.max_prompt_tokens)))
+            too_long.append((index, filters.too_long_message(record, length, source.max_prompt_tokens)))
         elif length + max_tokens > max_model_len:
             no_room.append(
                 f"{loaded.place(index)}: record '{record.prompt_id}' has {length} prompt tokens, which with"

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from rljob_api import errors, names
-from rljob_workers.rollout import templates
-from rljob_workers.rollout.episodes import catalog, custom
+from rljob_workers.rollout import prompts
+from rljob_workers.rollout.episodes import custom, registry
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,9 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if ":" in workflow:
             custom.check(workflow, file=file, config=json.loads(config))
         else:
-            catalog.options_of(workflow, json.loads(config))
+            registry.options_of(workflow, json.loads(config))
         for field, function in json.loads(functions).items():
-            templates.load(function, file=file, field=f"spec.{field}")
+            prompts.load_template(function, file=file, field=f"spec.{field}")
     except errors.ManifestError as error:
         for problem in error.problems:
             sys.stderr.write(f"error: {problem}\n")

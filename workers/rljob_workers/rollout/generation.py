@@ -1,7 +1,6 @@
-"""One generation call: request, result, the rules by which a result is refused, and the engine as its users see it.
+"""One generation call: request, result, and the rules by which a result is refused.
 
-Own file so that episodes, the real and the fake engine agree without importing one another. Log-probabilities are in
-nats of the distribution that was sampled from. Source of the refusal rules: workflow reference 1.2.
+Log-probabilities are in nats of the distribution that was sampled from. Refusal rules: docs/design/workflows.md#s-1-2.
 """
 
 import dataclasses
@@ -62,55 +61,6 @@ class Generator(Protocol):
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """Return a checked result. Raises EngineError if the engine failed; cancelling aborts the generation."""
-
-
-class Engine(Protocol):
-    """An inference engine whose weights can be replaced between decode steps. All failures are EngineError."""
-
-    async def start(self) -> None:
-        """Load the model files and map the image. The label is unset until `commit`."""
-
-    async def generate(self, request: GenerationRequest, *, version: types.VersionId) -> GenerationResult:
-        """Generate; `version` salts the prefix cache so that no request reuses blocks of other weights."""
-
-    def num_running(self) -> int:
-        """Return how many requests are inside the engine."""
-
-    def loaded_bytes(self) -> int:
-        """Return how far the last load has come; a number that moves while one goes on."""
-
-    def num_generated(self) -> int:
-        """Return tokens generated since the start, those of running requests included."""
-
-    def num_prompt_tokens(self) -> int:
-        """Return prompt tokens of finished requests since the start."""
-
-    async def pause(self, *, clear_cache: bool) -> None:
-        """Freeze running requests between two decode steps, none dropped. `clear_cache`: their KV is recomputed."""
-
-    async def resume(self) -> None:
-        """Go on."""
-
-    async def load(self, layout: types.Layout) -> None:
-        """Load all tensors of the mapped image. After a failure the weights are a mixture."""
-
-    async def verify(self) -> None:
-        """Finish the load. Raises unless every tensor was consumed exactly once and no layer is half loaded."""
-
-    async def commit(self, version: types.VersionId) -> None:
-        """Set the label that tokens carry from now on."""
-
-    async def repair(self) -> None:
-        """Undo the bookkeeping of a broken load so that a complete one can follow."""
-
-    async def abort_all(self) -> None:
-        """End all requests inside the engine; their callers get what was sampled, with stop reason INTERRUPT."""
-
-    async def restart(self) -> None:
-        """Replace the engine process by a new one with the weights of the model files, paused by nobody."""
-
-    async def close(self) -> None:
-        """End the engine process."""
 
 
 def checked(result: GenerationResult) -> GenerationResult:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rljob_api import errors, types
-from rljob_workers.rollout import templates
-from rljob_workers.rollout.episodes import feedback as feedbacks
-from rljob_workers.runtime import withheld
+from rljob_workers.rollout import prompts
+from rljob_workers.rollout import prompts as feedbacks
+from rljob_workers.runtime import redaction
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -23,7 +23,7 @@ class PromptTokenizer:
         """
         from transformers import AutoTokenizer
 
-        self._use(template, code=code, field=templates.FIELD)
+        self._use(template, code=code, field=prompts.FIELD)
         try:
             loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 str(folder), trust_remote_code=trust_remote_code
@@ -44,15 +44,15 @@ class PromptTokenizer:
         return other
 
     def _use(self, template: str, *, code: str, field: str) -> None:
-        templates.check(template, field=field)
+        prompts.check(template, field=field)
         self._template, self._field = template, field
-        self._render = templates.load(template, file=code, field=field)
+        self._render = prompts.load_template(template, file=code, field=field)
 
     def _refuse_chat_without_template(self) -> None:
-        if self._template == templates.CHAT and not self._tokenizer.chat_template:
+        if self._template == prompts.CHAT and not self._tokenizer.chat_template:
             raise errors.ManifestError(
                 f"{self._field} is 'chat', but the tokenizer in {self._folder} has no chat template;"
-                f" choose one of {', '.join(name for name in templates.KNOWN if name != templates.CHAT)}"
+                f" choose one of {', '.join(name for name in prompts.TEMPLATES if name != prompts.CHAT)}"
             )
 
     @property
@@ -71,11 +71,11 @@ class PromptTokenizer:
         if isinstance(given := columns.get("input_ids"), Sequence) and not isinstance(given, str):
             return tuple(int(token) for token in given)
         if self._render is not None:
-            made = templates.rendered(self._render, record, field=self._field)
+            made = prompts.rendered(self._render, record, field=self._field)
             return self._encode(made) if isinstance(made, str) else made
         prompt = columns.get("prompt")
-        if isinstance(prompt, str) and self._template != templates.CHAT:
-            return self._encode(templates.render(self._template, prompt))
+        if isinstance(prompt, str) and self._template != prompts.CHAT:
+            return self._encode(prompts.render(self._template, prompt))
         # The loader's messages are checked and their content is text; a caller's own record may lack `prompt`.
         asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or columns.get("messages")
         where = f"record {record.prompt_id} of {record.source}"
@@ -84,7 +84,7 @@ class PromptTokenizer:
         try:
             return self.chat_ids(asked)
         except Exception as error:  # boundary: a chat template is a program that came with the model
-            raise errors.DataError(f"{where}: the chat template: {withheld.told(error)}") from error
+            raise errors.DataError(f"{where}: the chat template: {redaction.describe(error)}") from error
 
     def feedback_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids between a closed answer and the next one. Raises ManifestError if turns are not appended.
@@ -112,7 +112,7 @@ class PromptTokenizer:
         """
         first = self._chat_text(before, tools, open_answer=False)
         second = self._chat_text(after, tools, open_answer=True)
-        added = feedbacks.between(first, second, eos=str(self._tokenizer.eos_token or ""))
+        added = feedbacks.text_between_turns(first, second, eos=str(self._tokenizer.eos_token or ""))
         return tuple(self._tokenizer(added, add_special_tokens=False)["input_ids"])
 
     def lone_message_ids(self, text: str) -> tuple[int, ...]:

@@ -8,8 +8,8 @@
                    renews leases; reports version, state, load, syncs
     SIGTERM, POST /stop, drain, finished --> no new lease; finish or release what is held within drain_s; return
 
-Who waits for what: the lease loop for a free slot and the long poll; a group for the door, the engine and the
-verifiers; a submit for the coordinator, for as long as it takes; nobody for a weight update except at the door.
+Who waits for what: the lease loop for a free slot and the long poll; a group for the gate, the engine and the
+verifiers; a submit for the coordinator, for as long as it takes; nobody for a weight update except at the gate.
 """
 
 import asyncio
@@ -19,10 +19,11 @@ from collections.abc import Callable, Coroutine
 
 from rljob_api import errors, names, types
 from rljob_api.names import DrainResult, WaitReason
-from rljob_workers.rollout import dumps, groups, receiver_states, reporting, waits, weights
+from rljob_workers.rollout import dumps, group, reporting, wait_accounting
+from rljob_workers.rollout.sync import receiver, states
+from rljob_workers.rpc import work
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
-from rljob_workers.transport import work
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ REGISTER_DEADLINE_S = 300.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class WorkerOptions:
     """From the role's config; `boot_id` is new for every process start."""
 
     pod: str
@@ -42,13 +43,13 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class WorkerParts:
     """The collaborators of a worker."""
 
     transport: work.WorkTransport
-    runner: groups.GroupRunner
-    receiver: weights.WeightReceiver
-    waits: waits.SlotWaits
+    runner: group.GroupRunner
+    receiver: receiver.WeightReceiver
+    waits: wait_accounting.SlotWaits
     report: reporting.Reporting
     dumper: dumps.Dumper
     clock: clocks.Clock
@@ -66,7 +67,7 @@ class _Held:
 class RolloutWorker:
     """One process's loops. `run` returns after a drain and raises what cannot be mended here."""
 
-    def __init__(self, options: Options, parts: Parts) -> None:
+    def __init__(self, options: WorkerOptions, parts: WorkerParts) -> None:
         """Nothing starts before `run`."""
         self._options, self._parts = options, parts
         self._held: dict[types.LeaseId, _Held] = {}
@@ -126,7 +127,7 @@ class RolloutWorker:
         backoff = retry.Backoff(first_s=0.2, most_s=2.0)
         while not self._draining.is_set():
             capacity = self._options.max_groups - len(self._held)
-            if capacity <= 0 or not receiver_states.may_generate(self._parts.receiver.state):
+            if capacity <= 0 or not states.may_generate(self._parts.receiver.state):
                 await self._room()
                 continue
             grant = await self._lease(capacity)

@@ -9,17 +9,19 @@ import os
 import pathlib
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import pydantic
 
 from rljob_api import errors, names, roles
-from rljob_workers.runtime import logs, pod_fields
+from rljob_workers.runtime import logs
 
 logger = logging.getLogger(__name__)
 
 ConfigT = TypeVar("ConfigT", bound=roles.CommonConfig)
+
+_NUMBERS = {"RLJOB_ATTEMPT": ("attempt", 1), "RLJOB_NODE_RANK": ("node_rank", 0)}
 _PR_SET_PDEATHSIG = 1
 # What a kubelet reads of a container that has ended.
 TERMINATION_LOG = "/dev/termination-log"
@@ -32,6 +34,31 @@ _EXIT_BY_ERROR: tuple[tuple[type[errors.RLJobError], names.ExitCode], ...] = (
     (errors.UnavailableError, names.ExitCode.INFRASTRUCTURE),
     (errors.WeightsError, names.ExitCode.INFRASTRUCTURE),
 )
+
+
+def with_pod_variables(config: ConfigT, environment: Mapping[str, str]) -> ConfigT:
+    """Return the config with the variables that are set in its place. A variable that is empty counts as unset.
+
+    Raises ManifestError that names a variable which is not a number in its range.
+    """
+    found: dict[str, object] = {}
+    if environment.get("RLJOB_POD"):
+        found["pod"] = environment["RLJOB_POD"]
+    if isinstance(config, roles.TrainerConfig):
+        found |= {
+            field: _number(name, environment[name], least)
+            for name, (field, least) in _NUMBERS.items()
+            if environment.get(name)
+        }
+        if environment.get("RLJOB_RENDEZVOUS_HOST"):
+            found["rendezvous_host"] = environment["RLJOB_RENDEZVOUS_HOST"]
+    return config.model_copy(update=found)
+
+
+def _number(name: str, text: str, least: int) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < least:
+        raise errors.ManifestError(f"{name} = {text!r}: it must be a whole number from {least} on")
+    return int(text)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +95,7 @@ def parse(
 
 def _of_this_pod(config: ConfigT) -> ConfigT:
     try:
-        return pod_fields.apply(config, os.environ)
+        return with_pod_variables(config, os.environ)
     except errors.ManifestError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(int(names.ExitCode.CONFIGURATION)) from error

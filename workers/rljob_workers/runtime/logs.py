@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from rljob_workers.runtime import withheld
+from rljob_workers.runtime import redaction
 
 KEYS = (
     "event",
@@ -63,7 +63,7 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, object] = {
             "ts": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds"),
             # Who reads the lines knows the usual levels.
-            "level": record.levelname.lower() if record.levelno > withheld.TEXT else "debug",
+            "level": record.levelname.lower() if record.levelno > redaction.TEXT else "debug",
             "logger": record.name,
             "msg": record.getMessage(),
             **self._identity,
@@ -99,17 +99,17 @@ def is_wanted(record: logging.LogRecord) -> bool:
 def configure(*, level: str, identity: dict[str, object], secrets: Sequence[str] = (), texts: bool = False) -> None:
     """Send all logging of this process to stdout in the one format; loggers of libraries included.
 
-    `secrets` are masked. `texts`: at level debug, lines of level `withheld.TEXT` too.
+    `secrets` are masked. `texts`: at level debug, lines of level `redaction.TEXT` too.
     """
     handler = logging.StreamHandler(sys.stdout)
     terminal = sys.stdout.isatty()
     handler.setFormatter(TextFormatter(secrets=secrets) if terminal else JsonFormatter(identity, secrets=secrets))
     handler.addFilter(is_wanted)
-    handler.addFilter(withheld.strip)
-    logging.addLevelName(withheld.TEXT, "TEXT")
+    handler.addFilter(redaction.strip)
+    logging.addLevelName(redaction.TEXT, "TEXT")
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(withheld.TEXT if texts and level == "debug" else level.upper())
+    root.setLevel(redaction.TEXT if texts and level == "debug" else level.upper())
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)

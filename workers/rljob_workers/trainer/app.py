@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from rljob_api import errors, roles, types
 from rljob_workers.models import builtin
+from rljob_workers.rpc import train as batches
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
@@ -27,7 +28,8 @@ from rljob_workers.trainer import batch_source, critic, learner, loop, metering
 from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import reference, selftest
 from rljob_workers.trainer.state import checkpoint, export, publish, saving, warm_start
-from rljob_workers.transport import batches, image, pace, weights
+from rljob_workers.weights import deadlines, image
+from rljob_workers.weights.backends import grpc_store
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ def run_rank(
     num_bytes = 2 * sum(path.stat().st_size for path in model_dir.glob("*.safetensors"))
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        timeout=datetime.timedelta(seconds=pace.collective_deadline_s(num_bytes)),
+        timeout=datetime.timedelta(seconds=deadlines.collective_deadline_s(num_bytes)),
     )
     loaded = _load(config, model_dir, device)
     code = _run(config, loaded, registry, stop, registered)
@@ -233,7 +235,7 @@ def _run(
     client = batches.BatchClient(address=config.coordinator_address, tls=config.tls)
     session = _register(config, loaded, client)
     registered.set()
-    transport = weights.WeightPublisher(
+    transport = grpc_store.WeightPublisher(
         control_address=config.coordinator_address, store_address=config.store_address, tls=config.tls
     )
     transport.session = session.token

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from rljob_api import names
+from rljob_workers.rpc import train
 from rljob_workers.runtime import retry
-from rljob_workers.transport import batches
 
 T = TypeVar("T")
 
@@ -18,14 +18,14 @@ class BatchSource:
     """Fetches batches and commits steps. `stop` is set by whoever asks this process to stop."""
 
     def __init__(
-        self, *, transport: batches.Batches, rank: int, world_size: int, stop: threading.Event, patience_s: float
+        self, *, transport: train.Batches, rank: int, world_size: int, stop: threading.Event, patience_s: float
     ) -> None:
         """`patience_s`: how long an unreachable coordinator is asked again before UnavailableError rises."""
         self._transport, self._stop = transport, stop
         self._rank, self._world_size = rank, world_size
         self._patience_s = patience_s
 
-    def fetch(self, step: int) -> batches.Batch:
+    def fetch(self, step: int) -> train.Batch:
         """Return the answer for `step` once it is not NOT_READY. All ranks learn of a stop at the same step."""
         while True:
             batch = self._patiently(

@@ -13,7 +13,7 @@ import sys
 import threading
 
 from rljob_api import names, roles
-from rljob_workers.runtime import allocator, boot, health, metrics
+from rljob_workers.runtime import boot, health, machine, metrics
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def run(config: roles.TrainerConfig, place: Place) -> int:
     if place.local_rank == 0:
         probes.start()
     os.sched_setaffinity(0, cores_of(config, place) or os.sched_getaffinity(0))
-    allocator.keep_memory()
+    machine.keep_memory()
     # DeepSpeed reports at import, through the root logger, which compilers it finds and does not need.
     logging.disable(logging.INFO)
     # Here and not above: a config error or --help must not wait for torch.

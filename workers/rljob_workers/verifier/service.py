@@ -13,9 +13,9 @@ import grpc.aio
 from rljob_api import errors, names, roles
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, runtime_class
 from rljob_api.wire.v1 import verify_pb2_grpc
+from rljob_workers.rpc import channel
 from rljob_workers.runtime import clock, health
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.transport import channel
 from rljob_workers.verifier import calibration, grading, grading_worker, pool, server
 from rljob_workers.verifier.graders import catalog, protocol
 from rljob_workers.verifier.sandbox import confine, confinement, cpu_timing, launcher, processes, warm

@@ -1,16 +1,19 @@
 """From a user's class to a collector: `workflow.type: module:Class`, in any form of `forms.py`."""
 
+import enum
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 import pydantic
 
 from rljob_api import errors
-from rljob_workers.rollout.episodes import agent_loop, forms, gym_env, protocols, single_step, text_agent, workflow_form
+from rljob_workers.rollout.episodes import agent, protocols, single_step, workflow
+from rljob_workers.rollout.episodes import agent as text_agent
 from rljob_workers.rollout.episodes import options as options_module
 from rljob_workers.runtime import user_code
 
+_BY_POSITION = {"agent_input", "action"}
 TYPE_FIELD = "spec.workflow.type"
 AGENT = "agent"
 AGENT_FIELD = f"spec.workflow.config.{AGENT}"
@@ -21,6 +24,81 @@ Make = Callable[..., object]
 AnyAgent = protocols.Agent[object, object]
 AnyEnvironment = protocols.Environment[object, object]
 MakeEnvironment = Callable[[protocols.Grader], AnyEnvironment]
+
+
+class Form(enum.StrEnum):
+    """What a class is, by its methods."""
+
+    COLLECTOR = "RolloutCollector"
+    AGENT = "Agent"
+    ENVIRONMENT = "Environment"
+    GYM = "gymnasium Env"
+    OPENAI = "agent of the OpenAI API"
+    WORKFLOW = "RolloutWorkflow"
+
+
+METHODS: dict[Form, dict[str, tuple[str, ...]]] = {
+    Form.COLLECTOR: {"arun_episode": ("llm_client", "gconfig", "task", "grader", "seed")},
+    Form.AGENT: {"aact": ("agent_input",), "areset": ()},
+    Form.ENVIRONMENT: {"reset": ("seed", "options"), "step": ("action",), "aclose": ()},
+    Form.GYM: {"reset": ("seed", "options"), "step": ("action",)},
+    Form.WORKFLOW: {"arun_episode": ("engine", "data")},
+    Form.OPENAI: {"run": ("data", "base_url", "http_client", "api_key")},
+}
+
+
+def form_of(found: object, *, reference: str, field: str) -> Form:
+    """Return the form of a class. Raises ManifestError with every problem, each with file and line."""
+    if not inspect.isclass(found):
+        raise errors.ManifestError(f"{field} is '{reference}', which is {type(found).__name__} and not a class")
+    form = _recognise(found)
+    if form is None:
+        raise errors.ManifestError(
+            f"{_place(found)}: class {found.__name__} has neither arun_episode(llm_client, gconfig, task, grader, seed)"
+            " nor aact nor reset and step nor run(data, base_url, http_client, api_key), so it is no workflow"
+            f" ({field})"
+        )
+    problems = [problem for name, wanted in METHODS[form].items() for problem in _problems(found, form, name, wanted)]
+    if problems:
+        raise errors.ManifestError(*problems)
+    return form
+
+
+def _recognise(found: type) -> Form | None:
+    if hasattr(found, "arun_episode"):
+        return Form.WORKFLOW if "engine" in inspect.signature(found.arun_episode).parameters else Form.COLLECTOR
+    if hasattr(found, "aact"):
+        return Form.AGENT
+    if hasattr(found, "reset") and hasattr(found, "step"):
+        return Form.ENVIRONMENT if inspect.iscoroutinefunction(found.step) else Form.GYM
+    if hasattr(found, "run"):
+        return Form.OPENAI
+    return None
+
+
+def _problems(found: type, form: Form, name: str, wanted: tuple[str, ...]) -> Iterator[str]:
+    method = getattr(found, name, None)
+    if not callable(method):
+        yield f"{_place(found)}: class {found.__name__} is an {form}, but has no method {name}"
+        return
+    place = f"{_place(method)}: {found.__name__}.{name}"
+    if form is not Form.GYM and not inspect.iscoroutinefunction(method):
+        yield f"{place} must be an async function"
+    taken = inspect.signature(method).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        return
+    named = [key for key in wanted if key not in _BY_POSITION and key not in taken]
+    if named:
+        yield f"{place} must take {', '.join(named)} by name"
+    if _BY_POSITION & set(wanted) and len(taken) != 1 + len(wanted):
+        yield f"{place} must take one argument besides self, {wanted[0]}"
+
+
+def _place(found: Callable[..., object]) -> str:
+    try:
+        return f"{inspect.getsourcefile(found)}:{inspect.getsourcelines(found)[1]}"
+    except (OSError, TypeError):
+        return str(getattr(found, "__module__", "?"))
 
 
 def check(reference: str, *, file: str, config: Mapping[str, object]) -> None:
@@ -46,21 +124,21 @@ def make_collector(
     `__init__` takes `grader` by name also gets the way to the verifiers.
     """
     made, form = _class(reference, file=file, field=TYPE_FIELD)
-    if form is forms.Form.COLLECTOR:
+    if form is Form.COLLECTOR:
         collector: protocols.RolloutCollector = made(_options(made, config))  # type: ignore[assignment]  # by its form
         return collector
-    if form is forms.Form.WORKFLOW:
-        return workflow_form.WorkflowCollector(
-            cast("workflow_form.Workflow", made(_options(made, config))),
+    if form is Form.WORKFLOW:
+        return workflow.WorkflowCollector(
+            cast("workflow.Workflow", made(_options(made, config))),
             tokens=tokens,
             template=template,
             max_model_len=max_model_len,
         )
-    if form is forms.Form.OPENAI:
+    if form is Form.OPENAI:
         return _behind_proxy(made, config, tokens=tokens, template=template, max_model_len=max_model_len)
     own = {key: value for key, value in config.items() if key != AGENT}
     options = _options(made, own)
-    if form is forms.Form.AGENT:
+    if form is Form.AGENT:
         _refuse_agent(config)
         return _loop(lambda: made(options), lambda grader: _math(grader), max_model_len)
     environment = _environment(made, options, form)
@@ -70,10 +148,10 @@ def make_collector(
     return _loop(lambda: text_agent.TextAgent(tokens=tokens, template=template), environment, max_model_len)
 
 
-def _environment(made: Make, options: object, form: forms.Form) -> MakeEnvironment:
+def _environment(made: Make, options: object, form: Form) -> MakeEnvironment:
     """Return what makes one environment per episode; a synchronous one cannot wait for a verifier, so it gets none."""
-    if form is forms.Form.GYM:
-        return lambda _: gym_env.adapted(made(options))
+    if form is Form.GYM:
+        return lambda _: agent.as_async(made(options))
     if GRADER in inspect.signature(made).parameters:
         return lambda grader: cast("AnyEnvironment", made(options, **{GRADER: grader}))
     return lambda _: cast("AnyEnvironment", made(options))
@@ -83,7 +161,7 @@ def _behind_proxy(
     made: Make, config: Mapping[str, object], *, tokens: protocols.Tokens, template: str, max_model_len: int
 ) -> protocols.RolloutCollector:
     # An HTTP server and client, which no other form needs.
-    from rljob_workers.rollout.episodes.proxy import collector
+    from rljob_workers.rollout.openai import collector
 
     own = {key: value for key, value in config.items() if key != PROXY}
     options = _options(made, own)
@@ -102,7 +180,7 @@ def _loop(
     make_environment: MakeEnvironment,
     max_model_len: int,
 ) -> protocols.RolloutCollector:
-    return agent_loop.AgentCollector(
+    return agent.AgentCollector(
         # What an agent reads and an environment takes is the user's affair; the loop only carries it.
         make_agent=lambda: cast("AnyAgent", make_agent()),
         make_environment=make_environment,
@@ -114,9 +192,9 @@ def _math(grader: protocols.Grader) -> AnyEnvironment:
     return cast("AnyEnvironment", single_step.MathCodeEnvironment(grader=grader))
 
 
-def _class(reference: str, *, file: str, field: str) -> tuple[Make, forms.Form]:
+def _class(reference: str, *, file: str, field: str) -> tuple[Make, Form]:
     found = user_code.load(reference, file=file, field=field)
-    form = forms.form_of(found, reference=reference, field=field)
+    form = form_of(found, reference=reference, field=field)
     return cast("Make", found), form
 
 
@@ -124,7 +202,7 @@ def _agent_class(reference: object, *, file: str) -> Make:
     if not isinstance(reference, str) or ":" not in reference:
         raise errors.ManifestError(f"{AGENT_FIELD} is {reference!r}, but must be module:Class")
     made, form = _class(reference, file=file, field=AGENT_FIELD)
-    if form is not forms.Form.AGENT:
+    if form is not Form.AGENT:
         raise errors.ManifestError(f"{AGENT_FIELD} is '{reference}', which is an {form} and not an Agent")
     return made
 

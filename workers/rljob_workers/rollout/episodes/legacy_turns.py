@@ -13,7 +13,7 @@ import pydantic.alias_generators
 
 from rljob_api import types
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.episodes import multi_turn, protocols, rows, turn_rewards, turns
+from rljob_workers.rollout.episodes import multi_turn, protocols, rows, turns
 
 RETRY_TEXT = "Unfortunately your answer is wrong. Let's try again."
 
@@ -84,10 +84,8 @@ class LegacyCollector:
 
     def _episode(self, taken: Sequence[turns.GradedTurn], *, out_of_context: bool) -> protocols.Episode:
         config = self._config
-        shaped = [
-            turn_rewards.signed(turn.raw_reward, bias=config.reward_bias, scale=config.reward_scale) for turn in taken
-        ]
-        returns = turn_rewards.back_propagated(shaped, discount=config.turn_discount)
+        shaped = [turns.signed(turn.raw_reward, bias=config.reward_bias, scale=config.reward_scale) for turn in taken]
+        returns = turns.back_propagated(shaped, discount=config.turn_discount)
         made = tuple(
             _row(turn, index, reward, num_turns=len(taken), out_of_context=out_of_context and index == len(taken) - 1)
             for index, (turn, reward) in enumerate(zip(taken, returns, strict=True))

@@ -12,7 +12,7 @@ import pydantic.alias_generators
 
 from rljob_api import types
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.episodes import protocols, rows, turn_rewards, turns
+from rljob_workers.rollout.episodes import protocols, rows, turns
 
 RETRY_TEXT = (
     "Your answer is either wrong or not parsable to the reward function. You may misunderstand the original question."
@@ -96,8 +96,8 @@ class MultiTurnCollector:
         self, row: rows.RowBuilder, taken: Sequence[turns.GradedTurn], *, out_of_context: bool
     ) -> protocols.Episode:
         raw = [turn.raw_reward for turn in taken]
-        deciding = turn_rewards.deciding_turn(raw)
-        reward = turn_rewards.final_reward(raw, discount=self._config.turn_discount)
+        deciding = turns.deciding_turn(raw)
+        reward = turns.final_reward(raw, discount=self._config.turn_discount)
         made = row.finished(
             last=taken[-1].answer.result,
             reward=reward,

@@ -9,7 +9,7 @@ import pydantic.alias_generators
 
 from rljob_api import errors, types
 from rljob_workers.data import record_task
-from rljob_workers.rollout.episodes import agent_loop, protocols, turn_rewards, turns
+from rljob_workers.rollout.episodes import agent, protocols, turns
 
 SAMPLE_MARK = "@"
 
@@ -43,7 +43,7 @@ class SingleStepConfig(pydantic.BaseModel):
         """Return what a success in 0..1 earns."""
         if self.shaping == "none":
             return success
-        return turn_rewards.signed(success, bias=self.reward_bias, scale=self.reward_scale)
+        return turns.signed(success, bias=self.reward_bias, scale=self.reward_scale)
 
 
 PLAIN = SingleStepConfig()
@@ -136,11 +136,11 @@ class MathCodeEnvironment:
         """
         if isinstance(action, Answer):
             verdict = await self._graded(action)
-            info = {"task": self._task, "query_id": bare_id(action.query_id), agent_loop.VERDICT: verdict}
+            info = {"task": self._task, "query_id": bare_id(action.query_id), agent.VERDICT: verdict}
             return None, self._reward(verdict), True, False, info
         verdicts = [await self._graded(answer) for answer in action]
         ids = [bare_id(answer.query_id) for answer in action]
-        info = {"task": self._task, "query_id": ids, agent_loop.VERDICT: verdicts}
+        info = {"task": self._task, "query_id": ids, agent.VERDICT: verdicts}
         return None, [self._reward(verdict) for verdict in verdicts], True, False, info
 
     async def _graded(self, answer: Answer) -> types.Verdict:
@@ -166,9 +166,9 @@ def bare_id(query_id: str) -> str:
 
 def make_collector(
     config: SingleStepConfig, *, tokens: protocols.Tokens, template: str, max_model_len: int
-) -> agent_loop.AgentCollector[Question, Answer]:
+) -> agent.AgentCollector[Question, Answer]:
     """Return the collector of this workflow."""
-    return agent_loop.AgentCollector(
+    return agent.AgentCollector(
         make_agent=lambda: SingleStepAgent(tokens=tokens, template=template),
         make_environment=lambda grader: MathCodeEnvironment(grader=grader, config=config),
         max_model_len=max_model_len,

@@ -18,7 +18,7 @@ from transformers import core_model_loading
 
 from rljob_api import errors, roles, types
 from rljob_workers.models import families
-from rljob_workers.runtime import number_format
+from rljob_workers.runtime import machine
 from rljob_workers.trainer.model import attention, cpu_float32_matmul
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ def load_model(model_dir: pathlib.Path, config: roles.TrainerConfig, device: tor
 
 
 def _widen_where_slow(model: torch.nn.Module, dtype: str, device: torch.device) -> None:
-    if device.type != "cpu" or number_format.on_this_cpu(dtype) == dtype:
+    if device.type != "cpu" or machine.dtype_for_this_cpu(dtype) == dtype:
         return
     if cpu_float32_matmul.widen(model):
         logger.info("this CPU has no instructions for %s: its products are computed in float32", dtype)

@@ -17,7 +17,8 @@ from rljob_api import errors, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
 from rljob_workers.trainer.state import export
-from rljob_workers.transport import image, weights
+from rljob_workers.weights import image
+from rljob_workers.weights.backends import grpc_store
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class VersionPublisher:
         self,
         *,
         exporter: export.ImageExporter,
-        transport: weights.Publisher | None,
+        transport: grpc_store.Publisher | None,
         job: str,
         attempt: int,
         head: types.VersionId,
@@ -71,7 +72,7 @@ class VersionPublisher:
         """Wait for the thread's work and end it."""
         self._pool.shutdown()
 
-    def _register(self, transport: weights.Publisher, step: int) -> None:
+    def _register(self, transport: grpc_store.Publisher, step: int) -> None:
         layout, data = self._exporter.layout, self._exporter.image
         digests = image.digests(data, layout)
         changed = self._count_changed(data)

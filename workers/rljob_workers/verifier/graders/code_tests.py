@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rljob_api import errors
 from rljob_workers.data.record_task import INPUT_OUTPUT
-from rljob_workers.runtime import withheld
+from rljob_workers.runtime import redaction
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def _num_visible(value: Mapping[str, object], num_cases: int) -> int:
     given = value.get("num_visible", 0)
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < num_cases:
         raise errors.DataError(
-            f"'{INPUT_OUTPUT}.num_visible' is {withheld.shown(given)}, but must be a number from 0 to {num_cases - 1}:"
+            f"'{INPUT_OUTPUT}.num_visible' is {redaction.brief(given)}, but must be a number from 0 to {num_cases - 1}:"
             f" how many of the {num_cases} cases the prompt shows"
         )
     return given

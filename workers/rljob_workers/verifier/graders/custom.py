@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from rljob_api import errors, names, reward_options, roles
-from rljob_workers.runtime import user_code, withheld
+from rljob_workers.runtime import redaction, user_code
 from rljob_workers.verifier.graders import metadata, protocol
 
 GIVEN = ("query_id", "prompt", "completion", "prompt_ids", "completion_ids")
@@ -100,7 +100,7 @@ class CustomGrader(protocol.OneClock):
             number = math.nan
         if isinstance(value, str | bytes) or not math.isfinite(number):
             where = f"{name!r}: " if name else ""
-            raise errors.GraderError(f"{self._type} returned {where}{withheld.shown(value)}, not a finite number")
+            raise errors.GraderError(f"{self._type} returned {where}{redaction.brief(value)}, not a finite number")
         return number
 
     def _check_parameters(self, function: Reward) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from rljob_api import errors
 from rljob_workers.data.record_task import REPOSITORY
-from rljob_workers.runtime import withheld
+from rljob_workers.runtime import redaction
 from rljob_workers.verifier.graders import repository_paths
 
 FILES, TEST_FILES, TESTS = "files", "test_files", "tests"
@@ -44,7 +44,7 @@ def repository_of(columns: Mapping[str, object]) -> Repository:
             raise errors.DataError(f"{REPOSITORY!r} holds {len(value)} characters that are not JSON") from error
     if not isinstance(value, dict):
         raise errors.DataError(
-            f"{REPOSITORY!r} must be an object with {FILES}, {TEST_FILES} and {TESTS}, not {withheld.shown(value)}"
+            f"{REPOSITORY!r} must be an object with {FILES}, {TEST_FILES} and {TESTS}, not {redaction.brief(value)}"
         )
     files, test_files = _texts(value, FILES), _texts(value, TEST_FILES)
     if not test_files:
@@ -56,13 +56,13 @@ def repository_of(columns: Mapping[str, object]) -> Repository:
 def _texts(value: Mapping[str, object], key: str) -> dict[str, str]:
     texts = value.get(key)
     if not isinstance(texts, dict):
-        raise errors.DataError(f"'{REPOSITORY}.{key}' must be an object of texts by path, not {withheld.shown(texts)}")
+        raise errors.DataError(f"'{REPOSITORY}.{key}' must be an object of texts by path, not {redaction.brief(texts)}")
     for path, text in texts.items():
         wrong = repository_paths.problem(path)
         if wrong:
             raise errors.DataError(f"'{REPOSITORY}.{key}' has the path {_cut(path)}, which {wrong}")
         if not isinstance(text, str) or not _is_text(text):
-            raise errors.DataError(f"'{REPOSITORY}.{key}' at {_cut(path)} must be a text, not {withheld.shown(text)}")
+            raise errors.DataError(f"'{REPOSITORY}.{key}' at {_cut(path)} must be a text, not {redaction.brief(text)}")
     return texts
 
 
@@ -82,13 +82,13 @@ def _tests(value: Mapping[str, object], test_files: Mapping[str, str]) -> tuple[
     where = f"'{REPOSITORY}.{TESTS}'"
     tests = value.get(TESTS)
     if not isinstance(tests, list) or not 0 < len(tests) <= MAX_TESTS:
-        found = f"{len(tests)} of them" if isinstance(tests, list) else withheld.shown(tests)
+        found = f"{len(tests)} of them" if isinstance(tests, list) else redaction.brief(tests)
         raise errors.DataError(f"{where} must be a list of 1 to {MAX_TESTS} ids of tests, not {found}")
     for index, test in enumerate(tests):
         if not isinstance(test, str) or not 0 < len(test) <= MAX_ID_CHARS or not _is_text(test):
             raise errors.DataError(
                 f"'{REPOSITORY}.{TESTS}[{index}]' must be a text of 1 to {MAX_ID_CHARS} characters,"
-                f" not {withheld.shown(test)}"
+                f" not {redaction.brief(test)}"
             )
         file, colons, name = test.partition("::")
         if not colons or not name or file not in test_files:

@@ -1,0 +1,277 @@
+"""Puts a rollout process together: model, image, engine, receiver, worker, probes; and takes it apart again."""
+
+import asyncio
+import dataclasses
+import logging
+import multiprocessing
+import os
+import signal
+import uuid
+from collections.abc import Coroutine
+from pathlib import Path
+
+from rljob_api import names, roles
+from rljob_workers.models import builtin
+from rljob_workers.rollout import dumps, filters, group, reporting, request_gate, tokenizer, wait_accounting, worker
+from rljob_workers.rollout.engines.vllm import engine as engines
+from rljob_workers.rollout.engines.vllm import metrics as engine_metrics
+from rljob_workers.rollout.episodes import registry
+from rljob_workers.rollout.sync import receiver as weights
+from rljob_workers.rollout.sync import staging
+from rljob_workers.rpc import verify, work
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import health
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.weights import deadlines
+from rljob_workers.weights.backends import grpc_store as weight_transport
+
+logger = logging.getLogger(__name__)
+
+VERIFY_CALL_EXTRA_S = 30.0
+
+
+def serve(config: roles.RolloutConfig) -> None:
+    """Run until drained. Raises the error that ended the process otherwise."""
+    os.environ.update(engines.environment(num_threads=config.num_threads))
+    probes = reporting.Readiness(max_lag_steps=config.max_off_policy_steps)
+    metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=config.job)
+    with asyncio.Runner() as runner:
+        stop = _StopRequest(runner.get_loop())
+        server = health.HealthServer(
+            host=config.health_host,
+            port=config.health_port,
+            metrics=metrics,
+            ready=lambda: probes.ready,
+            alive=lambda: probes.alive,
+            on_stop=stop.request,
+            token_file=health.stop_token_file(config),
+        )
+        server.start()
+        try:
+            runner.run(_serve(config, probes, metrics, stop))
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+        finally:
+            server.close()
+
+
+class _StopRequest:
+    """A request to drain, from any thread or a signal, before or after the worker exists."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.asked = asyncio.Event()
+
+    def request(self) -> None:
+        """Ask."""
+        self._loop.call_soon_threadsafe(self.asked.set)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    for error in group.exceptions:
+        return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    raise AssertionError("an exception group has members")
+
+
+async def _serve(
+    config: roles.RolloutConfig, probes: reporting.Readiness, metrics: metrics_module.Metrics, stop: _StopRequest
+) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.request)
+    clock = clocks.SystemClock()
+    puller = weight_transport.WeightPuller(control_address=config.coordinator_address, tls=config.tls)
+    prepared = await _unless_stopped(_prepare(config, puller, clock), stop)
+    transport = work.WorkClient(address=config.coordinator_address, tls=config.tls)
+    verifiers = verify.GradingClient(
+        addresses=config.verifier_addresses,
+        tls=config.tls,
+        timeout_s=config.verify_timeout_s + VERIFY_CALL_EXTRA_S,
+        max_attempts=config.max_infra_attempts,
+        clock=clock,
+    )
+    try:
+        engine_metrics.expose(metrics.registry)
+        rollout = _worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
+        draining = asyncio.ensure_future(_drain_when_asked(stop, rollout))
+        await rollout.run()
+        draining.cancel()
+    finally:
+        puller.close()
+        await transport.close()
+        await verifiers.close()
+        await prepared.engine.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """What takes long: files, image, tokenizer, engine."""
+
+    stager: staging.Stager
+    tokens: tokenizer.PromptTokenizer
+    engine: engines.VllmEngine
+
+
+async def _prepare(
+    config: roles.RolloutConfig, puller: weight_transport.WeightPuller, clock: clocks.Clock
+) -> _Prepared:
+    model = await asyncio.to_thread(builtin.ensure_model, config.model)
+    logger.info("loading %s", config.model.name, extra={"event": "loading"})
+    stager = await asyncio.to_thread(
+        lambda: staging.Stager(model=model, dtype=config.model.dtype, job=config.job.name, puller=puller, clock=clock)
+    )
+    tokens = await asyncio.to_thread(load_tokenizer, config, model)
+    engine = engines.VllmEngine(_settings(config, model, stager))
+    began = clock.monotonic()
+    await engine.start()
+    logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
+    return _Prepared(stager=stager, tokens=tokens, engine=engine)
+
+
+async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop: _StopRequest) -> _Prepared:
+    """Return what was prepared; if somebody asks to stop first, end the process here and now."""
+    preparation = asyncio.ensure_future(preparing)
+    asked = asyncio.ensure_future(stop.asked.wait())
+    await asyncio.wait({preparation, asked}, return_when=asyncio.FIRST_COMPLETED)
+    if preparation.done():
+        asked.cancel()
+        return preparation.result()
+    logger.info("stopped while starting; nothing was leased", extra={"event": "exit"})
+    # A thread that imports vllm cannot be stopped, and an orderly exit would wait for it, half a minute or more.
+    for child in multiprocessing.active_children():
+        child.kill()
+    logging.shutdown()
+    os._exit(int(names.ExitCode.OK))
+
+
+async def _drain_when_asked(stop: _StopRequest, rollout: worker.RolloutWorker) -> None:
+    await stop.asked.wait()
+    logger.info("draining")
+    rollout.drain()
+
+
+def _settings(config: roles.RolloutConfig, model: Path, stager: staging.Stager) -> engines.Settings:
+    return engines.Settings(
+        model=model,
+        engine=config.engine,
+        trust_remote_code=config.model.trust_remote_code,
+        image_path=stager.buffer.path,
+        image_bytes=stager.layout.image_bytes,
+        progress_path=stager.buffer.progress_path,
+        loaded_bytes=stager.buffer.loaded_bytes,
+    )
+
+
+def _worker(
+    config: roles.RolloutConfig,
+    prepared: _Prepared,
+    transport: work.WorkClient,
+    verifiers: verify.GradingClient,
+    puller: weight_transport.WeightPuller,
+    probes: reporting.Readiness,
+    metrics: metrics_module.Metrics,
+    clock: clocks.Clock,
+) -> worker.RolloutWorker:
+    stager, tokens, engine = prepared.stager, prepared.tokens, prepared.engine
+    slots = wait_accounting.SlotWaits(num_slots=config.max_groups_in_flight, clock=clock)
+    gate = request_gate.RequestGate(engine)
+    receiver = weights.WeightReceiver(
+        engine=engine,
+        gate=gate,
+        stager=stager,
+        options=weights.UpdateOptions(
+            in_flight=config.in_flight_weight_updates,
+            recompute=config.kv_cache_policy == "recompute",
+            pause_deadline_s=deadlines.pause_deadline_s(stager.layout.image_bytes),
+            restart_deadline_s=deadlines.restart_deadline_s(stager.layout.image_bytes),
+        ),
+        clock=clock,
+        on_pause=slots.paused,
+    )
+    runner = group.GroupRunner(
+        generator=gate,
+        flow=flow_of(config, config.template, tokens),
+        flow_by_suite=flows_of_suites(config, tokens),
+        verifiers=verifiers,
+        receiver=receiver,
+        max_attempts=config.max_infra_attempts,
+        clock=clock,
+        metrics=metrics,
+        rules=filters.RecordRules(by_source=config.record_rules, by_suite=config.record_rules_by_suite),
+        predicate=filters.load_predicate(config.group_predicate, file=config.user_code),
+    )
+
+    def on_session(token: str) -> None:
+        puller.session = token
+
+    return worker.RolloutWorker(
+        worker.WorkerOptions(
+            pod=config.pod,
+            boot_id=uuid.uuid4().hex,
+            initial_state_hash=stager.initial.state_hash,
+            max_groups=config.max_groups_in_flight,
+            drain_s=config.drain_s,
+        ),
+        worker.WorkerParts(
+            transport=transport,
+            runner=runner,
+            receiver=receiver,
+            waits=slots,
+            report=reporting.Reporting(
+                engine=engine, receiver=receiver, slots=slots, probes=probes, metrics=metrics, clock=clock
+            ),
+            dumper=dumps.Dumper(
+                _dump_options(config),
+                tokens,
+                on_failure=lambda: metrics.counter("rljob_trajectory_dump_failures_total").inc(),
+            ),
+            clock=clock,
+            on_session=on_session,
+        ),
+    )
+
+
+def _dump_options(config: roles.RolloutConfig) -> dumps.Options:
+    return dumps.Options(
+        folder=config.dump_dir,
+        groups_per_version=config.dump_groups_per_version,
+        text=config.dump_text,
+        monitor=config.dump_monitor,
+    )
+
+
+def load_tokenizer(config: roles.RolloutConfig, model: Path) -> tokenizer.PromptTokenizer:
+    """Return the tokenizer that the config names, by default the model's. Raises ManifestError."""
+    folder = builtin.ensure_tokenizer(config.model, model)
+    return tokenizer.PromptTokenizer(
+        folder,
+        template=config.template,
+        code=config.user_code,
+        trust_remote_code=config.model.trust_remote_code,
+    )
+
+
+def flows_of_suites(config: roles.RolloutConfig, tokens: tokenizer.PromptTokenizer) -> dict[str, group.Flow]:
+    """Return the flow of each suite with a template of its own. Raises ManifestError."""
+    return {
+        suite: flow_of(
+            config,
+            template,
+            tokens.with_template(
+                template, code=config.user_code, field=f"spec.evaluation.suites: template of '{suite}'"
+            ),
+        )
+        for suite, template in config.template_by_suite.items()
+    }
+
+
+def flow_of(config: roles.RolloutConfig, template: str, tokens: tokenizer.PromptTokenizer) -> group.Flow:
+    """Return how prompts of one template become episodes of the workflow. Raises ManifestError."""
+    collector = registry.make_collector(
+        workflow=config.workflow,
+        config=config.workflow_config,
+        tokens=tokens,
+        template=template,
+        max_model_len=config.engine.max_model_len,
+        code=config.user_code,
+    )
+    return group.Flow(tokens=tokens, collector=collector)

@@ -1,0 +1,362 @@
+"""vLLM's asynchronous engine, in process, behind our `Engine` protocol. The only importer of vllm besides its child.
+
+The engine process is started by a thread that lives as long as this object: the kernel kills the child when the
+THREAD that started it ends. Every failure of vLLM becomes EngineError here, and nowhere else.
+"""
+
+import asyncio
+import concurrent.futures
+import dataclasses
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rljob_api import errors, roles, types
+from rljob_workers.rollout import generation
+from rljob_workers.rollout.engines.vllm import patches
+from rljob_workers.runtime import machine
+from rljob_workers.weights import image
+
+if TYPE_CHECKING:
+    from vllm import AsyncEngineArgs, SamplingParams
+    from vllm.outputs import CompletionOutput
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.metrics.stats import RequestStateStats
+
+T = TypeVar("T")
+
+# The smallest block that CPU attention takes: with 128, its default, short prompts share no prefix.
+CPU_BLOCK_TOKENS = 32
+CPU_MAX_KV_BYTES = 4 << 30
+_READY_TIMEOUT_S = 24 * 3600
+_OURS = (
+    "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "tensor_parallel_size", "logprobs_mode",
+    "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the engine is built from. `image_path` and `image_bytes` name the shared image.
+
+    progress_path: where the engine process writes how far a load has come; loaded_bytes: reads it.
+    """
+
+    model: Path
+    engine: roles.EngineConfig
+    trust_remote_code: bool
+    image_path: str
+    image_bytes: int
+    progress_path: str
+    loaded_bytes: Callable[[], int]
+
+
+def environment(*, num_threads: int) -> dict[str, str]:
+    """Return the variables that must stand before vllm is imported; the engine process inherits them."""
+    variables = {
+        # Its own 600 s would end the start of a large model on a slow disk; restarts have a limit in sync/receiver.py.
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(_READY_TIMEOUT_S),
+        # Inductor wants a compiler even under enforce_eager and gains nothing on CPU.
+        "TORCHDYNAMO_DISABLE": "1",
+        # gRPC threads run before the engine process starts: never fork.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CONFIGURE_LOGGING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        # Idle OpenMP threads sleep: the trainer may share the cores.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    return variables | ({"OMP_NUM_THREADS": str(num_threads)} if num_threads else {})
+
+
+class VllmEngine:
+    """One AsyncLLM. Methods are for one event loop; construction and shutdown run on the keeper thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep the settings; nothing starts before `start`."""
+        self._settings = settings
+        self._keeper = concurrent.futures.ThreadPoolExecutor(1, "engine-keeper")
+        self._llm: AsyncLLM | None = None
+        self._running: set[str] = set()
+        self._interrupted: set[str] = set()
+        self._finished_tokens = self._prompt_tokens = 0
+
+    async def start(self) -> None:
+        """Start the engine process, load the model files, map the image."""
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        self._llm = await self._on_keeper(self._build)
+        settings = self._settings
+        if settings.engine.tensor_parallel_size > 1:
+            await self._ask(self._llm.collective_rpc("rljob_install_weight_engine"))
+        info = {
+            "path": settings.image_path,
+            "num_bytes": settings.image_bytes,
+            "progress_path": settings.progress_path,
+        }
+        await self._ask(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info)))
+
+    async def generate(
+        self, request: generation.GenerationRequest, *, version: types.VersionId
+    ) -> generation.GenerationResult:
+        """Generate one completion; cancelling aborts it inside the engine."""
+        llm, began = self._engine(), time.monotonic()
+        prompt = {"prompt_token_ids": list(request.input_ids), "cache_salt": str(version)}
+        self._running.add(request.rid)
+        try:
+            final = None
+            async for output in llm.generate(prompt, _params(request), request.rid):  # type: ignore[arg-type]
+                final = output
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # boundary: vLLM raises whatever its layers raise
+            raise errors.EngineError(f"generation failed: {type(error).__name__}: {error}") from error
+        finally:
+            self._running.discard(request.rid)
+            interrupted = request.rid in self._interrupted
+            self._interrupted.discard(request.rid)
+        if final is None or len(final.outputs) != 1:
+            raise errors.EngineError("the engine ended a request without an output")
+        result = _result(final.outputs[0], final.metrics, latency_s=time.monotonic() - began)
+        # vLLM's own aborts are failures, only ours are interruptions: an answer that is never kept must not go on.
+        if interrupted and result.stop_reason == "abort":
+            result = dataclasses.replace(result, stop_reason=generation.INTERRUPT)
+        self._finished_tokens += len(result.output_ids)
+        self._prompt_tokens += len(request.input_ids)
+        return result
+
+    def num_running(self) -> int:
+        """Return how many requests are inside."""
+        return len(self._running)
+
+    def num_generated(self) -> int:
+        """Return finished tokens plus those of running requests."""
+        if self._llm is None:
+            return self._finished_tokens
+        states = list(self._llm.output_processor.request_states.values())
+        return self._finished_tokens + sum(s.detokenizer.num_output_tokens() for s in states if s.detokenizer)
+
+    def num_prompt_tokens(self) -> int:
+        """Return prompt tokens of finished requests."""
+        return self._prompt_tokens
+
+    def alive(self) -> bool:
+        """Return False once the engine process has died."""
+        return self._llm is not None and not self._llm.errored
+
+    async def pause(self, *, clear_cache: bool) -> None:
+        """Freeze running requests. Asks the core directly: the public call sleeps 20 ms for cosmetic reasons."""
+        await self._ask(self._engine().engine_core.pause_scheduler_async(mode="keep", clear_cache=clear_cache))
+
+    async def resume(self) -> None:
+        """Go on."""
+        await self._ask(self._engine().resume_generation())
+
+    async def load(self, layout: types.Layout) -> None:
+        """Load every tensor of the mapped image."""
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        info = {
+            "names": [tensor.name for tensor in layout.tensors],
+            "dtypes": [tensor.dtype for tensor in layout.tensors],
+            "shapes": [list(tensor.shape) for tensor in layout.tensors],
+            "offsets": [tensor.offset for tensor in layout.tensors],
+        }
+        await self._ask(self._engine().start_weight_update())
+        await self._ask(self._engine().update_weights(WeightTransferUpdateRequest(update_info=info)))
+
+    def loaded_bytes(self) -> int:
+        """Return how far the last load has come in the image."""
+        return self._settings.loaded_bytes()
+
+    async def verify(self) -> None:
+        """Finish the update; the engine process checks what was consumed."""
+        await self._ask(self._engine().finish_weight_update())
+
+    async def commit(self, version: types.VersionId) -> None:
+        """Set the label to the decimal id."""
+        await self._ask(self._engine().update_weight_version(str(version)))
+
+    async def repair(self) -> None:
+        """Reset layers that a broken load left behind."""
+        await self._ask(self._engine().collective_rpc("rljob_reset_reload"))
+
+    async def abort_all(self) -> None:
+        """Abort all requests; what they sampled is theirs."""
+        self._interrupted |= self._running
+        await self._ask(self._engine().abort(list(self._running)))
+
+    async def restart(self) -> None:
+        """Replace the engine process."""
+        await self.close_engine()
+        await self.start()
+
+    async def close_engine(self) -> None:
+        """End the engine process but keep the thread."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            await self._on_keeper(llm.shutdown)
+            patches.disarm_finaliser(llm)
+
+    async def close(self) -> None:
+        """End the engine process and the thread."""
+        await self.close_engine()
+        self._keeper.shutdown(wait=False)
+
+    def _engine(self) -> "AsyncLLM":
+        if self._llm is None:
+            raise errors.EngineError("the engine is not running")
+        return self._llm
+
+    async def _on_keeper(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._keeper, work)
+        except errors.RLJobError:
+            raise
+        except Exception as error:  # boundary: vLLM raises whatever its layers raise
+            raise errors.EngineError(f"the engine process failed: {type(error).__name__}: {error}") from error
+
+    async def _ask(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # boundary: a failed utility call of vLLM is a bare Exception
+            raise errors.EngineError(f"{type(error).__name__}: {error}") from error
+
+    def _build(self) -> "AsyncLLM":
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        patches.time_tokens()
+        return AsyncLLM.from_engine_args(_engine_args(self._settings))
+
+
+def _engine_args(settings: Settings) -> "AsyncEngineArgs":
+    from vllm import AsyncEngineArgs
+    from vllm.config import WeightTransferConfig
+    from vllm.platforms import current_platform
+
+    from rljob_workers.rollout.engines.vllm import worker
+
+    config = settings.engine
+    single = config.tensor_parallel_size == 1
+    extension = worker.WorkerExtension
+    dtype = config.dtype
+    if current_platform.is_cpu():
+        dtype = machine.dtype_for_this_cpu(dtype)
+    args = AsyncEngineArgs(
+        model=str(settings.model),
+        dtype=dtype,  # type: ignore[arg-type]  # a Literal there, checked by the manifest here
+        trust_remote_code=settings.trust_remote_code,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        tensor_parallel_size=config.tensor_parallel_size,
+        enforce_eager=config.enforce_eager or current_platform.is_cpu(),
+        kv_cache_dtype=config.kv_cache_dtype,  # type: ignore[arg-type]
+        enable_prefix_caching=True,
+        logprobs_mode="processed_logprobs",
+        worker_extension_cls=f"{extension.__module__}.{extension.__qualname__}",
+        distributed_executor_backend=(worker.RolloutExecutor if single else worker.RolloutMultiprocExecutor),
+        enable_log_requests=False,
+    )
+    if single:
+        args.weight_transfer_config = WeightTransferConfig(backend=worker.BACKEND)
+    if config.gpu_memory_utilization is not None:
+        args.gpu_memory_utilization = config.gpu_memory_utilization
+    if current_platform.is_cpu():
+        args.block_size = CPU_BLOCK_TOKENS
+        args.kv_cache_memory_bytes = config.kv_cache_bytes or cpu_kv_bytes(settings.model, config, dtype)
+    elif config.kv_cache_bytes:
+        args.kv_cache_memory_bytes = config.kv_cache_bytes
+    return _with_extra(args, config.extra_args)
+
+
+def _with_extra(args: "AsyncEngineArgs", extra: Mapping[str, object]) -> "AsyncEngineArgs":
+    for key, value in extra.items():
+        if key in _OURS or not hasattr(args, key):
+            raise errors.ManifestError(
+                f"spec.rollout.engine.extraArgs.{key} is {value!r}, but "
+                + ("it is set from other fields" if key in _OURS else "vLLM has no such engine argument")
+            )
+        setattr(args, key, value)
+    return args
+
+
+def cpu_kv_bytes(model: Path, config: roles.EngineConfig, dtype: str) -> int:
+    """Return a KV size: all sequences at full length and a quarter more for shared prefixes, at most 4 GiB.
+
+    bytes = sequences * length * layers * 2 * kv_heads * head_dim * width of `dtype`, lengths rounded up to a block.
+    """
+    hf: dict[str, Any] = json.loads((model / "config.json").read_text())
+    heads = int(hf["num_attention_heads"])
+    head_dim = int(hf.get("head_dim") or int(hf["hidden_size"]) // heads)
+    per_token = int(hf["num_hidden_layers"]) * 2 * int(hf.get("num_key_value_heads") or heads) * head_dim
+    length = -(-config.max_model_len // CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS
+    return min(CPU_MAX_KV_BYTES, config.max_num_seqs * length * per_token * image.WIDTHS[dtype] * 5 // 4)
+
+
+def _params(request: generation.GenerationRequest) -> "SamplingParams":
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    sampling = request.sampling
+    return SamplingParams(
+        n=1,
+        temperature=0.0 if sampling.greedy else sampling.temperature,
+        top_p=1.0 if sampling.greedy else sampling.top_p,
+        top_k=0 if sampling.greedy else sampling.top_k,
+        min_p=0.0 if sampling.greedy else sampling.min_p,
+        seed=request.seed,
+        max_tokens=sampling.max_tokens,
+        min_tokens=sampling.min_tokens,
+        stop=list(sampling.stop),
+        stop_token_ids=list(sampling.stop_token_ids),
+        ignore_eos=sampling.ignore_eos,
+        include_stop_str_in_output=sampling.include_stop,
+        # Only the sampled token's own log-probability.
+        logprobs=0,
+        # Stop strings are found in text; without them nobody reads the engine's text.
+        detokenize=bool(sampling.stop),
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _result(
+    output: "CompletionOutput", times: "RequestStateStats | None", *, latency_s: float
+) -> generation.GenerationResult:
+    """Return what vLLM sampled; `times` is missing where extraArgs switch its statistics off, and the gaps with it."""
+    ids = tuple(output.token_ids)
+    matched = output.stop_reason if isinstance(output.stop_reason, str) else ""
+    return generation.GenerationResult(
+        output_ids=ids,
+        logprobs=_logprobs(output, ids),
+        versions=_versions(output, len(ids)),
+        stop_reason=output.finish_reason or "",
+        matched_stop=matched,
+        latency_s=latency_s,
+        ttft_s=times.first_token_latency if times else 0.0,
+        itl_s=generation.gaps_s(patches.token_times_s(times, count=len(ids))),
+    )
+
+
+def _logprobs(output: "CompletionOutput", ids: tuple[int, ...]) -> tuple[float, ...]:
+    rows = [row or {} for row in output.logprobs or ()]
+    if len(rows) != len(ids):
+        raise errors.EngineError(f"{len(ids)} tokens came with {len(rows)} logprobs")
+    try:
+        return tuple(float(row[token].logprob) for row, token in zip(rows, ids, strict=True))
+    except KeyError as error:
+        raise errors.EngineError(f"the logprob of sampled token {error} is missing") from error
+
+
+def _versions(output: "CompletionOutput", count: int) -> tuple[int, ...]:
+    versions: list[int] = []
+    for span in output.weight_versions or ():
+        if span.start != len(versions) or not span.version.isdecimal():
+            raise errors.EngineError(f"weight version span {span} does not follow token {len(versions)} or has no id")
+        versions.extend([int(span.version)] * (span.end - span.start))
+    if len(versions) != count:
+        raise errors.EngineError(f"weight versions cover {len(versions)} of {count} tokens")
+    return tuple(versions)

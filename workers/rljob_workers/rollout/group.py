@@ -1,0 +1,276 @@
+"""One leased prompt group from lease to scored group: G members, each with its own seed, retried on its own.
+
+A member that fails is tried again while the others go on and keep their results; one that cannot be had becomes a
+MemberFailure with its true size counted, never a row with reward zero. Source: workflow reference 6.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Mapping
+
+from rljob_api import errors, names, types
+from rljob_workers.rollout import filters, generation, grading, wait_accounting
+from rljob_workers.rollout.episodes import protocols
+from rljob_workers.rollout.sync import receiver
+from rljob_workers.rpc import verify
+from rljob_workers.runtime import clock as clocks
+from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.runtime import redaction, retry
+
+logger = logging.getLogger(__name__)
+# How many records that cannot be used a process tells of, one by one.
+NUM_TOLD = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Timed:
+    """A generator that tells the group's times, and holds evaluation to its version."""
+
+    inner: generation.Generator
+    times: wait_accounting.GroupTimes
+    pinned: types.VersionId | None
+
+    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+        """Generate. Raises EngineError if a pinned version is asked for and another one sampled."""
+        with self.times.generating():
+            result = await self.inner.generate(request)
+        if self.pinned is not None and set(result.versions) != {self.pinned}:
+            raise errors.EngineError(f"versions {sorted(set(result.versions))} sampled where {self.pinned} is pinned")
+        return result
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredGroup:
+    """What is submitted, and what dumps tell of the turns of each member's episode."""
+
+    group: types.PromptGroup
+    turns: Mapping[int, tuple[protocols.TurnRecord, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """How a template's prompts become ids and episodes: training has one, and each suite with a template of its own."""
+
+    tokens: protocols.Tokens
+    collector: protocols.RolloutCollector
+
+
+class GroupRunner:
+    """Runs groups; holds what they share."""
+
+    def __init__(
+        self,
+        *,
+        generator: generation.Generator,
+        flow: Flow,
+        flow_by_suite: Mapping[str, Flow],
+        verifiers: verify.Grading,
+        receiver: receiver.WeightReceiver,
+        max_attempts: int,
+        clock: clocks.Clock,
+        metrics: metrics_module.Metrics,
+        predicate: filters.Predicate | None = None,
+        rules: filters.RecordRules = filters.NO_RULES,
+    ) -> None:
+        """`flow` serves training and every suite that is not in `flow_by_suite`.
+
+        `max_attempts` bounds the attempts of one member; `predicate` says which groups are to be trained.
+        """
+        self._generator, self._flow, self._flow_by_suite = generator, flow, flow_by_suite
+        self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
+        self._clock, self._metrics, self._predicate = clock, metrics, predicate
+        self._rules, self._num_unusable = rules, 0
+
+    async def run(self, lease: types.GroupLease, slot: wait_accounting.Slot) -> ScoredGroup:
+        """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
+        await self._receiver.serves(floor_step=lease.version_floor_step, pinned=lease.pinned_version)
+        times = wait_accounting.GroupTimes(clock=self._clock, slot=slot)
+        batch = grading.GradingBatch(client=self._verifiers, times=times)
+        try:
+            task = _task(lease.prompt, self._flow_of(lease).tokens)
+        except errors.DataError as error:
+            outcomes: list[protocols.Episode | types.MemberFailure] = [
+                self._failure(index, lease, error) for index in range(lease.group_size)
+            ]
+        else:
+            why = filters.too_long(lease.prompt, len(task.input_ids), self._rules.of(lease))
+            if why:
+                outcomes = [_too_long(index, why) for index in range(lease.group_size)]
+            else:
+                outcomes = await self._members(lease, task, batch, times)
+        self._tell_if_unusable(lease, outcomes)
+        try:
+            rejected = self._rejected(lease, outcomes)
+        except errors.EpisodeError as error:
+            # No answer is neither yes nor no: the group is tried again, and ends when its attempts do.
+            rejected, outcomes = False, [self._failure(index, lease, error) for index in range(lease.group_size)]
+        told = {
+            index: outcome.turns for index, outcome in enumerate(outcomes) if isinstance(outcome, protocols.Episode)
+        }
+        group = dataclasses.replace(self._group(lease, outcomes, times), rejected=rejected)
+        return ScoredGroup(group=group, turns=told)
+
+    def _flow_of(self, lease: types.GroupLease) -> Flow:
+        return self._flow_by_suite.get(_suite(lease), self._flow)
+
+    def _tell_if_unusable(
+        self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]
+    ) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, types.MemberFailure) and outcome.reason in names.LEFT_OUT:
+                self._num_unusable += 1
+                if self._num_unusable <= NUM_TOLD:
+                    logger.warning("cannot use a record: %s", outcome.detail, extra={"group": lease.group_id})
+                return
+
+    def _rejected(self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]) -> bool:
+        """Return whether the user's predicate leaves out the group; of an evaluation it is not asked."""
+        rows = _rows(outcomes)
+        if self._predicate is None or not rows or lease.kind is names.GroupKind.EVALUATION:
+            return False
+        return not filters.keeps_group(self._predicate, lease.prompt, rows)
+
+    async def _members(
+        self,
+        lease: types.GroupLease,
+        task: protocols.Task,
+        batch: grading.GradingBatch,
+        times: wait_accounting.GroupTimes,
+    ) -> list[protocols.Episode | types.MemberFailure]:
+        for _ in range(lease.group_size):
+            batch.join()
+        async with asyncio.TaskGroup() as members:
+            running = [
+                members.create_task(self._member(index, lease, task, batch, times)) for index in range(lease.group_size)
+            ]
+        return [member.result() for member in running]
+
+    async def _member(
+        self,
+        index: int,
+        lease: types.GroupLease,
+        task: protocols.Task,
+        batch: grading.GradingBatch,
+        times: wait_accounting.GroupTimes,
+    ) -> protocols.Episode | types.MemberFailure:
+        client = _Timed(inner=self._generator, times=times, pinned=lease.pinned_version)
+        backoff = retry.Backoff(first_s=0.1, most_s=5.0)
+        last: errors.RLJobError = errors.EpisodeError("no attempt was made")
+        for attempt in range(self._max_attempts):
+            if attempt:
+                await self._clock.sleep(backoff.next_delay_s())
+                batch.join()
+            try:
+                return await self._episode(index, attempt, lease, task, client, batch)
+            except (errors.GraderError, errors.SandboxError) as error:
+                # No verdict after the client's own attempts: generating again would not help.
+                return self._failure(index, lease, error)
+            except errors.DataError as error:
+                # The same record would fail again.
+                return self._failure(index, lease, error)
+            except (errors.EngineError, errors.EpisodeError, errors.WireError) as error:
+                logger.warning("member failed: %s", error, extra=_keys(lease, index, error))
+                last = error
+            finally:
+                batch.leave()
+        return self._failure(index, lease, last)
+
+    async def _episode(
+        self,
+        index: int,
+        attempt: int,
+        lease: types.GroupLease,
+        task: protocols.Task,
+        client: generation.Generator,
+        batch: grading.GradingBatch,
+    ) -> protocols.Episode | types.MemberFailure:
+        grader = grading.MemberGrader(
+            batch=batch,
+            record=lease.prompt,
+            sample_id=f"{lease.group_id}.{lease.attempt}.{index}.{attempt}",
+            attempt=1,
+            suite=_suite(lease),
+        )
+        began = self._clock.monotonic()
+        seed = generation.derived_seed(lease.seed, index, attempt)
+        try:
+            episode = await self._flow_of(lease).collector.arun_episode(
+                llm_client=client, gconfig=lease.sampling, task=task, grader=grader, seed=seed
+            )
+        except errors.RLJobError:
+            raise
+        except Exception as error:  # boundary: a user's workflow may raise anything
+            redaction.log(logger, "the workflow", error, keys={"group": lease.group_id, "sample": index})
+            raise errors.EpisodeError(f"the workflow raised {redaction.describe(error)}") from error
+        self._metrics.histogram("rljob_episode_seconds").observe(self._clock.monotonic() - began)
+        if episode is None or not episode.rows:
+            return types.MemberFailure(sample_index=index, role="rollout", reason="rejected", infra=False)
+        rows = tuple(dataclasses.replace(row, sample_index=index) for row in episode.rows)
+        return dataclasses.replace(episode, rows=rows)
+
+    def _failure(self, index: int, lease: types.GroupLease, error: errors.RLJobError) -> types.MemberFailure:
+        of_verifier = isinstance(error, (errors.GraderError, errors.SandboxError))
+        return types.MemberFailure(
+            sample_index=index,
+            role=names.Role.VERIFIER if of_verifier else names.Role.ROLLOUT,
+            reason=filters.failure_reason(error, self._rules.of(lease)),
+            detail=str(error)[:512],
+            infra=error.fault is errors.Fault.INFRA,
+        )
+
+    def _group(
+        self,
+        lease: types.GroupLease,
+        outcomes: list[protocols.Episode | types.MemberFailure],
+        times: wait_accounting.GroupTimes,
+    ) -> types.PromptGroup:
+        rows = _rows(outcomes)
+        if lease.kind is names.GroupKind.EVALUATION:
+            # The coordinator writes the responses, and holds no tokenizer.
+            rows = [_with_text(row, self._flow.tokens) for row in rows]
+        tokens = self._metrics.counter("rljob_tokens_total")
+        tokens.inc(sum(row.num_sampled for row in rows), kind="generated")
+        tokens.inc(sum(row.prompt_len for row in rows), kind="prompt")
+        return types.PromptGroup(
+            lease_id=lease.lease_id,
+            group_id=lease.group_id,
+            attempt=lease.attempt,
+            trajectories=rows,
+            failures=[outcome for outcome in outcomes if isinstance(outcome, types.MemberFailure)],
+            generate_started_at=times.started_at,
+            generate_finished_at=times.finished_at,
+            verify_s=times.verify_s,
+        )
+
+
+def _rows(outcomes: list[protocols.Episode | types.MemberFailure]) -> list[types.Trajectory]:
+    return [row for outcome in outcomes if isinstance(outcome, protocols.Episode) for row in outcome.rows]
+
+
+def _suite(lease: types.GroupLease) -> str:
+    return lease.prompt.source if lease.kind is names.GroupKind.EVALUATION else ""
+
+
+def _task(record: types.PromptRecord, tokens: protocols.Tokens) -> protocols.Task:
+    ids = tokens.prompt_ids(record)
+    if not ids:
+        raise errors.DataError(f"record {record.prompt_id} of {record.source} has an empty prompt")
+    return protocols.Task(record=record, input_ids=ids, prompt_text=tokens.decode_exact(ids))
+
+
+def _with_text(row: types.Trajectory, tokens: protocols.Tokens) -> types.Trajectory:
+    ids, before = list(row.tokens), row.prompt_len
+    return dataclasses.replace(
+        row, prompt_text=tokens.decode_exact(ids[:before]), output_text=tokens.decode_exact(ids[before:])
+    )
+
+
+def _too_long(index: int, why: str) -> types.MemberFailure:
+    return types.MemberFailure(
+        sample_index=index, role=names.Role.ROLLOUT, reason=names.DropReason.TOO_LONG, detail=why[:512], infra=False
+    )
+
+
+def _keys(lease: types.GroupLease, index: int, error: errors.RLJobError) -> dict[str, object]:
+    return {"group": lease.group_id, "lease": lease.lease_id, "sample": index, "error_class": error.name}

@@ -1,0 +1,207 @@
+"""What a call of the OpenAI API asks for, and its answer, as JSON. Pure; `server.py` moves the bytes.
+
+Chat completions and responses, with tools. What is not served is refused by name, never ignored: sampling is the job's,
+because training needs the distribution that was sampled from.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from rljob_api import types
+from rljob_workers.rollout.openai import interactions, requests, tools
+
+Json = dict[str, object]
+_COMMON = {"model", "temperature", "top_p", "stream", "n", "user", "metadata", "store"}
+_TOOLS = {"tools", "tool_choice", "parallel_tool_calls"}
+_CHAT = _COMMON | _TOOLS | {"messages", "max_tokens", "max_completion_tokens", "stream_options"}
+_RESPONSES = _COMMON | _TOOLS | {"input", "instructions", "max_output_tokens"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A conversation to go on with, the tools it may call as JSON, and the most tokens of the answer (None: the
+    job's).
+    """
+
+    messages: tuple[interactions.Message, ...]
+    tools: str
+    max_tokens: int | None
+    stream: bool
+    model: str
+
+
+class Dialect(Protocol):
+    """One of the two APIs: how a call is read and an answer is written."""
+
+    def read(self, body: object, sampling: types.Sampling) -> Call:
+        """Return the call. Raises BadCallError."""
+
+    def answer(self, call: Call, done: interactions.Interaction, *, created: int) -> Json:
+        """Return the whole answer."""
+
+    def events(self, call: Call, done: interactions.Interaction, *, created: int) -> Iterator[str]:
+        """Yield the server-sent events of a streamed answer."""
+
+
+class ChatCompletions:
+    """POST /v1/chat/completions."""
+
+    def read(self, body: object, sampling: types.Sampling) -> Call:
+        """Return the call. Raises BadCallError."""
+        given = _checked(body, _CHAT, sampling)
+        return Call(
+            messages=requests.chat_messages(given.get("messages")),
+            tools=requests.tools(given, nested=True),
+            max_tokens=requests.max_tokens(given, ("max_completion_tokens", "max_tokens")),
+            stream=requests.flag(given, "stream"),
+            model=str(given.get("model", "policy")),
+        )
+
+    def answer(self, call: Call, done: interactions.Interaction, *, created: int) -> Json:
+        """Return a chat.completion."""
+        choice = {"index": 0, "message": _chat_message(done), "finish_reason": _ending(done)}
+        return {**_chat_head(call, done, "chat.completion", created), "choices": [choice], "usage": _usage(done)}
+
+    def events(self, call: Call, done: interactions.Interaction, *, created: int) -> Iterator[str]:
+        """Yield text and calls of tools as one chunk, the ending, and the end mark."""
+        head = _chat_head(call, done, "chat.completion.chunk", created)
+        whole = _chat_message(done)
+        if "tool_calls" in whole:
+            whole["tool_calls"] = [
+                {"index": index, **_chat_tool_call(made)} for index, made in enumerate(_output(done).tool_calls)
+            ]
+        for delta, ending in ((whole, None), ({}, _ending(done))):
+            yield _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": ending}]})
+        yield "data: [DONE]\n\n"
+
+
+class Responses:
+    """POST /v1/responses."""
+
+    def read(self, body: object, sampling: types.Sampling) -> Call:
+        """Return the call. Raises BadCallError."""
+        given = _checked(body, _RESPONSES, sampling)
+        messages = requests.response_messages(given.get("input"))
+        instructions = given.get("instructions")
+        if isinstance(instructions, str):
+            messages = (interactions.Message(role="system", content=instructions), *messages)
+        return Call(
+            messages=messages,
+            tools=requests.tools(given, nested=False),
+            max_tokens=requests.max_tokens(given, ("max_output_tokens",)),
+            stream=requests.flag(given, "stream"),
+            model=str(given.get("model", "policy")),
+        )
+
+    def answer(self, call: Call, done: interactions.Interaction, *, created: int) -> Json:
+        """Return a response object."""
+        cut = _ending(done) == "length"
+        usage = _usage(done)
+        return {
+            "id": done.id, "object": "response", "created_at": created, "model": call.model,
+            "status": "incomplete" if cut else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "output": _response_items(done), "parallel_tool_calls": bool(call.tools),
+            "tool_choice": "auto" if call.tools else "none", "tools": [],
+            "usage": {
+                "input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"],
+                "total_tokens": usage["total_tokens"],
+            },
+        }  # fmt: skip
+
+    def events(self, call: Call, done: interactions.Interaction, *, created: int) -> Iterator[str]:
+        """Yield created, the text as one delta, each call of a tool, and completed."""
+        whole = self.answer(call, done, created=created)
+        delta = {"item_id": f"msg-{done.id}", "output_index": 0, "content_index": 0, "delta": _output(done).content}
+        calls = [
+            ("response.output_item.done", {"output_index": index, "item": item})
+            for index, item in enumerate(_response_items(done))
+            if item["type"] == "function_call"
+        ]
+        steps: list[tuple[str, Json]] = [
+            ("response.created", {"response": {**whole, "status": "in_progress", "output": []}}),
+            *([("response.output_text.delta", dict(delta))] if _has_text(done) else []),
+            *calls,
+            ("response.incomplete" if _ending(done) == "length" else "response.completed", {"response": whole}),
+        ]
+        for number, (kind, fields) in enumerate(steps):
+            yield f"event: {kind}\n" + _event({"type": kind, "sequence_number": number, **fields})
+
+
+DIALECTS: Mapping[str, Dialect] = {"chat/completions": ChatCompletions(), "responses": Responses()}
+
+
+def _checked(body: object, known: set[str], sampling: types.Sampling) -> Mapping[str, object]:
+    if not isinstance(body, dict):
+        raise requests.BadCallError("the body must be a JSON object")
+    unknown = sorted(key for key, value in body.items() if key not in known and value is not None)
+    if unknown:
+        raise requests.BadCallError(f"not supported: {', '.join(unknown)}")
+    if body.get("n") not in (None, 1):
+        raise requests.BadCallError(f"n is {body['n']}, but a call has one answer: groups are made by the job")
+    for key, own in (("temperature", sampling.temperature), ("top_p", sampling.top_p)):
+        if body.get(key) not in (None, own):
+            raise requests.BadCallError(f"{key} is {body[key]}, but the job samples with {own}: leave it out")
+    return body
+
+
+def _chat_head(call: Call, done: interactions.Interaction, kind: str, created: int) -> Json:
+    return {"id": done.id, "object": kind, "created": created, "model": call.model}
+
+
+def _chat_message(done: interactions.Interaction) -> Json:
+    output = _output(done)
+    if not output.tool_calls:
+        return {"role": "assistant", "content": output.content}
+    made = [_chat_tool_call(call) for call in output.tool_calls]
+    return {"role": "assistant", "content": output.content or None, "tool_calls": made}
+
+
+def _chat_tool_call(call: tools.ToolCall) -> Json:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _response_items(done: interactions.Interaction) -> list[Json]:
+    """Return the text, if there is any beside calls of tools, and the calls."""
+    status = "incomplete" if _ending(done) == "length" else "completed"
+    part: Json = {"type": "output_text", "text": _output(done).content, "annotations": []}
+    message: Json = {
+        "type": "message", "id": f"msg-{done.id}", "status": status, "role": "assistant", "content": [part],
+    }  # fmt: skip
+    made: list[Json] = [
+        {
+            "type": "function_call", "id": f"fc-{call.id}", "call_id": call.id, "name": call.name,
+            "arguments": call.arguments, "status": "completed",
+        }
+        for call in _output(done).tool_calls
+    ]  # fmt: skip
+    return [message, *made] if _has_text(done) else made
+
+
+def _has_text(done: interactions.Interaction) -> bool:
+    output = _output(done)
+    return bool(output.content) or not output.tool_calls
+
+
+def _output(done: interactions.Interaction) -> interactions.Message:
+    assert done.output is not None, "only answered calls are written"
+    return done.output
+
+
+def _ending(done: interactions.Interaction) -> str:
+    assert done.result is not None, "only answered calls are written"
+    if done.result.truncated:
+        return "length"
+    return "tool_calls" if _output(done).tool_calls else "stop"
+
+
+def _usage(done: interactions.Interaction) -> dict[str, int]:
+    assert done.result is not None, "only answered calls are written"
+    asked, answered = len(done.prompt_ids), len(done.result.output_ids)
+    return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
+
+
+def _event(body: Json) -> str:
+    return f"data: {json.dumps(body)}\n\n"

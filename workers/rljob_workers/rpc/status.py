@@ -1,0 +1,56 @@
+"""Asking a coordinator how its run is: the CLI's, the runner's and the operator's side of `RunStatus`. Blocking."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import grpc
+
+from rljob_api import codec, roles, types
+from rljob_api.wire.v1 import status_pb2_grpc
+from rljob_workers.rpc import channel
+
+
+class Status(Protocol):
+    """What a watcher needs."""
+
+    def status(self) -> types.RunStatus:
+        """Return the run's status now. Raises UnavailableError if the coordinator does not answer in time."""
+
+    def stop(self, reason: str) -> int:
+        """Ask for a checkpoint at the next step boundary, then the end; return the last step that will be trained."""
+
+
+class StatusClient:
+    """The gRPC client. Close it with `close`."""
+
+    def __init__(self, *, address: str, tls: roles.TlsConfig | None, timeout_s: float = 2.0) -> None:
+        """Open a channel; nothing is sent before the first call."""
+        self._address, self._timeout_s = address, timeout_s
+        self._channel = channel.sync_channel(address, tls)
+        self._stub = status_pb2_grpc.RunStatusStub(self._channel)
+
+    def status(self) -> types.RunStatus:
+        """Return the run's status now."""
+        try:
+            return codec.status_from(self._stub.Status(codec.status_request_to(), timeout=self._timeout_s))
+        except grpc.RpcError as error:
+            raise channel.translate(error, f"coordinator {self._address}") from error
+
+    def watch(self, interval_s: float) -> Iterator[types.RunStatus]:
+        """Yield the status on every change, at most every `interval_s`."""
+        try:
+            for message in self._stub.WatchStatus(codec.status_request_to(interval_s)):
+                yield codec.status_from(message)
+        except grpc.RpcError as error:
+            raise channel.translate(error, f"coordinator {self._address}") from error
+
+    def stop(self, reason: str) -> int:
+        """Ask the run to end at the next step boundary."""
+        try:
+            return int(self._stub.Stop(codec.stop_to(reason), timeout=self._timeout_s).stop_after_step)
+        except grpc.RpcError as error:
+            raise channel.translate(error, f"coordinator {self._address}") from error
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()

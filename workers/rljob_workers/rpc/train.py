@@ -1,0 +1,138 @@
+"""A trainer rank's side of the `Train` service, and its registration. Blocking: a rank has nothing else to do."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+import grpc
+
+from rljob_api import codec, names, roles, types
+from rljob_api.wire.v1 import train_pb2_grpc, work_pb2_grpc
+from rljob_workers.rpc import channel
+
+T = TypeVar("T")
+Batch = tuple[types.BatchHeader, list[types.MicroBatch]]
+
+
+class Batches(Protocol):
+    """What the step loop needs from the coordinator. Calls raise UnavailableError or FencedError as the case may be."""
+
+    def register(
+        self, *, pod: str, boot_id: str, attempt: int, rank: int, resume_step: int, initial_state_hash: str
+    ) -> types.Session:
+        """Start this rank's session; rank 0's `resume_step` rewinds the run to its checkpoint."""
+
+    def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Batch:
+        """Long poll for this rank's micro-batches of `step` (from 1); the same call returns the same bytes."""
+
+    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+        """Rank 0: the parameters of `step` are updated. Idempotent."""
+
+    def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
+        """Rank 0: everything up to `step` may be pruned. Idempotent."""
+
+
+class _Idle:
+    """Calls `cancel` where nothing was heard within the time that was set last. One thread, until it is left."""
+
+    def __init__(self, cancel: Callable[[], object]) -> None:
+        self._cancel, self._heard = cancel, threading.Condition()
+        self._end, self._over = 0.0, False
+        self._thread = threading.Thread(target=self._watch, name="idle", daemon=True)
+
+    def __enter__(self) -> "_Idle":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._heard:
+            self._over = True
+            self._heard.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def within(self, seconds: float) -> None:
+        """Set when to cancel at the latest, from now."""
+        with self._heard:
+            self._end = time.monotonic() + seconds
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def _watch(self) -> None:
+        with self._heard:
+            while not self._over and (left_s := self._end - time.monotonic()) > 0:
+                self._heard.wait(left_s)
+            if self._over:
+                return
+        self._cancel()
+
+
+class BatchClient:
+    """The gRPC client. Close it with `close`."""
+
+    def __init__(self, *, address: str, tls: roles.TlsConfig | None, timeout_s: float = 30.0) -> None:
+        """Open a channel; nothing is sent before the first call."""
+        self._address, self._timeout_s = address, timeout_s
+        self._channel = channel.sync_channel(address, tls)
+        self._train = train_pb2_grpc.TrainStub(self._channel)
+        self._work = work_pb2_grpc.WorkStub(self._channel)
+        self.session = ""
+
+    def register(
+        self, *, pod: str, boot_id: str, attempt: int, rank: int, resume_step: int, initial_state_hash: str
+    ) -> types.Session:
+        """Start this rank's session."""
+        request = codec.register_to(
+            role=names.Role.TRAINER,
+            pod=pod,
+            boot_id=boot_id,
+            attempt=attempt,
+            rank=rank,
+            resume_step=resume_step,
+            initial_state_hash=initial_state_hash,
+        )
+        session = codec.session_from(self._call(lambda: self._work.Register(request, timeout=self._timeout_s)))
+        self.session = session.token
+        return session
+
+    def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Batch:
+        """Long poll for this rank's micro-batches of `step`."""
+        request = codec.fetch_to(
+            session=self.session, step=step, rank=rank, world_size=world_size, wait_s=wait_s, stop=stop
+        )
+        return self._call(lambda: self._read(self._train.FetchBatch(request), wait_s))
+
+    def _read(self, stream: grpc.Call, wait_s: float) -> Batch:
+        """Read header and parts. No deadline for all of it, since a batch may be large: one from message to message."""
+        with _Idle(stream.cancel) as idle:
+            idle.within(wait_s + self._timeout_s)
+            parts = iter(stream)
+            header = codec.header_from(next(parts).header)
+            micro_batches = []
+            idle.within(self._timeout_s)
+            for part in parts:
+                micro_batches.append(codec.micro_batch_from(part.micro_batch))
+                idle.within(self._timeout_s)
+            return header, micro_batches
+
+    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+        """Report a finished step."""
+        request = codec.commit_step_to(
+            session=self.session, step=step, stats=stats, started_at=started_at, finished_at=finished_at
+        )
+        self._call(lambda: self._train.CommitStep(request, timeout=self._timeout_s))
+
+    def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
+        """Report a durable checkpoint."""
+        request = codec.commit_checkpoint_to(session=self.session, step=step, uri=uri, seconds=seconds, final=final)
+        self._call(lambda: self._train.CommitCheckpoint(request, timeout=self._timeout_s))
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def _call(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            raise channel.translate(error, f"coordinator {self._address}") from error

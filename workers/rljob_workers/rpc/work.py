@@ -1,0 +1,130 @@
+"""The rollout's side of the `Work` service: register, lease, heartbeat, submit, release. asyncio."""
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from rljob_api import codec, errors, names, roles, types
+from rljob_api.wire.v1 import weights_pb2_grpc, work_pb2_grpc
+from rljob_workers.rpc import channel
+
+T = TypeVar("T")
+
+
+class WorkTransport(Protocol):
+    """What a worker needs from the coordinator. Calls raise UnavailableError or FencedError as the case may be."""
+
+    async def register(self, *, pod: str, boot_id: str, initial_state_hash: str) -> types.Session:
+        """Start a session; the token is used by all later calls."""
+
+    async def lease(self, *, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
+        """Long poll for prompt groups."""
+
+    async def heartbeat(
+        self,
+        *,
+        lease_ids: Sequence[types.LeaseId],
+        serving_version: types.VersionId,
+        receiver_state: names.ReceiverState,
+        load: types.RolloutLoad,
+        syncs: Sequence[types.WeightSync],
+        draining: bool,
+    ) -> types.HeartbeatOrder:
+        """Renew leases, report, and get orders."""
+
+    async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
+        """Hand in a group; idempotent on (group, attempt)."""
+
+    async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
+        """Hand a lease back."""
+
+    def heads(self) -> AsyncIterator[types.VersionId]:
+        """Yield the newest registered version, now and on every change, until the connection breaks."""
+
+
+class WorkClient:
+    """The gRPC client. Close it with `close`."""
+
+    def __init__(self, *, address: str, tls: roles.TlsConfig | None, timeout_s: float = 20.0) -> None:
+        """Open a channel; nothing is sent before the first call."""
+        self._address, self._timeout_s = address, timeout_s
+        self._channel = channel.aio_channel(address, tls)
+        self._stub = work_pb2_grpc.WorkStub(self._channel)
+        self._weights = weights_pb2_grpc.WeightsStub(self._channel)
+        self._session = ""
+
+    async def register(self, *, pod: str, boot_id: str, initial_state_hash: str) -> types.Session:
+        """Start a session as a rollout."""
+        request = codec.register_to(
+            role=names.Role.ROLLOUT, pod=pod, boot_id=boot_id, initial_state_hash=initial_state_hash
+        )
+        session = codec.session_from(await self._call(self._stub.Register(request, timeout=self._timeout_s)))
+        self._session = session.token
+        return session
+
+    async def lease(self, *, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
+        """Long poll for prompt groups."""
+        request = codec.lease_request_to(
+            session=self._session, capacity=capacity, serving_version=serving_version, wait_s=wait_s
+        )
+        return codec.grant_from(await self._call(self._stub.LeaseGroups(request, timeout=wait_s + self._timeout_s)))
+
+    async def heartbeat(
+        self,
+        *,
+        lease_ids: Sequence[types.LeaseId],
+        serving_version: types.VersionId,
+        receiver_state: names.ReceiverState,
+        load: types.RolloutLoad,
+        syncs: Sequence[types.WeightSync],
+        draining: bool,
+    ) -> types.HeartbeatOrder:
+        """Renew leases, report, and get orders."""
+        request = codec.heartbeat_to(
+            session=self._session,
+            lease_ids=lease_ids,
+            serving_version=serving_version,
+            receiver_state=receiver_state,
+            load=load,
+            syncs=syncs,
+            draining=draining,
+        )
+        return codec.order_from(await self._call(self._stub.Heartbeat(request, timeout=self._timeout_s)))
+
+    async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
+        """Hand in a group. Raises TooLargeError, and sends nothing, for one above what a message may carry."""
+        request = codec.group_to(group, self._session)
+        num_bytes = request.ByteSize()
+        if num_bytes > names.MAX_BATCH_PART_BYTES:
+            tokens = sum(len(row.tokens) for row in group.trajectories)
+            raise errors.TooLargeError(
+                f"group {group.group_id} has {num_bytes >> 20} MiB ({len(group.trajectories)} rows, {tokens} tokens),"
+                f" a message at most {names.MAX_BATCH_PART_BYTES >> 20} MiB; lower groupSize or maxTokens"
+            )
+        return codec.answer_from(await self._call(self._stub.SubmitGroup(request, timeout=self._timeout_s)))
+
+    async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
+        """Hand a lease back."""
+        request = codec.release_to(session=self._session, lease_id=lease_id, reason=reason)
+        reply = await self._call(self._stub.ReleaseGroup(request, timeout=self._timeout_s))
+        return bool(reply.released)
+
+    async def heads(self) -> AsyncIterator[types.VersionId]:
+        """Yield the newest registered version, now and on every change. Raises UnavailableError when it breaks."""
+        try:
+            async for change in self._weights.Watch(codec.watch_to(self._session)):
+                yield codec.head_from(change)
+        except grpc.aio.AioRpcError as error:
+            raise channel.translate(error, f"coordinator {self._address}") from error
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise channel.translate(error, f"coordinator {self._address}") from error

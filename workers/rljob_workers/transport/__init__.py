@@ -1,1 +1,0 @@
-"""One Protocol and one gRPC client per conversation: work, grading, batches, weights."""

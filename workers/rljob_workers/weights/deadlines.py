@@ -1,0 +1,88 @@
+"""How long bytes may take: deadlines follow their number, and nothing that still moves is given up.
+
+A deadline that does not know the size either makes large models impossible or leaves a dead peer unnoticed. So a
+transfer ends when nothing has moved for `idle_deadline_s`, or at a total that even a slow link keeps. A peer whose
+machine is gone is found by the connection's own pings within half a minute (rpc/channel.py).
+
+    140 GB (70 B parameters in bfloat16)   upload or pull 7,060 s in all, 1,460 s without a byte; pause 710 s of silence
+    0.27 GB (SmolLM2-135M)                 74 s, 63 s; 11 s
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+# What a job is served over at least: a link of 160 Mbit/s, a disk, or a copy into a device and its repacking.
+LINK_BYTES_PER_S = 20e6
+DISK_BYTES_PER_S = 100e6
+APPLY_BYTES_PER_S = 200e6
+_IDLE_S = 60.0
+_PAUSE_S = 10.0
+_RESTART_S = 600.0
+_COLLECTIVE_S = 1800.0
+_LOOK_S = 1.0
+
+
+def idle_deadline_s(num_bytes: int) -> float:
+    """Return how long a transfer of `num_bytes` may show no progress.
+
+    The other end may first write or hash an artifact of this size on its disk, and says nothing meanwhile.
+    """
+    return _IDLE_S + num_bytes / DISK_BYTES_PER_S
+
+
+def transfer_deadline_s(num_bytes: int) -> float:
+    """Return how long a transfer of `num_bytes` may take in all."""
+    return _IDLE_S + num_bytes / LINK_BYTES_PER_S
+
+
+def pause_deadline_s(num_bytes: int) -> float:
+    """Return how long an engine may be paused for an image of `num_bytes` without loading any of it."""
+    return _PAUSE_S + num_bytes / APPLY_BYTES_PER_S
+
+
+def restart_deadline_s(num_bytes: int) -> float:
+    """Return how long a new engine may take: its start, and the model files from a slow disk."""
+    return _RESTART_S + num_bytes / DISK_BYTES_PER_S
+
+
+def collective_deadline_s(num_bytes: int) -> float:
+    """Return how long ranks wait for one another: rank 0 may be publishing an image of `num_bytes`."""
+    return _COLLECTIVE_S + transfer_deadline_s(num_bytes)
+
+
+class StallWatch:
+    """Whether a transfer still moves. `moved` is called by the thread that moves bytes, `expired` by another."""
+
+    def __init__(self, idle_s: float, *, now: Callable[[], float] = time.monotonic) -> None:
+        """Begin now."""
+        self._idle_s, self._now = idle_s, now
+        self._moved_at = now()
+
+    def moved(self) -> None:
+        """Say that bytes went on."""
+        self._moved_at = self._now()
+
+    def expired(self) -> bool:
+        """Return whether nothing has moved for too long."""
+        return self._now() - self._moved_at > self._idle_s
+
+    @contextlib.contextmanager
+    def cancelling(self, cancel: Callable[[], object], *, look_s: float = _LOOK_S) -> Iterator[None]:
+        """Call `cancel` once if nothing moves for too long while the block runs; looks every `look_s`."""
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(look_s):
+                if self.expired():
+                    cancel()
+                    return
+
+        thread = threading.Thread(target=look, name="transfer-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
