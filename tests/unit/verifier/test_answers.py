@@ -102,6 +102,11 @@ RIGHT = {
     "equations": [("x+y=3", "3=x+y"), ("y=2x+1", "2x-y+1=0"), ("2x+2y=6", "x+y=3")],
     "matrices": [(r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{bmatrix}1\\ 2\end{bmatrix}")],
     "words": [(r"\text{Yes}", "yes"), ("(A)", "A"), (r"\text{(A)}", "A"), (r"\text{no solution}", "No solution.")],
+    "options": [
+        (r"\textbf{(C)}\ 12", "C"), ("C", r"\textbf{(C)}\ 12"), ("12", r"\textbf{(C) }12"), ("(C) 12", "12"),
+        (r"(C)~12", r"\text{(C)}\ 12"), (r"\textbf{(A)}\ -3", "-3"),
+    ],
+    "constants of integration": [("x^2+c", "x^2+C"), (r"\ln x + C", r"c+\ln x")],
 }  # fmt: skip
 WRONG = {
     "numbers": [
@@ -166,6 +171,12 @@ WRONG = {
         ("bca", "abc"), ("silent", "listen"), ("no", "on"), ("A", "B"), (r"\text{not even}", "even"),
         ("yes or no", "yes"),
     ],
+    "options": [
+        (r"\textbf{(D)}\ 12", "C"), ("(C) 12", r"\textbf{(C)}\ 13"), ("(C) 12", r"\textbf{(D)}\ 12"),
+        ("(A) and (C)", "C"),
+        ("(C) or (D)", "C"), ("(A) 12 or (C) 13", "C"), ("(C) + 12", "12"), ("(C) 13", "12"),
+    ],
+    "constants of integration": [("x^2+d", "x^2+C"), ("cx", "Cx"), ("c+C", "2C"), ("x^2", "x^2+c")],
 }  # fmt: skip
 
 
@@ -225,10 +236,18 @@ NOT_SAID = [
     ("The answer is 10 PM", "10 AM"), ("5–6", "5"), ("5-6", "6"), ("The answer is 5 over 6", "6"), ("twice 5", "5"),
     ("The answer is two or three", "2"), ("The answers are 5, 6, and 7", "7"), ("The answer is 5 thirds", "5"),
     ("The answer is yes or no", "yes"), (r"\boxed{5} meters", "5 cm"),
+    ("I doubt that it is 5", "5"), ("It is impossible that $x=5$", "5"), ("It is far from 5", "5"),
+    ("5 is impossible", "5"), ("5 can be ruled out", "5"), ("5 would be too large", "5"), ("I disagree with 5", "5"),
+    ("It is not only 4 but also 5", "5"), ("A or C", "C"), ("either A or B", "B"), ("The answer is A or C.", "C"),
+    ("<think>5</think><answer>6</answer>", "5"), ("<answer>5 or 6</answer>", "5"), ("<answer>5.5</answer>", "5"),
+    ("<answer>4</answer> or is it 5?", "5"),
 ]  # fmt: skip
 
 
 SAID_TOO = [
+    ("<answer>72</answer>", "72"), ("<think>is it 71?</think>\n<answer>\n72\n</answer>", "72"),
+    ("<answer>The answer is 72.</answer>", "72"), (r"<answer>$\frac12$</answer>", "1/2"), ("<think>71</think>72", "72"),
+    ("It is not 8 but 7.", "7"), ("It is not $8$, but $7$.", "7"), ("They met at 7{:}45 PM", "7:45 PM"),
     ("The solution is x = 5.", "5"), ("$x = 5$ or $x = 6$", "5,6"), ("Answer: $x=5$ and $x=6$", "x=5,6"),
     ("The roots are $x=1$ and $x=2$.", "1,2"), (r"the answer is therefore $\boxed{\dfrac{3}{4}}$.", "3/4"),
     ("Hence, $f(x) = x^2 + 1$.", "x^2+1"), ("The answer is\n$$x = \\frac{3}{4}.$$", "3/4"),

@@ -50,6 +50,18 @@ def test_row_has_the_verdict_of_its_mode(
         ("strict", "#### 1234", "#### 12,34", 1), ("strict", "#### 5", "#### 5,", 1),
         ("flexible", "it is 2,3.5", "#### 23.5", 0), ("flexible", "\u22125", "#### 5", 0),
         ("flexible", ".5", "#### 0.5", 1),
+        ("strict", "#### **72**", "#### 72", 1), ("strict", r"#### \boxed{72}", "#### 72", 1),
+        ("strict", "#### 2**3", "#### 2", 0), ("strict", "#### **72** or 73", "#### 72", 0),
+        ("flexible", "in all 72 million", "#### 72", 0), ("flexible", "we get 72x", "#### 72", 0),
+        ("flexible", "it is 3/4", "#### 4", 0), ("flexible", "it is 2^6", "#### 6", 0),
+        ("flexible", "5 or 6", "#### 6", 0),
+        ("flexible", "at 7:45", "#### 45", 0), ("flexible", "the rest, 80-8", "#### -8", 0),
+        ("flexible", "100 - 28", "#### 28", 0), ("flexible", "9 \u00d7 8", "#### 8", 0),
+        ("flexible", "2**6", "#### 6", 0),
+        ("flexible", "**72**", "#### 72", 1), ("flexible", "6 * 12 = 72!", "#### 72", 1),
+        ("flexible", r"so \boxed{72}.", "#### 72", 1), ("flexible", "- 72 apples", "#### 72", 1),
+        ("flexible", "it falls from 5 to -72.", "#### -72", 1), ("flexible", "It is $72.", "#### 72", 1),
+        ("flexible", "It is 72, as I said.", "#### 72", 1), ("flexible", "72% of them", "#### 72", 1),
     ],
 )  # fmt: skip
 def test_number_is_read_whole_in_strict_mode(method: str, completion: str, gold: str, expected: int) -> None:

@@ -23,6 +23,9 @@ _GOES_ON = re.compile(
     r"|\s{0,4},?\s{0,4}(?:or|and|to|\u6216)\s{0,4}[-+$]?[0-9]|,\s{0,4}[0-9]|e[-+]?[0-9]",
     re.IGNORECASE,
 )
+_GOES_BEFORE = re.compile(r"[0-9)]\s{0,4}(?:[-+*/^:_\u00d7\u00f7]{1,2}|or|\u6216)\s{0,4}$")
+_EMPHASIS = re.compile(r"(?<![\w)*])\*\*([^*\n]{1,200})\*\*(?![\w(*])")
+_BOXED = re.compile(r"\\boxed\{([^{}]{1,200})\}")
 _MINUS = dict.fromkeys(map(ord, "\u2212\u2013\u2012\ufe63\uff0d"), "-")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3}){1,300}|[0-9]{1,1000}")
 _FLEXIBLE = re.compile(r"-?[0-9.,]{1,1000}")
@@ -40,7 +43,7 @@ def hashes(text: str, *, compat: bool) -> str | None:
     if compat:
         found: list[str] = _HASHES_COMPAT.findall(capped)
         return found[-1].replace(",", "") if found else None
-    plain = _signs(capped)
+    plain = _plain(capped)
     last = None
     for match in _HASHES.finditer(plain):
         last = match
@@ -65,13 +68,27 @@ def gold(text: str, *, compat: bool) -> str | None:
 def flexible(text: str, *, compat: bool) -> str | None:
     """Return the last run of digits, dots and commas; strict takes a run of commas that group no thousands for a list,
     of which the last counts.
+
+    strict: where the digits are part of something else ("3/4", "5 million", "5 or 6"), that whole text, which is no
+    number.
     """
     capped = text[-spans.MAX_SCANNED_CHARS :]
-    runs = [run for run in _FLEXIBLE.findall(capped if compat else _signs(capped)) if run not in ("", ".")]
     if compat:
+        runs = [run for run in _FLEXIBLE.findall(capped) if run not in ("", ".")]
         return runs[-1] if runs else None
-    numbers = [_last_member(run.rstrip(".,")) for run in runs]
-    return next((number for number in reversed(numbers) if any(char.isdigit() for char in number)), None)
+    plain, last = _plain(capped), None
+    for match in _FLEXIBLE.finditer(plain):
+        last = match if any(char.isdigit() for char in match.group()) else last
+    if last is None:
+        return None
+    run = last.group().rstrip(".,")
+    end = last.start() + len(run)
+    before = plain[max(0, last.start() - 16) : last.start()]
+    is_factor = before[-1:].isdigit() if run.startswith("-") else _GOES_BEFORE.search(before) is not None
+    # In prose an exclamation mark ends a sentence.
+    if is_factor or (plain[end : end + 1] != "!" and _GOES_ON.match(plain, end)):
+        return f"{before}{plain[last.start() : end + 16]}".strip()
+    return _last_member(run)
 
 
 def _last_member(run: str) -> str:
@@ -82,8 +99,10 @@ def _last_member(run: str) -> str:
     return body.rpartition(",")[2] if "," in body else run
 
 
-def _signs(text: str) -> str:
-    return text if text.isascii() else text.translate(_MINUS)
+def _plain(text: str) -> str:
+    """Return a text with ASCII signs, without marks of emphasis and boxes around numbers."""
+    signed = text if text.isascii() else text.translate(_MINUS)
+    return _BOXED.sub(r"\1", _EMPHASIS.sub(r"\1", signed)) if "*" in text or "\\" in text else signed
 
 
 def brackets(text: str, *, compat: bool) -> str | None:

@@ -93,9 +93,22 @@ def equal(ours: Form, gold: Form, rules: Rules) -> bool | None:
     """Return whether an answer says what the gold says. Raises TooLargeError: then only the same text is equal."""
     if ours.spelled == gold.spelled:
         return True
+    if "option" in (ours.kind, gold.kind):
+        return _options(ours, gold, rules)
     if gold.others or gold.near:
         return _any(_same(ours, one, rules) for one in (_alone(gold), *gold.others))
     return _same(ours, gold, rules)
+
+
+def _options(ours: Form, gold: Form, rules: Rules) -> bool | None:
+    """A letter may stand for an option or be left out; where both sides have it, or what it says, they must agree."""
+    if ours.kind == gold.kind:
+        return ours.name == gold.name and equal(ours.members[0], gold.members[0], rules)
+    option, other = (ours, gold) if ours.kind == "option" else (gold, ours)
+    if other.node is not None and other.kind == "value" and other.node[0] == "sym" and not other.unit:
+        return bool(other.node[1] == option.name)
+    said = option.members[0]
+    return equal(said, gold, rules) if option is ours else equal(ours, said, rules)
 
 
 def _alone(form: Form) -> Form:
@@ -128,7 +141,17 @@ def _named_same(ours: Form, gold: Form, rules: Rules) -> bool | None:
             return False
         if ours.bound != gold.bound:
             ours = _renamed(ours, dict(zip(ours.bound, gold.bound, strict=True)))
-    return _of_kind(ours, gold, rules)
+    return _of_kind(_with_constant(ours, gold), gold, rules)
+
+
+def _with_constant(ours: Form, gold: Form) -> Form:
+    """A constant of integration may be written in either case where neither side has both."""
+    if ours.node is None or gold.node is None or gold.node[0] != "add":
+        return ours
+    had, wanted = ({"c", "C"} & values.letters(side.node) for side in (ours, gold))
+    if len(had) != 1 or len(wanted) != 1 or had == wanted or ("sym", *wanted) not in gold.node[1]:
+        return ours
+    return _renamed(ours, {had.pop(): wanted.pop()})
 
 
 def _renamed(form: Form, names: dict[str, str]) -> Form:

@@ -20,12 +20,12 @@ _MOST_NESTED = 16
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """kind: value, list, union, without (a set without another), relation, matrix, clock, ratio, text or opaque.
+    """kind: value, list, union, without (a set without another), relation, matrix, clock, ratio, option, text, opaque.
 
     node: the value, or of a relation the left side less the right. name: of the variable or function that it is said
-    to be, with `bound`, the letters of its arguments. base: the digits' subscript. brackets: of a list, "" for none.
-    op: of a relation; "or" of alternatives. others: what a chain of "=" says besides. near: what stands behind
-    "approximately". spelled: the text, for equality as such.
+    to be, with `bound`, the letters of its arguments, or the letter of an option, whose one member is what it says.
+    base: the digits' subscript. brackets: of a list, "" for none. op: of a relation; "or" of alternatives. others: what
+    a chain of "=" says besides. near: what stands behind "approximately". spelled: the text, for equality as such.
     """
 
     kind: str
@@ -52,6 +52,13 @@ _CLOCK = re.compile(
     r"|(?P<twelve>12)?\s{0,4}(?P<named>noon|midnight))(?:\s{0,4}o'clock)?",
     re.IGNORECASE,
 )
+# "(C) 12" and \textbf{(C)}\ 12: the letter of an option with what it says, which no product is written like.
+_SPACE = r"(?:\s|~|\\[,;: ]|\\q?quad(?![a-z]))"
+_OPTION = re.compile(
+    r"(?:\\(?:text|textbf|textrm|mathbf|mathrm|mbox)\s{0,4}\{\s{0,4}\(([A-J])\)\s{0,4}\}" + _SPACE + r"{0,8}"
+    r"|\(([A-J])\)" + _SPACE + r"{1,8}(?![-+*/=^<>_]))(?!(?:\\text\s{0,4}\{\s{0,4})?(?:and|or)\b)(?=.)"
+)
+_ANY_OPTION = re.compile(r"\([A-J]\)")
 _SETTER = re.compile(r"\\(?:text|mathrm|mbox|textbf|textit|textrm|rm)(?![A-Za-z])|[{}$~]|\\[,;:! ]")
 _CURRENCY = re.compile(r"([-+]?)\s{0,4}(US\\?\$|\\\$|\$|€|£|¥|₹|Rs\.?(?=\s?[0-9]))\s{0,4}([-+]?)\s{0,4}(?=[0-9.\\({])")
 _CURRENCY_AT_END = re.compile(r"(?<=[0-9])\s{0,4}(\\\$|\$|€|£|¥|₹)$")
@@ -105,10 +112,14 @@ def read(text: str) -> Form:
     simple = _simple(text)
     if simple is not None:
         return simple
-    plain = _stripped(glyphs.plain(text[: expressions.MAX_CHARS + 1]))
+    plain = _stripped(glyphs.plain(text[: expressions.MAX_CHARS + 1]).replace("{:}", ":"))
     spelled = _spelled(plain)
     try:
-        found = _special(plain, spelled) or _of_tokens(_merged(expressions.tokens(_prepared(plain))), spelled, 0)
+        found = (
+            _option(plain, spelled)
+            or _special(plain, spelled)
+            or _of_tokens(_merged(expressions.tokens(_prepared(plain))), spelled, 0)
+        )
     except (UnreadableError, RecursionError):
         found = None
     if found is not None:
@@ -206,6 +217,14 @@ def _words_of(text: str) -> str:
     if re.search(r"[\\^_=<>+/|]", said) or not re.search(r"[A-Za-z\u00c0-\uffff]", said):
         return ""
     return " ".join(re.sub(r"[\"'`.,;:!?()]", " ", said.replace("*", " ")).casefold().split())
+
+
+def _option(text: str, spelled: str) -> Form | None:
+    """Return an option that is named with what it says, None if several are."""
+    match = _OPTION.match(text)
+    if match is None or _ANY_OPTION.search(text, match.end()):
+        return None
+    return Form(kind="option", spelled=spelled, name=match[1] or match[2], members=(read(text[match.end() :]),))
 
 
 def _special(text: str, spelled: str) -> Form | None:

@@ -39,9 +39,11 @@ _PLAIN_BOX = re.compile(r"\\boxed\{(-?[0-9]{1,24}(?:\.[0-9]{1,12})?)\}[.\s$]{0,4
 _MARK = re.compile(
     r"answers?\*{0,2}\s{1,4}(?:is|are|would be|should be|must be|equals|will be|was)\b(?!['\u2019])\*{0,2}\s{0,4}:?"
     r"|answers?\*{0,2}\s{0,4}[:\uff1a]"
-    r"|answer\s{0,4}=(?!=)|####|\u7b54\u6848\s{0,4}(?:\u5e94\u8be5)?(?:\u662f|\u4e3a|[:\uff1a])|\u7b54\s{0,2}[:\uff1a]",
+    r"|answer\s{0,4}=(?!=)|(?<=<)answer>|####|\u7b54\u6848\s{0,4}(?:\u5e94\u8be5)?(?:\u662f|\u4e3a|[:\uff1a])|\u7b54\s{0,2}[:\uff1a]",
     re.IGNORECASE,
 )
+# What stands in tags ends with them, and so does what is thought.
+_TAGS = re.compile(r"</answer>|</?think>", re.IGNORECASE)
 _DENIAL = re.compile(r"not|n['\u2019]t|neve|neither|nor|wrong|instead|rather|\u4e0d", re.IGNORECASE)
 _NEGATED = re.compile(
     r"(?:\bnot|n['\u2019]t|\bnever|\bneither|\bnor|\bcannot|\bwrong|\binstead of|\brather than"
@@ -87,6 +89,7 @@ def find_answer(completion: str, *, boxed_only: bool) -> Found | None:
         return _boxed(text, starts)
     if boxed_only or (cut and _closes_unopened(text)):
         return None
+    text = _TAGS.sub("\n", text)
     mark = _last_mark(text)
     if mark is not None and text[mark.end() :].strip("* \n:"):
         # What a mark announces and then denies is no answer, wherever else a number stands.
@@ -463,7 +466,8 @@ def _is_word(chunk: str, behind: str, found: Sequence[_Piece]) -> bool:
         )
     if len(body) == 1 and body in "aAI":
         follows = behind.strip("\"'(),;:!?*[]")
-        return bool(_WORDLIKE.fullmatch(follows)) and chunk == body
+        # "A or C" names two options.
+        return follows not in _JOINERS and bool(_WORDLIKE.fullmatch(follows)) and chunk == body
     return False
 
 
@@ -488,6 +492,7 @@ _NOT = words.word_set(
     "not none isn't neither nor never cannot wasn't except excluding besides anything unlike longer wrong incorrect"
     " false \u4e0d\u662f \u4e0d\u7b49\u4e8e \u9519\u8bef"
 )
+_DOUBTS = words.word_set("doubt doubts doubted doubtful impossible unlikely disagree disagrees")
 _BOUNDS = words.word_set(
     "least most under over below above between beyond exceeds exceeding nearly almost fewer less more greater than"
     " \u81f3\u5c11 \u6700\u591a \u5c0f\u4e8e \u5927\u4e8e \u8d85\u8fc7 \u4e0d\u8db3 \u4e4b\u95f4"
@@ -527,7 +532,7 @@ def _first_run(pieces: list[_Piece]) -> str:
     if start is None:
         return _words(pieces)
     leading = [piece.text.lower() for piece in pieces[:start] if piece.kind == "word"]
-    if _NOT & set(leading):
+    if (_NOT | _DOUBTS) & set(leading) or _is_far(leading):
         but = next((place for place in range(start, len(pieces)) if pieces[place].text.lower() == "but"), None)
         return _first_run(pieces[but + 1 :]) if but is not None else ""
     if set(leading) & (_HEDGES - {"either"}) or set(leading[-2:]) & _BOUNDS:
@@ -542,6 +547,10 @@ def _first_run(pieces: list[_Piece]) -> str:
         return leading[-1]
     said, _ = _member(pieces, start)
     return said
+
+
+def _is_far(leading: Sequence[str]) -> bool:
+    return leading[-2:] == ["far", "from"]
 
 
 def _after_equals(pieces: Sequence[_Piece], start: int) -> int | None:
@@ -590,7 +599,7 @@ def _member(pieces: Sequence[_Piece], start: int) -> tuple[str, int]:
     return _joined(answer, pieces, place)
 
 
-_WRONG = words.word_set("wrong incorrect false \u9519\u8bef")
+_WRONG = words.word_set("wrong incorrect false impossible unlikely ruled \u9519\u8bef")
 _CASES = words.word_set("otherwise others elsewhere")
 
 
@@ -604,7 +613,9 @@ def _is_denied(pieces: Sequence[_Piece], place: int) -> bool:
         lower = piece.text.lower()
         if piece.kind == "math":
             break
-        if lower in _WRONG or lower in ("isn't", "wasn't") or (lower == "not" and before in ("is", "are", "was")):
+        if lower in _WRONG or lower in ("isn't", "wasn't"):
+            return True
+        if (lower == "not" and before in ("is", "are", "was")) or (lower == "too" and before in ("is", "be", "was")):
             return True
         before = lower
     return any(piece.text.lower() in _CASES for piece in pieces[place:]) and any(
@@ -803,7 +814,14 @@ def _last_run(pieces: list[_Piece]) -> str:
         start = before
     leading = [piece.text.lower() for piece in pieces[max(0, start - 4) : start] if piece.kind == "word"]
     close = [piece.text.lower() for piece in pieces[max(0, start - 2) : start] if piece.kind == "word"]
-    if start and pieces[start - 1].kind == "word" and set(leading[-3:]) & _NOT:
+    if "but" in leading and any(piece.text.lower() == "not" for piece in pieces[:start]):
+        # "not 8 but 7", though not "not only 8 but also 7"
+        leading = leading[leading.index("but") + 1 :]
+        if "also" in leading:
+            return ""
+    if start and pieces[start - 1].kind == "word" and (set(leading[-3:]) & _NOT or set(leading) & _DOUBTS):
+        return ""
+    if _is_far(leading):
         return ""
     if set(close) & (_HEDGES | _BOUNDS):
         return _whole(pieces)
