@@ -148,7 +148,7 @@ def _with_constant(ours: Form, gold: Form) -> Form:
     """A constant of integration may be written in either case where neither side has both."""
     if ours.node is None or gold.node is None or gold.node[0] != "add":
         return ours
-    had, wanted = ({"c", "C"} & values.letters(side.node) for side in (ours, gold))
+    had, wanted = ({"c", "C"} & values.letters(node) for node in (ours.node, gold.node))
     if len(had) != 1 or len(wanted) != 1 or had == wanted or ("sym", *wanted) not in gold.node[1]:
         return ours
     return _renamed(ours, {had.pop(): wanted.pop()})
