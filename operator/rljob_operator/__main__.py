@@ -20,30 +20,32 @@ ANY_ADDRESS = "0.0.0.0"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run until stopped. Ends with a sentence if the settings are no good."""
-    reader = arguments()
-    given = reader.parse_args(argv)
+    parser = arguments()
+    options = parser.parse_args(argv)
     try:
-        settings = settings_module.read(given.config) if given.config else settings_module.Settings()
+        settings = settings_module.read(options.config) if options.config else settings_module.Settings()
     except ValueError as error:
-        reader.error(str(error))
+        parser.error(str(error))
     configure_logs(settings.log)
-    asyncio.run(run(settings, kubeconfig=given.kubeconfig, host=given.host))
+    asyncio.run(run(settings, kubeconfig=options.kubeconfig, host=options.host))
 
 
 def arguments() -> argparse.ArgumentParser:
     """Return the reader of the command line."""
-    reader = argparse.ArgumentParser(prog="rljob-operator", description=__doc__)
-    reader.add_argument("--config", type=pathlib.Path, help="JSON file of settings; defaults without one")
-    reader.add_argument("--kubeconfig", help="how to reach the API server; the pod's own account without one")
-    reader.add_argument("--host", default=ANY_ADDRESS, help="address that probes and metrics listen on")
-    return reader
+    parser = argparse.ArgumentParser(prog="rljob-operator", description=__doc__)
+    parser.add_argument("--config", type=pathlib.Path, help="JSON file of settings; defaults without one")
+    parser.add_argument("--kubeconfig", help="how to reach the API server; the pod's own account without one")
+    parser.add_argument("--host", default=ANY_ADDRESS, help="address that probes and metrics listen on")
+    return parser
 
 
-def configure_logs(wanted: settings_module.LogSettings) -> None:
+def configure_logs(log_settings: settings_module.LogSettings) -> None:
     """Log in one form and from one level on; of Kopf, which has a line for every event, only what went wrong."""
-    debug = wanted.level == "debug"
-    kopf.configure(debug=debug, log_format=kopf.LogFormat.JSON if wanted.format == "json" else kopf.LogFormat.FULL)
-    logging.getLogger().setLevel(wanted.level.upper())
+    debug = log_settings.level == "debug"
+    kopf.configure(
+        debug=debug, log_format=kopf.LogFormat.JSON if log_settings.format == "json" else kopf.LogFormat.FULL
+    )
+    logging.getLogger().setLevel(log_settings.level.upper())
     logging.getLogger("kopf").setLevel(logging.DEBUG if debug else logging.WARNING)
 
 
@@ -59,14 +61,14 @@ async def run(
     address_of: where the coordinator of a job answers, by namespace and name.
     """
     limits = settings.client
-    way = await cluster.access(kubeconfig)
+    connection = await cluster.connect(kubeconfig)
     metrics = Metrics()
-    client = cluster.Client(way, qps=limits.qps, burst=limits.burst, on_answer=metrics.answered)
+    client = cluster.Client(connection, qps=limits.qps, burst=limits.burst, on_answer=metrics.answered)
     operator = Operator(settings, client, address_of=address_of, metrics=metrics)
     health = HealthServer(alive=operator.alive, ready=operator.ready, exposition=metrics.exposition)
     await health.start(host=host, health_port=settings.health_port, metrics_port=settings.metrics_port)
     try:
-        await watch.serve(operator, way=way, namespaces=settings.watch_namespaces)
+        await watch.serve(operator, connection=connection, namespaces=settings.watch_namespaces)
     finally:
         await operator.stop()
         await health.close()

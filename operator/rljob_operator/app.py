@@ -24,15 +24,15 @@ from rljob_operator.coordinators import Channels, Poller, Target
 from rljob_operator.kube import discovery, kinds
 from rljob_operator.kube.cache import Cache, key_of, split_key
 from rljob_operator.kube.client import ApiError, Client
-from rljob_operator.kube.discovery import Served, discover
+from rljob_operator.kube.discovery import ServedApis, discover
 from rljob_operator.kube.kinds import Kind
-from rljob_operator.kube.projection import KeptJob
+from rljob_operator.kube.projection import JobView
 from rljob_operator.kube.resync import Lister
-from rljob_operator.model import Apply, Observed, Plan, Wanted
-from rljob_operator.pki.manager import Certifier
+from rljob_operator.model import Apply, DesiredObjects, Observed, Plan
+from rljob_operator.pki.manager import CertificateManager
 from rljob_operator.reconcile import events, queue
 from rljob_operator.reconcile.cluster import LiveCluster, OutOfDateError
-from rljob_operator.reconcile.desired import Settled, desired_objects
+from rljob_operator.reconcile.desired import UnchangedCache, desired_objects
 from rljob_operator.reconcile.queue import Dispatcher, WorkQueue
 from rljob_operator.reconcile.reconciler import Reconciler
 from rljob_operator.settings import Settings
@@ -87,12 +87,12 @@ class Operator:
         """Wire; nothing runs before `start`."""
         clock, rng = SystemClock(), random.Random()
         self.metrics = metrics or Metrics()
-        self._teller, self._changes = events.Teller(), SpecChanges()
+        self._event_limiter, self._changes = events.EventRateLimiter(), SpecChanges()
         self._settings, self._client, self._address_of, self._clock = settings, client, address_of, clock
         self.cache = Cache()
         self._lister = Lister(client=client, cache=self.cache, namespaces=settings.watch_namespaces or (None,))
         self._queue = WorkQueue(clock=clock, rng=rng, concurrency=settings.concurrency)
-        self._certifier = Certifier(client, trust_domain=settings.jobs.trust_domain, clock=clock.now)
+        self._certifier = CertificateManager(client, trust_domain=settings.jobs.trust_domain, clock=clock.now)
         self._channels = Channels(self._certifier.credentials, now=clock.now)
         self._poller = Poller(
             ask=self._channels.ask,
@@ -112,13 +112,15 @@ class Operator:
             on_applied=self._applied,
             certify=self._certifier.ensure,
         )
-        self._settled = Settled(self._wanted)
-        self._reconciler = Reconciler(self._live, wanted=self._settled.wanted, clock=clock, on_planned=self._planned)
+        self._unchanged = UnchangedCache(self._desired)
+        self._reconciler = Reconciler(
+            self._live, desired=self._unchanged.desired, clock=clock, on_planned=self._planned
+        )
         self._dispatcher = Dispatcher(self._queue, reconcile=self._reconcile, on_error=self._failed)
         self._loops: list[asyncio.Task[None]] = []
         self._filled = False
         self._definition_problem = ""
-        self._served = Served()
+        self._served = ServedApis()
         self.stopped = asyncio.Event()
         self._declare_gauges()
 
@@ -150,15 +152,15 @@ class Operator:
             self._changes.forget(key)
         return again_s
 
-    async def _status_written(self, seen: Observed, status: JobStatus) -> None:
-        self.metrics.wrote(seen.job, seen.status, status)
-        metadata, now = seen.job.metadata, self._clock.now()
-        for told in events.news(seen.status, status):
-            if not self._teller.lets_through(metadata.uid, told, now=self._clock.monotonic()):
+    async def _status_written(self, observed: Observed, status: JobStatus) -> None:
+        self.metrics.wrote(observed.job, observed.status, status)
+        metadata, now = observed.job.metadata, self._clock.now()
+        for draft in events.event_drafts(observed.status, status):
+            if not self._event_limiter.allow(metadata.uid, draft, now=self._clock.monotonic()):
                 continue
-            logger.info("%s/%s: %s", metadata.namespace, metadata.name, told.note)
+            logger.info("%s/%s: %s", metadata.namespace, metadata.name, draft.note)
             try:
-                body = events.body(seen.job, told, instance=socket.gethostname(), now=now)
+                body = events.body(observed.job, draft, instance=socket.gethostname(), now=now)
                 await self._client.post_event(metadata.namespace, body)
             except ApiError as error:
                 logger.warning("could not post an Event: %s", error)
@@ -168,16 +170,16 @@ class Operator:
         if seconds is not None:
             self.metrics.applied(kind, seconds)
 
-    def _planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
-        key = key_of(seen.job.metadata.namespace, seen.job.metadata.name)
-        self.metrics.saw(key, seen, certificate_ends=self._certifier.ends(seen.job.metadata.uid))
-        self._settled.planned(seen, planned, wanted)
-        self._live.planned(seen, planned)
+    def _planned(self, observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
+        key = key_of(observed.job.metadata.namespace, observed.job.metadata.name)
+        self.metrics.saw(key, observed, certificate_ends=self._certifier.ends(observed.job.metadata.uid))
+        self._unchanged.planned(observed, planned, desired)
+        self._live.planned(observed, planned)
         applies = any(isinstance(action, Apply) for action in planned.actions)
-        self._changes.planned(key, seen.job.metadata.generation, applies=applies)
+        self._changes.planned(key, observed.job.metadata.generation, applies=applies)
 
-    def _wanted(self, seen: Observed) -> Wanted:
-        return desired_objects(seen, self._settings.jobs, self._served.groups)
+    def _desired(self, observed: Observed) -> DesiredObjects:
+        return desired_objects(observed, self._settings.jobs, self._served.groups)
 
     def _enqueue(self, key: str) -> None:
         self._dispatcher.enqueue(key)
@@ -193,7 +195,7 @@ class Operator:
             self._dispatcher.enqueue(key)
         if deleted and kind is kinds.RLJOB:
             self._live.forget(raw["metadata"]["uid"])
-            self._settled.forget(raw["metadata"]["uid"])
+            self._unchanged.forget(raw["metadata"]["uid"])
             self._reconciler.forget(raw["metadata"]["uid"])
 
     async def start(self) -> None:
@@ -227,8 +229,8 @@ class Operator:
 
     async def _require_definition(self) -> None:
         """Wait until the RLJob that is served has every field that a status may have."""
-        known = crd.root_schema()
-        while problem := discovery.schema_problem(await self._client.schema(kinds.RLJOB), known):
+        schema = crd.root_schema()
+        while problem := discovery.schema_problem(await self._client.schema(kinds.RLJOB), schema):
             if problem != self._definition_problem:
                 logger.error("%s", problem)
             self._definition_problem = problem
@@ -242,7 +244,7 @@ class Operator:
             return
         self._served, self._lister.children = served, (*kinds.CHILDREN, *served.optional)
         # What a job was refused for, or did without, may be there now.
-        self._settled.forget_all()
+        self._unchanged.forget_all()
         for key in self.cache.keys:
             self._dispatcher.enqueue(key)
 
@@ -285,20 +287,20 @@ class Operator:
         """
         tried = dict[str, int]()
         while True:
-            with_pods = {kept.uid: kept for key in self.cache.keys if (kept := self._asked(key)) is not None}
+            with_pods = {job.uid: job for key in self.cache.keys if (job := self._asked(key)) is not None}
             self._certifier.keep_only(with_pods.keys())
-            unknown = [kept for uid, kept in with_pods.items() if not self._certifier.knows(uid)]
-            tried = {kept.uid: tried.get(kept.uid, 0) for kept in unknown}
+            unknown = [job for uid, job in with_pods.items() if not self._certifier.is_provisioned(uid)]
+            tried = {job.uid: tried.get(job.uid, 0) for job in unknown}
             # Those first that were tried least: a job whose Secrets nobody may read keeps nobody waiting.
-            now = sorted(unknown, key=lambda kept: tried[kept.uid])[:_LEARNT_AT_ONCE]
-            is_first = any(not tried[kept.uid] for kept in now)
-            tried |= {kept.uid: tried[kept.uid] + 1 for kept in now}
-            await asyncio.gather(*(self._certified(kept) for kept in now))
+            now = sorted(unknown, key=lambda job: tried[job.uid])[:_LEARNT_AT_ONCE]
+            is_first = any(not tried[job.uid] for job in now)
+            tried |= {job.uid: tried[job.uid] + 1 for job in now}
+            await asyncio.gather(*(self._certified(job) for job in now))
             await asyncio.sleep(0.0 if is_first else _POLL_TICK_S)
 
-    async def _certified(self, kept: KeptJob) -> None:
+    async def _certified(self, job: JobView) -> None:
         try:
-            await self._certifier.ensure(RLJob.model_validate_json(kept.load()))
+            await self._certifier.ensure(RLJob.model_validate_json(job.load()))
         except pydantic.ValidationError:
             return  # The reconcile says so in the job's status.
         except errors.ClusterError as error:
@@ -306,20 +308,20 @@ class Operator:
 
     def _targets(self) -> list[Target]:
         return [
-            Target(key=key, uid=kept.uid, address=self._address(key) if self._certifier.knows(kept.uid) else "")
+            Target(key=key, uid=job.uid, address=self._address(key) if self._certifier.is_provisioned(job.uid) else "")
             for key in self.cache.keys
-            if (kept := self._asked(key)) is not None
+            if (job := self._asked(key)) is not None
         ]
 
     def _address(self, key: str) -> str:
         return self._address_of(*split_key(key))
 
-    def _asked(self, key: str) -> KeptJob | None:
+    def _asked(self, key: str) -> JobView | None:
         """Return a job whose coordinator has a pod and news to tell: of a run that is over nothing changes any more."""
-        kept = self.cache.job(key)
-        if kept is None or kept.ended or not self.cache.has_pod(key, kept.uid, names.Role.COORDINATOR):
+        job = self.cache.job(key)
+        if job is None or job.ended or not self.cache.has_pod(key, job.uid, names.Role.COORDINATOR):
             return None
-        return kept
+        return job
 
     async def _ping(self) -> None:
         while True:

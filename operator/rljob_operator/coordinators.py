@@ -54,24 +54,24 @@ class _Silence:
 Ask = Callable[[Target], Awaitable[types.RunStatus | None]]
 
 
-def interval_s(num_jobs: int) -> float:
+def poll_interval_s(num_jobs: int) -> float:
     """Return the seconds between two polls of one job: at least 5, and at most 40 polls a second over all."""
     return max(_SHORTEST_S, num_jobs / _POLLS_PER_S)
 
 
-def needs_a_look(before: types.RunStatus | None, now: types.RunStatus) -> bool:
+def is_significant(before: types.RunStatus | None, now: types.RunStatus) -> bool:
     """Return whether a report says something that decides, not just a number."""
-    return before is None or before.phase is not now.phase or _began(before) != _began(now)
+    return before is None or before.phase is not now.phase or _progress(before) != _progress(now)
 
 
-def _began(run: types.RunStatus) -> tuple[object, ...]:
+def _progress(run: types.RunStatus) -> tuple[object, ...]:
     """Return whether the run has a step, and which of its trainer's attempts have one of their own."""
-    return run.step > 0, tuple((one.attempt, one.first_step_at > 0) for one in run.attempts)
+    return run.step > 0, tuple((attempt.attempt, attempt.first_step_at > 0) for attempt in run.attempts)
 
 
-def shown(run: types.RunStatus) -> tuple[object, ...]:
+def reported_fields(run: types.RunStatus) -> tuple[object, ...]:
     """Return what of a report a status shows."""
-    scores = tuple((one.suite, one.accuracy, one.step) for one in run.evaluations)
+    scores = tuple((result.suite, result.accuracy, result.step) for result in run.evaluations)
     versions = (run.published_version, run.live_version, run.oldest_serving_version, run.version_lag_steps)
     counts = tuple(sorted(run.trajectories.items()))
     return (run.step, run.phase, versions, counts, run.reward_mean, run.checkpoint_step, run.config_generation, scores)
@@ -194,16 +194,16 @@ class Poller:
             for uid in [uid for uid in kept if uid not in by_uid]:
                 del kept[uid]
         self._silent &= set(by_uid)
-        now, every = self._monotonic(), interval_s(len(by_uid))
+        now, every = self._monotonic(), poll_interval_s(len(by_uid))
         free = (target for target in by_uid.values() if target.uid not in self._asking)
         due = [target for target in free if self._due.get(target.uid, 0.0) <= now]
         for target in due:
             self._due[target.uid] = now + every * (0.9 + 0.2 * self._rng.random())
         self._asking |= {target.uid for target in due}
-        await asyncio.gather(*(self._one(target) for target in due))
+        await asyncio.gather(*(self._poll_one(target) for target in due))
         return len(due)
 
-    async def _one(self, target: Target) -> None:
+    async def _poll_one(self, target: Target) -> None:
         try:
             async with self._silent_slots if target.uid in self._silences else self._slots:
                 run = await self._ask(target) if target.address else None
@@ -219,8 +219,8 @@ class Poller:
         self._silences.pop(target.uid, None)
         was_silent = target.uid in self._silent
         self._silent.discard(target.uid)
-        news = shown(run)
-        decides = was_silent or needs_a_look(before.run if before else None, run)
+        news = reported_fields(run)
+        decides = was_silent or is_significant(before.run if before else None, run)
         if decides or (news != self._told.get(target.uid) and self._writes.try_take(self._monotonic())):
             self._told[target.uid] = news
             self._enqueue(target.key)

@@ -124,8 +124,8 @@ class Pod:
     @property
     def never_ran(self) -> bool:
         """Return whether none of its containers ever began, so far as its kubelet can be believed."""
-        began = self.started_at or self.restarts or self.exit_code is not None or self.last_exit_code is not None
-        return self.phase == "Pending" and not began and not self.deleting and not self.disruption
+        has_started = self.started_at or self.restarts or self.exit_code is not None or self.last_exit_code is not None
+        return self.phase == "Pending" and not has_started and not self.deleting and not self.disruption
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,18 +228,18 @@ def _no_workloads(attempt: int) -> Sequence[Manifest]:  # noqa: ARG001  # the sh
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DesiredObjects:
     """The children of an active job, in the order in which they are made.
 
     first: what exists before any pod. workloads: what makes pods, by trainer attempt, its Job among them.
     problems: sentences on a spec that may not start here; a run that goes on keeps its children all the same.
-    settled: the children are what they should be.
+    unchanged: nothing that they depend on has changed since they were last found as desired.
     """
 
     first: tuple[Manifest, ...] = ()
     workloads: Callable[[int], Sequence[Manifest]] = _no_workloads
     problems: tuple[str, ...] = ()
-    settled: bool = False
+    unchanged: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

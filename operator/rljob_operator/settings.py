@@ -120,5 +120,5 @@ def read(path: pathlib.Path) -> Settings:
     except OSError as error:
         raise ValueError(f"cannot read the settings {path}: {error.strerror}") from error
     except pydantic.ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        problems = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
         raise ValueError(f"{path}: {problems}") from error

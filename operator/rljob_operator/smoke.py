@@ -160,7 +160,7 @@ def _get(url: str) -> str:
 
 
 async def _main(manifest: pathlib.Path, namespace: str, timeout_s: float) -> int:
-    client = cluster.Client(await cluster.access(None), qps=5, burst=10)
+    client = cluster.Client(await cluster.connect(None), qps=5, burst=10)
     try:
         smoke = Smoke(
             client, namespace=namespace, timeout_s=timeout_s, say=lambda line: print(line, flush=True), fetch=_get

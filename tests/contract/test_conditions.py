@@ -5,7 +5,7 @@ import re
 
 from rljob_api import crd
 from rljob_api.conditions import REASONS, ConditionType
-from rljob_operator.reconcile import status
+from rljob_testing import condition_rules
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs/conditions.md").read_text()
 T = ConditionType
@@ -40,9 +40,9 @@ def test_what_generic_tools_conclude_is_what_the_page_says() -> None:
     }
     rows = dict(re.findall(r"^\| ([a-z, ]+) \| (InProgress|Current|Failed) \|$", PAGE, flags=re.MULTILINE))
     for word, statuses in states.items():
-        assert status.contradictions(statuses) == []
+        assert condition_rules.contradictions(statuses) == []
         said = next(conclusion for words, conclusion in rows.items() if word in words.split(", "))
-        assert status.kstatus(statuses, generation=1, observed_generation=1) == said, word
+        assert condition_rules.kstatus(statuses, generation=1, observed_generation=1) == said, word
 
 
 def test_every_column_of_kubectl_get_is_documented_with_its_field() -> None:

@@ -20,6 +20,7 @@ from rljob_operator.model import (
     Apply,
     Child,
     Delete,
+    DesiredObjects,
     Observed,
     Plan,
     Pod,
@@ -27,7 +28,6 @@ from rljob_operator.model import (
     Refusal,
     Report,
     Scale,
-    Wanted,
 )
 from rljob_operator.policies import refusals
 from rljob_operator.policies.scheduling import num_pods
@@ -43,7 +43,7 @@ class OperatorKilled(BaseException):
     """The operator died at a numbered call; no code of it may catch this."""
 
 
-def wanted(seen: Observed) -> Wanted:
+def wanted(seen: Observed) -> DesiredObjects:
     """Return small manifests of a job's children, with the shape of real ones."""
     spec = seen.job.spec
 
@@ -55,7 +55,7 @@ def wanted(seen: Observed) -> Wanted:
             _manifest("Job", "trainer", attempt=attempt, completions=spec.trainer.nodes),
         ]
 
-    return Wanted(first=(_manifest("ConfigMap", "config"),), workloads=workloads)
+    return DesiredObjects(first=(_manifest("ConfigMap", "config"),), workloads=workloads)
 
 
 def _manifest(kind: str, role: str, *, attempt: int = 0, **spec: int) -> Mapping[str, object]:
@@ -115,7 +115,7 @@ class FakeCluster:
             refusals=dict(self.refusals),
         )
 
-    def planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
+    def planned(self, seen: Observed, planned: Plan, wanted: DesiredObjects) -> None:
         self.refusals = {refusal.ref: refusal for refusal in planned.refused}
 
     def _silence(self) -> float | None:
@@ -152,7 +152,7 @@ class FakeCluster:
         self.calls.append(f"refused {ref.name}")
         generation = seen.job.metadata.generation
         new = Refusal(ref=ref, reason=refusals.reason(status), message=f"HTTP {status}", generation=generation)
-        self.refusals[ref] = refusals.again(self.refusals.get(ref), new, now=self.clock.now())
+        self.refusals[ref] = refusals.with_backoff(self.refusals.get(ref), new, now=self.clock.now())
         return self.refusals[ref]
 
     async def apply(self, seen: Observed, action: Apply) -> Refusal | None:

@@ -157,7 +157,7 @@ class _Operator:
 
     def __init__(self, run: "Rivals") -> None:
         self.view = StaleView(run.cluster, lambda: run.faults, run.chance)
-        self._reconciler = Reconciler(self.view, wanted=wanted, clock=run.clock)
+        self._reconciler = Reconciler(self.view, desired=wanted, clock=run.clock)
         self._pass: Coroutine[object, object, float | None] | None = None
         self.again_s: float | None = None
 

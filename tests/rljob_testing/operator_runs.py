@@ -9,11 +9,11 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.load import load_manifest
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
-from rljob_operator.model import Child, Observed, Pod, Ref, Wanted
+from rljob_operator.model import Child, DesiredObjects, Observed, Pod, Ref
 from rljob_operator.policies import failure
 from rljob_operator.reconcile import conditions
-from rljob_operator.reconcile import status as reporting
 from rljob_operator.reconcile.reconciler import Reconciler
+from rljob_testing import condition_rules
 from rljob_testing.clock import FakeClock
 from rljob_testing.fake_cluster import NUM_NODES, NUM_ROLLOUTS, FakeCluster, OperatorKilled, wanted
 
@@ -43,7 +43,7 @@ class Run:
     def __init__(self, job: RLJob | None = None, *, kill_at: frozenset[int] = frozenset()) -> None:
         self.clock = FakeClock()
         self.cluster = FakeCluster(job or operator_job(), self.clock, kill_at=kill_at)
-        self.wanted: Callable[[Observed], Wanted] = wanted
+        self.wanted: Callable[[Observed], DesiredObjects] = wanted
         self.num_deaths = 0
         self._checked = 0
         self._end = (False, False)
@@ -51,7 +51,7 @@ class Run:
     def reconcile(self) -> float | None:
         """Make one pass; a dead operator's successor makes it anew."""
         while True:
-            operator = Reconciler(self.cluster, wanted=self.wanted, clock=self.clock, on_planned=self.cluster.planned)
+            operator = Reconciler(self.cluster, desired=self.wanted, clock=self.clock, on_planned=self.cluster.planned)
             try:
                 again = finish(operator.reconcile(KEY))
             except OperatorKilled:
@@ -104,7 +104,7 @@ class Run:
         """Assert what must hold at any time: 6.1-6.3, 9.2."""
         written, self._checked = self.cluster.statuses[self._checked :], len(self.cluster.statuses)
         for status in written:
-            assert reporting.contradictions(conditions.statuses(status.conditions)) == []
+            assert condition_rules.contradictions(conditions.statuses(status.conditions)) == []
             assert [one.type for one in status.conditions] == [kind for kind in Type if kind in _types(status)]
         ends = [self._end, *(_ends(status) for status in written)]
         self._end = ends[-1]

@@ -11,7 +11,7 @@ class Scene(NamedTuple):
     """What all tests of a module share. way: of operators, with the API's faults."""
 
     api: FakeApi
-    way: client.Access
+    connection: client.ApiConnection
     client: client.Client
     said: SaidStatus
     coordinator: str

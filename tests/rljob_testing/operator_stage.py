@@ -70,7 +70,7 @@ Request = tuple[str, str, int]
 
 @contextlib.asynccontextmanager
 async def running_operator(
-    way: cluster.Access,
+    connection: cluster.ApiConnection,
     *,
     coordinator: str,
     settings: Settings | None = None,
@@ -85,12 +85,12 @@ async def running_operator(
     made, loops = list[Operator](), list[asyncio.AbstractEventLoop]()
 
     async def body() -> None:
-        client = cluster.Client(way, qps=1000.0, burst=1000, on_answer=lambda *answer: sent.append(answer))
+        client = cluster.Client(connection, qps=1000.0, burst=1000, on_answer=lambda *answer: sent.append(answer))
         operator = Operator(chosen, client, address_of=lambda namespace, name: coordinator)
         loops.append(asyncio.get_running_loop())
         made.append(operator)
         try:
-            await watch.serve(operator, way=way, namespaces=chosen.watch_namespaces)
+            await watch.serve(operator, connection=connection, namespaces=chosen.watch_namespaces)
         finally:
             await operator.stop()
             await connections_gone()

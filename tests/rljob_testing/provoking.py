@@ -100,7 +100,9 @@ async def watching(
             coordinators={NAMESPACE: coordinator},
             settings={"jobs": {"images": dict(IMAGES)}},
         )
-        client = cluster.Client(cluster.Access(Configuration(host=side), in_cluster=False), qps=1000.0, burst=1000)
+        client = cluster.Client(
+            cluster.ApiConnection(Configuration(host=side), in_cluster=False), qps=1000.0, burst=1000
+        )
         stage = Stage(client, NAMESPACE, SaidStatus(), [])
         targets = {**metrics_ports, "operator-0": operator.metrics_port}
         server: Server | None = None

@@ -12,12 +12,12 @@ from typing import Any
 from rljob_api import names
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.kinds import POD, RLJOB, Kind
-from rljob_operator.kube.projection import KeptChild, KeptJob, KeptPod
+from rljob_operator.kube.projection import ChildView, JobView, PodView
 from rljob_operator.model import Child, Pod, Ref
 
 Raw = Mapping[str, Any]
 # Key of the job, name, uid and resource version of an object.
-Known = tuple[str, str, str, int]
+Entry = tuple[str, str, str, int]
 # Uids of objects that are gone: as many as could still be spoken of by a late event.
 _MOST_GONE = 20_000
 
@@ -47,9 +47,9 @@ class Cache:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._jobs: dict[str, KeptJob] = {}
-        self._children: dict[str, dict[Ref, KeptChild]] = {}
-        self._pods: dict[str, dict[str, KeptPod]] = {}
+        self._jobs: dict[str, JobView] = {}
+        self._children: dict[str, dict[Ref, ChildView]] = {}
+        self._pods: dict[str, dict[str, PodView]] = {}
         # Version in which an object was last known, by uid.
         self._gone: collections.OrderedDict[str, int] = collections.OrderedDict()
 
@@ -77,21 +77,21 @@ class Cache:
         gone = self._gone.get(metadata["uid"])
         if key is None or (gone is not None and (version < gone or (version == gone and not live))):
             return None
-        known = self._known_as(kind, key, metadata["name"])
+        entry = self._known_as(kind, key, metadata["name"])
         # Before anything is made of it: after a start each object is told of twice.
-        is_same = known is not None and known[0] == metadata["uid"]
-        if known is not None and is_same and (version == known[1] or (version < known[1] != instead_of)):
+        is_same = entry is not None and entry[0] == metadata["uid"]
+        if entry is not None and is_same and (version == entry[1] or (version < entry[1] != instead_of)):
             return None
         self._gone.pop(metadata["uid"], None)
         if kind is RLJOB:
-            self._jobs[key] = projection.keep_job(raw)
+            self._jobs[key] = projection.project_job(raw)
         elif kind is POD:
-            pod = projection.keep_pod(raw)
+            pod = projection.project_pod(raw)
             if pod is None:
                 return None
             self._pods.setdefault(key, {})[pod.pod.name] = pod
         else:
-            child = projection.keep_child(raw)
+            child = projection.project_child(raw)
             self._children.setdefault(key, {})[child.ref] = child
         return key
 
@@ -105,12 +105,12 @@ class Cache:
 
     def forget(self, kind: Kind, key: str, name: str, uid: str, *, version: int = 0) -> str | None:
         """Forget the object of that name and uid, last seen in `version`; return the key if it was known."""
-        known = self._known_as(kind, key, name)
-        seen = known[1] if known is not None and known[0] == uid else 0
+        entry = self._known_as(kind, key, name)
+        seen = entry[1] if entry is not None and entry[0] == uid else 0
         self._gone[uid] = max(version, seen, self._gone.get(uid, 0))
         while len(self._gone) > _MOST_GONE:
             self._gone.popitem(last=False)
-        if known is None or known[0] != uid:
+        if entry is None or entry[0] != uid:
             return None
         if kind is RLJOB:
             del self._jobs[key]
@@ -131,7 +131,7 @@ class Cache:
         child = self._children.get(key, {}).get(Ref(kind.kind, name))
         return None if child is None else (child.uid, child.version)
 
-    def job(self, key: str) -> KeptJob | None:
+    def job(self, key: str) -> JobView | None:
         """Return a job; None if it is not there."""
         return self._jobs.get(key)
 
@@ -149,13 +149,13 @@ class Cache:
         """Return whether the job of that uid has a pod of a role."""
         return any(kept.owner == uid and kept.pod.role is role for kept in self._pods.get(key, {}).values())
 
-    def known(self, kind: Kind, key: str | None = None) -> Iterator[Known]:
+    def entries(self, kind: Kind, key: str | None = None) -> Iterator[Entry]:
         """Yield key, name, uid and resource version of every object of a kind, or of one job's."""
         keys = [key] if key is not None else [*self._jobs, *self._children, *self._pods]
         for each in dict.fromkeys(keys):
             yield from self._known_of(kind, each)
 
-    def _known_of(self, kind: Kind, key: str) -> Iterator[Known]:
+    def _known_of(self, kind: Kind, key: str) -> Iterator[Entry]:
         if kind is RLJOB and key in self._jobs:
             job = self._jobs[key]
             yield key, split_key(key)[1], job.uid, job.version

@@ -51,7 +51,7 @@ class ApiError(errors.ClusterError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Access:
+class ApiConnection:
     """A way to the API server: files of PEM, a token, or the account of the pod that this runs in."""
 
     configuration: Configuration
@@ -79,7 +79,7 @@ class Access:
         return said.removeprefix("Bearer ") or None
 
 
-async def access(kubeconfig: str | None) -> Access:
+async def connect(kubeconfig: str | None) -> ApiConnection:
     """Return the way that a kubeconfig says, or that of the pod's own account. Raises ClusterError."""
     configuration = Configuration()
     try:
@@ -89,7 +89,7 @@ async def access(kubeconfig: str | None) -> Access:
             await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     except kubernetes_config.ConfigException as error:
         raise errors.ClusterError(f"no way to the API server: {error}") from error
-    return Access(configuration, in_cluster=kubeconfig is None)
+    return ApiConnection(configuration, in_cluster=kubeconfig is None)
 
 
 def _ignore(verb: str, plural: str, status: int) -> None:
@@ -99,9 +99,9 @@ def _ignore(verb: str, plural: str, status: int) -> None:
 class Client:
     """Verbs on objects of any kind."""
 
-    def __init__(self, way: Access, *, qps: float, burst: float, on_answer: OnAnswer = _ignore) -> None:
+    def __init__(self, connection: ApiConnection, *, qps: float, burst: float, on_answer: OnAnswer = _ignore) -> None:
         """Open nothing before the first request; call it inside a running event loop, and `close` at the end."""
-        self._api, self._on_answer = ApiClient(way.configuration), on_answer
+        self._api, self._on_answer = ApiClient(connection.configuration), on_answer
         self._bucket = TokenBucket(per_s=qps, burst=burst)
         # Discovery is not awaited: the paths of our kinds are known.
         self._dynamic = DynamicClient(self._api)
@@ -125,8 +125,8 @@ class Client:
 
     async def groups(self) -> frozenset[str]:
         """Return the API groups that are served. Raises ApiError."""
-        found = await self._send("get", _GROUPS, "/apis")
-        return frozenset(str(group["name"]) for group in found.get("groups") or ())
+        response = await self._send("get", _GROUPS, "/apis")
+        return frozenset(str(group["name"]) for group in response.get("groups") or ())
 
     async def schema(self, kind: Kind) -> Object | None:
         """Return the schema of a kind as it is served; None if it is not. Raises ApiError.
@@ -134,13 +134,13 @@ class Client:
         Every account may ask for it, also one whose rights end with its namespaces.
         """
         try:
-            found = await self._send("get", _SCHEMAS, f"/openapi/v3/apis/{kind.api_version}")
+            response = await self._send("get", _SCHEMAS, f"/openapi/v3/apis/{kind.api_version}")
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
         meant = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-        schemas: list[Object] = list(((found.get("components") or {}).get("schemas") or {}).values())
+        schemas: list[Object] = list(((response.get("components") or {}).get("schemas") or {}).values())
         return next((one for one in schemas if meant in (one.get("x-kubernetes-group-version-kind") or ())), None)
 
     async def pages(
@@ -165,7 +165,7 @@ class Client:
     ) -> list[Object]:
         """Return all objects of a namespace, or of the cluster, where they are few. Raises ApiError."""
         pages = self.pages(kind, namespace, selector=selector, metadata_only=metadata_only)
-        return [found async for page in pages for found in page]
+        return [response async for page in pages for response in page]
 
     async def streams(self, kind: Kind, namespace: str | None) -> bool:
         """Return whether a watch may begin with all that is there (Kubernetes: streaming lists), by trying one.
@@ -224,8 +224,8 @@ class Client:
         """Return the last Event of a reason that tells of an object, empty if there is none. Raises ApiError."""
         about = {"regarding.kind": kind.kind, "regarding.name": name, "regarding.uid": uid, "reason": reason}
         selector = ",".join(f"{key}={value}" for key, value in about.items())
-        found = await self._send("list", EVENT, EVENT.path(namespace), field_selector=selector, limit=PAGE)
-        items: list[Object] = found.get("items") or []
+        response = await self._send("list", EVENT, EVENT.path(namespace), field_selector=selector, limit=PAGE)
+        items: list[Object] = response.get("items") or []
         return str(max(items, key=_told_at)["note"]) if items else ""
 
     async def post_event(self, namespace: str, body: Object) -> None:
@@ -253,8 +253,8 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, verb: str, kind: Kind, path: str, params: Object) -> Object:
-        found: Object = json.loads(await self._read(verb, kind, path, params))
-        return found
+        response: Object = json.loads(await self._read(verb, kind, path, params))
+        return response
 
     async def _read(self, verb: str, kind: Kind, path: str, params: Object) -> bytes:
         method = "get" if verb in ("list", "watch") else verb
@@ -262,7 +262,7 @@ class Client:
         try:
             answer = await self._dynamic.request(method, path, serialize=False, _request_timeout=_TIMEOUT_S, **params)
             status = answer.status
-            found: bytes = await answer.read()
+            response: bytes = await answer.read()
         except DynamicApiError as error:
             status = int(error.status or 0)
             raise _translated(error, verb, kind) from error
@@ -273,7 +273,7 @@ class Client:
             self._on_answer(verb, resource, status)
             if status:
                 self.answered_at = time.monotonic()
-        return found
+        return response
 
 
 def _told_at(event: Mapping[str, Any]) -> str:
@@ -292,10 +292,10 @@ class _AskedToWaitError(Exception):
 
 def _translated(error: DynamicApiError, verb: str, kind: Kind) -> Exception:
     try:
-        said = json.loads(error.body or "{}").get("message") or error.reason
+        message_text = json.loads(error.body or "{}").get("message") or error.reason
     except (ValueError, AttributeError):
-        said = error.reason
-    message = f"{verb} {kind.plural}: {said}"
+        message_text = error.reason
+    message = f"{verb} {kind.plural}: {message_text}"
     wait = (error.headers or {}).get("Retry-After")
     if error.status == 429 and wait is not None and str(wait).isdigit():
         return _AskedToWaitError(message, min(_MOST_RETRY_AFTER_S, float(wait)))

@@ -15,27 +15,27 @@ _NO_RIGHT, _NOT_THERE = 403, 404
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Served:
+class ServedApis:
     """API groups, without those that the settings or our rights leave out; and the optional kinds among them."""
 
     groups: frozenset[str] = frozenset()
     optional: tuple[Kind, ...] = ()
 
 
-async def discover(client: Client, integrations: Integrations, *, namespaces: Sequence[str | None]) -> Served:
+async def discover(client: Client, integrations: Integrations, *, namespaces: Sequence[str | None]) -> ServedApis:
     """Ask the API server. Raises ApiError where it does not answer."""
     groups = await client.groups()
-    wanted: dict[Kind, Capability] = {
+    capabilities: dict[Kind, Capability] = {
         kinds.SCALED_OBJECT: integrations.keda,
         kinds.POD_MONITOR: integrations.pod_monitor,
     }
     usable, unusable = list[Kind](), set[str]()
-    for kind, capability in wanted.items():
+    for kind, capability in capabilities.items():
         if capability != "false" and kind.group in groups and await _may_list(client, kind, namespaces):
             usable.append(kind)
         else:
             unusable.add(kind.group)
-    return Served(groups - unusable, tuple(usable))
+    return ServedApis(groups - unusable, tuple(usable))
 
 
 async def _may_list(client: Client, kind: Kind, namespaces: Sequence[str | None]) -> bool:
@@ -60,11 +60,13 @@ Schema = Mapping[str, Any]
 _MOST_NAMED = 3
 
 
-def schema_problem(served: Schema | None, known: Schema) -> str:
+def schema_problem(served: Schema | None, expected: Schema) -> str:
     """Return why the served definition does not do, as one sentence; empty if it does. None: none is served."""
     if served is None:
         return "no RLJob is served: apply the CustomResourceDefinition of this version"
-    missing = [path for part in ("spec", "status") for path in _missing(_part(served, part), _part(known, part), part)]
+    missing = [
+        path for part in ("spec", "status") for path in _missing(_part(served, part), _part(expected, part), part)
+    ]
     if not missing:
         return ""
     more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
@@ -77,16 +79,16 @@ def _part(schema: Schema, name: str) -> Schema:
     return found
 
 
-def _missing(served: Schema, known: Schema, path: str) -> Iterator[str]:
+def _missing(served: Schema, expected: Schema, path: str) -> Iterator[str]:
     """Yield the paths of what `served` would drop, the outermost ones alone."""
     if served.get("x-kubernetes-preserve-unknown-fields"):
         return
-    there = served.get("properties") or {}
-    for name, schema in sorted((known.get("properties") or {}).items()):
-        if name in there:
-            yield from _missing(there[name], schema, f"{path}.{name}")
+    served_properties = served.get("properties") or {}
+    for name, schema in sorted((expected.get("properties") or {}).items()):
+        if name in served_properties:
+            yield from _missing(served_properties[name], schema, f"{path}.{name}")
         else:
             yield f"{path}.{name}"
     for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
-        if isinstance(known.get(key), Mapping) and isinstance(served.get(key), Mapping):
-            yield from _missing(served[key], known[key], path + mark)
+        if isinstance(expected.get(key), Mapping) and isinstance(served.get(key), Mapping):
+            yield from _missing(served[key], expected[key], path + mark)

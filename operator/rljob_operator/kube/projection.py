@@ -28,7 +28,7 @@ _DROPPED = ("managedFields", "creationTimestamp", "generation", "resourceVersion
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class KeptJob:
+class JobView:
     """An RLJob: the whole object, compressed. ended: its status says that the run is over."""
 
     uid: str
@@ -43,7 +43,7 @@ class KeptJob:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class KeptChild:
+class ChildView:
     """A child, without its manifest's weight. owner: uid of its controller."""
 
     ref: Ref
@@ -75,7 +75,7 @@ class KeptChild:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPod:
+class PodView:
     """A pod of the job with uid `owner`."""
 
     version: int
@@ -89,10 +89,10 @@ def version_of(raw: Mapping[str, Any]) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def keep_job(raw: Mapping[str, Any]) -> KeptJob:
+def project_job(raw: Mapping[str, Any]) -> JobView:
     """Return what is kept of an RLJob."""
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
-    return KeptJob(
+    return JobView(
         uid=metadata["uid"],
         version=version_of(raw),
         deleting="deletionTimestamp" in metadata,
@@ -101,7 +101,7 @@ def keep_job(raw: Mapping[str, Any]) -> KeptJob:
     )
 
 
-def keep_child(raw: Mapping[str, Any]) -> KeptChild:
+def project_child(raw: Mapping[str, Any]) -> ChildView:
     """Return what is kept of a child."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
@@ -109,7 +109,7 @@ def keep_child(raw: Mapping[str, Any]) -> KeptChild:
     by_name = _role_by_name(raw["kind"], metadata["name"])
     kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
     body = {key: value for key, value in raw.items() if key != "status"}
-    return KeptChild(
+    return ChildView(
         ref=Ref(raw["kind"], metadata["name"]),
         uid=metadata["uid"],
         version=version_of(raw),
@@ -142,7 +142,7 @@ def _role_by_name(kind: str, name: str) -> tuple[names.Role | None, int]:
     return (None, 0) if found is None else (names.Role(found.group(1)), int(found.group(2) or 0))
 
 
-def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:
+def project_pod(raw: Mapping[str, Any]) -> PodView | None:
     """Return what is kept of a pod; None for one that says no job or role."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
@@ -188,29 +188,31 @@ def keep_pod(raw: Mapping[str, Any]) -> KeptPod | None:
         started_at=_started_at(status),
         ready_at=_since(status, "Ready"),
     )
-    return KeptPod(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
+    return PodView(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
 
 
-def _since(status: Mapping[str, Any], condition: str) -> float:
+def _since(status: Mapping[str, Any], kind: str) -> float:
     """Return when a condition became true, in unix seconds; 0 if it is not."""
-    for one in status.get("conditions") or ():
-        if (one["type"], one["status"]) == (condition, "True"):
-            return clock.to_seconds(one.get("lastTransitionTime")) or 0.0
+    for condition in status.get("conditions") or ():
+        if (condition["type"], condition["status"]) == (kind, "True"):
+            return clock.to_seconds(condition.get("lastTransitionTime")) or 0.0
     return 0.0
 
 
 def _started_at(status: Mapping[str, Any]) -> float:
     """Return when the last container of a pod began to run; 0 while one does not."""
-    running = [(one.get("state") or {}).get("running") or {} for one in status.get("containerStatuses") or ()]
-    began = [clock.to_seconds(state.get("startedAt")) or 0.0 for state in running]
-    return max(began) if began and all(began) else 0.0
+    running = [
+        (container.get("state") or {}).get("running") or {} for container in status.get("containerStatuses") or ()
+    ]
+    started = [clock.to_seconds(state.get("startedAt")) or 0.0 for state in running]
+    return max(started) if started and all(started) else 0.0
 
 
 def _preflight(status: Mapping[str, Any]) -> str:
     """Return the last word of a verifier's first container, of its last try if it was started again."""
-    for one in status.get("initContainerStatuses") or ():
-        if one.get("name") == container.PREFLIGHT:
-            ends = ((one.get(key) or {}).get("terminated") or {} for key in ("state", "lastState"))
+    for init in status.get("initContainerStatuses") or ():
+        if init.get("name") == container.PREFLIGHT:
+            ends = ((init.get(key) or {}).get("terminated") or {} for key in ("state", "lastState"))
             return next((str(end["message"]) for end in ends if end.get("message")), "")
     return ""
 

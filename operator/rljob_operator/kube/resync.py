@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rljob_api import names
 from rljob_operator.kube import kinds, projection
-from rljob_operator.kube.cache import Cache, Known, job_key, split_key
+from rljob_operator.kube.cache import Cache, Entry, job_key, split_key
 from rljob_operator.kube.client import ApiError, Client, Object
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.model import TRAINER_JOB
@@ -67,14 +67,16 @@ class Lister:
     def closed(self, namespace: str) -> str:
         """Return why nothing can be said of the jobs of a namespace; empty if it can."""
         of = (
-            why for (kind, where), why in self.refused.items() if kind in kinds.WATCHED and where in (None, namespace)
+            reason
+            for (kind, where), reason in self.refused.items()
+            if kind in kinds.WATCHED and where in (None, namespace)
         )
         return next(of, "")
 
     def blind(self) -> str:
         """Return why nothing can be said of any job; empty if it can of some."""
-        whys = [self.closed(namespace or "") for namespace in self.namespaces]
-        return whys[0] if all(whys) else ""
+        reasons = [self.closed(namespace or "") for namespace in self.namespaces]
+        return reasons[0] if all(reasons) else ""
 
     async def fill(self) -> None:
         """List every kind once, all at the same time: the server makes one answer while another is read.
@@ -136,7 +138,7 @@ class Lister:
         # What comes while the list is under way is not known to it and must not be forgotten.
         before = {
             (key, name): (uid, version)
-            for key, name, uid, version in self.cache.known(kind)
+            for key, name, uid, version in self.cache.entries(kind)
             if namespace in (None, split_key(key)[0])
         }
         changed, listed = set[str](), set[str]()
@@ -157,12 +159,12 @@ class Lister:
         uid, version = before.get((key, metadata["name"]), ("", None))
         if (uid, version) == (metadata["uid"], projection.version_of(raw)):
             return set()
-        found = await self.client.get(kind, metadata["namespace"], metadata["name"])
+        objects = await self.client.get(kind, metadata["namespace"], metadata["name"])
         # An API server that was restored from a backup shows what it has by versions that are older.
-        if found is None or self.cache.put(kind, found, live=True, instead_of=version) is None:
+        if objects is None or self.cache.put(kind, objects, live=True, instead_of=version) is None:
             return set()
         if kind in kinds.WATCHED:
-            self.lag.ahead(found["metadata"]["uid"], kind=kinds.cached_as(kind), now=time.monotonic())
+            self.lag.ahead(objects["metadata"]["uid"], kind=kinds.cached_as(kind), now=time.monotonic())
         return {key}
 
     async def refresh(self, key: str) -> None:
@@ -173,24 +175,24 @@ class Lister:
         """
         namespace, name = split_key(key)
         job = await self._read(kinds.RLJOB, key, name)
-        jobs = {known for _, known, _, _ in self.cache.known(_JOB, key)} | _attempts(name, job)
-        made = [await self._read(_JOB, key, each) for each in sorted(jobs)]
-        before = list(self.cache.known(kinds.POD, key))
+        job_names = {name for _, name, _, _ in self.cache.entries(_JOB, key)} | _attempts(name, job)
+        trainer_jobs = [await self._read(_JOB, key, each) for each in sorted(job_names)]
+        before = list(self.cache.entries(kinds.POD, key))
         selector = f"{kinds.MANAGED},{projection.JOB_LABEL}={name}"
-        expected = bool(before) or any(each is not None for each in made)
-        found = await self.client.list(kinds.POD, namespace, selector=selector) if expected else []
-        self._take(kinds.POD, found, before)
+        expected = bool(before) or any(each is not None for each in trainer_jobs)
+        objects = await self.client.list(kinds.POD, namespace, selector=selector) if expected else []
+        self._take(kinds.POD, objects, before)
 
     async def _read(self, kind: Kind, key: str, name: str) -> Object | None:
-        before = [each for each in self.cache.known(kind, key) if each[1] == name]
-        found = await self.client.get(kind, split_key(key)[0], name)
-        self._take(kind, [] if found is None else [found], before)
-        return found
+        before = [each for each in self.cache.entries(kind, key) if each[1] == name]
+        objects = await self.client.get(kind, split_key(key)[0], name)
+        self._take(kind, [] if objects is None else [objects], before)
+        return objects
 
-    def _take(self, kind: Kind, found: Iterable[Object], before: Iterable[Known]) -> None:
+    def _take(self, kind: Kind, objects: Iterable[Object], before: Iterable[Entry]) -> None:
         """Keep what was found; forget what was known before the request and is not among it."""
         listed = set[object]()
-        for raw in found:
+        for raw in objects:
             listed.add(raw["metadata"]["uid"])
             self.cache.put(kind, raw, live=True)
         for key, name, uid, _ in before:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import kopf
 
 from rljob_operator.kube import kinds
-from rljob_operator.kube.client import PAGE, Access
+from rljob_operator.kube.client import PAGE, ApiConnection
 from rljob_operator.kube.kinds import Kind
 
 PREFIX = "operator.rljob.dev"
@@ -52,7 +52,7 @@ class Work(Protocol):
 
 def registry(work: Work, *, login: Callable[..., kopf.ConnectionInfo | None]) -> kopf.OperatorRegistry:
     """Return the handlers: log in, start before the first watch, one per watched kind, finish at the end."""
-    made = kopf.OperatorRegistry()
+    handlers = kopf.OperatorRegistry()
 
     async def started(settings: kopf.OperatorSettings, **_: Any) -> None:
         await work.start()
@@ -62,18 +62,18 @@ def registry(work: Work, *, login: Callable[..., kopf.ConnectionInfo | None]) ->
         # Here, and not after Kopf: it cancels every task that began after it.
         await work.finish()
 
-    kopf.on.login(registry=made, id="login")(login)
-    kopf.on.startup(registry=made, id="start")(started)
-    kopf.on.cleanup(registry=made, id="finish")(ended)
+    kopf.on.login(registry=handlers, id="login")(login)
+    kopf.on.startup(registry=handlers, id="start")(started)
+    kopf.on.cleanup(registry=handlers, id="finish")(ended)
     for kind in kinds.WATCHED:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=made, id="seen")(seen(kind, work))
-    return made
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id="seen")(event_handler(kind, work))
+    return handlers
 
 
-async def serve(work: Work, *, way: Access, namespaces: Sequence[str]) -> None:
+async def serve(work: Work, *, connection: ApiConnection, namespaces: Sequence[str]) -> None:
     """Run Kopf until a signal comes or the work has stopped; no namespaces: the whole cluster."""
     await kopf.operator(
-        registry=registry(work, login=login(way)),
+        registry=registry(work, login=login(connection)),
         settings=settings(namespaced=bool(namespaces)),
         clusterwide=not namespaces,
         namespaces=namespaces,
@@ -83,26 +83,26 @@ async def serve(work: Work, *, way: Access, namespaces: Sequence[str]) -> None:
     )
 
 
-def login(way: Access) -> Callable[..., kopf.ConnectionInfo | None]:
+def login(connection: ApiConnection) -> Callable[..., kopf.ConnectionInfo | None]:
     """Return Kopf's login by the way that the client takes too."""
-    if way.in_cluster:
+    if connection.in_cluster:
         # Reads the token anew each time: it is replaced every hour.
         return kopf.login_with_service_account
-    certificate, key = way.pair
+    certificate, key = connection.pair
 
     async def by_files(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(
-            server=way.server,
-            ca_path=way.ca_file,
+            server=connection.server,
+            ca_path=connection.ca_file,
             certificate_path=certificate,
             private_key_path=key,
-            token=way.token,
+            token=connection.token,
         )
 
     return by_files  # type: ignore[return-value]  # Kopf takes coroutine functions
 
 
-def seen(kind: Kind, work: Work) -> Callable[..., Awaitable[None]]:
+def event_handler(kind: Kind, work: Work) -> Callable[..., Awaitable[None]]:
     """Return the handler of a kind's events."""
 
     async def handler(event: Mapping[str, Any], **_: Any) -> None:
@@ -116,24 +116,24 @@ def settings(*, namespaced: bool) -> kopf.OperatorSettings:
 
     Whether watches begin with a streamed list is known only once the API server was asked.
     """
-    made = kopf.OperatorSettings()
-    made.networking.request_timeout = 30
-    made.networking.connect_timeout = 5
-    made.networking.error_backoffs = _Again()
-    made.watching.server_timeout = 300
-    made.watching.client_timeout = 330
-    made.watching.inactivity_timeout = 70
+    kopf_settings = kopf.OperatorSettings()
+    kopf_settings.networking.request_timeout = 30
+    kopf_settings.networking.connect_timeout = 5
+    kopf_settings.networking.error_backoffs = _Again()
+    kopf_settings.watching.server_timeout = 300
+    kopf_settings.watching.client_timeout = 330
+    kopf_settings.watching.inactivity_timeout = 70
     # Kopf keeps what it listed until it was handed on: all pods of a large cluster at once are half a gigabyte.
-    made.watching.chunk_size = PAGE
+    kopf_settings.watching.chunk_size = PAGE
     for kind in kinds.WATCHED:
         selector = kinds.selector_of(kind)
         if selector:
-            made.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
-    made.scanning.disabled = namespaced
-    made.persistence.finalizer = f"{PREFIX}/finalizer"
-    made.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
-    made.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
-    made.posting.enabled = False
-    made.execution.default_backoff = 5
-    made.peering.standalone = True
-    return made
+            kopf_settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
+    kopf_settings.scanning.disabled = namespaced
+    kopf_settings.persistence.finalizer = f"{PREFIX}/finalizer"
+    kopf_settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
+    kopf_settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
+    kopf_settings.posting.enabled = False
+    kopf_settings.execution.default_backoff = 5
+    kopf_settings.peering.standalone = True
+    return kopf_settings

@@ -72,10 +72,10 @@ def make_leaf(authority: Pair, *, identity: str, hosts: Sequence[str], now: floa
 def validity(certificate: bytes) -> Validity | None:
     """Return the time of a PEM certificate; None if it is none."""
     try:
-        found = x509.load_pem_x509_certificate(certificate)
+        parsed = x509.load_pem_x509_certificate(certificate)
     except ValueError:
         return None
-    return Validity(found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp())
+    return Validity(parsed.not_valid_before_utc.timestamp(), parsed.not_valid_after_utc.timestamp())
 
 
 def is_pair(pair: Pair) -> bool:

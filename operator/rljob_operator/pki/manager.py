@@ -33,21 +33,21 @@ class Credentials:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class _Held:
+class _JobCertificates:
     job: RLJob
     authorities: Authorities
     again_at: float
     ends: Mapping[names.Role, float]
 
 
-class Certifier:
+class CertificateManager:
     """One for all jobs. `clock` gives unix seconds."""
 
     def __init__(self, client: Client, *, trust_domain: str, clock: Callable[[], float]) -> None:
         """Know nothing yet: the Secrets are the record."""
         self._client, self._trust_domain, self._clock = client, trust_domain, clock
         # None: a job in plain text.
-        self._held: dict[str, _Held | None] = {}
+        self._held: dict[str, _JobCertificates | None] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def ensure(self, job: RLJob) -> None:
@@ -60,29 +60,29 @@ class Certifier:
             self._held[uid] = None
             return
         async with self._locks.setdefault(uid, asyncio.Lock()):
-            held = self._held.get(uid)
-            if held is not None and now < held.again_at:
+            certificates = self._held.get(uid)
+            if certificates is not None and now < certificates.again_at:
                 return
-            found = await self._written(job, now)
-            again_at = min(found.again_at, now + LOOK_EVERY_S)
-            self._held[uid] = _Held(job, found.authorities, again_at, found.ends)
+            written = await self._written(job, now)
+            again_at = min(written.again_at, now + LOOK_EVERY_S)
+            self._held[uid] = _JobCertificates(job, written.authorities, again_at, written.ends)
 
     async def _written(self, job: RLJob, now: float) -> secrets.Secrets:
         """Write what is due and return it. A CA is read again after it was written: leaves are of the one that stands,
         also where another operator wrote its own at the same time.
         """
-        namespace, held = job.metadata.namespace, await self._read(job, secrets.secret_names(job))
-        found = secrets.secrets(job, held, trust_domain=self._trust_domain, now=now)
-        for manifest in found.changed:
+        namespace, existing = job.metadata.namespace, await self._read(job, secrets.secret_names(job))
+        due = secrets.secrets(job, existing, trust_domain=self._trust_domain, now=now)
+        for manifest in due.changed:
             name = ref_of(manifest).name
             await self._client.apply(SECRET, namespace, manifest)
             if name == secrets.authority_name(job):
-                held |= await self._read(job, (name,))
-                settled = secrets.secrets(job, held, trust_domain=self._trust_domain, now=now)
-                for leaf in settled.changed:
+                existing |= await self._read(job, (name,))
+                after_authority = secrets.secrets(job, existing, trust_domain=self._trust_domain, now=now)
+                for leaf in after_authority.changed:
                     await self._client.apply(SECRET, namespace, leaf)
-                return settled
-        return found
+                return after_authority
+        return due
 
     async def renew(self) -> None:
         """Look after every job that is known here. Raises what `ensure` raises, after all were tried."""
@@ -102,7 +102,7 @@ class Certifier:
             # Whoever waits for it holds it; the next one finds the Secrets that were written.
             self._locks.pop(uid, None)
 
-    def knows(self, uid: str) -> bool:
+    def is_provisioned(self, uid: str) -> bool:
         """Return whether a job's certificates were seen to, if it has any."""
         return uid in self._held
 
@@ -122,15 +122,15 @@ class Certifier:
         return Credentials(held.authorities.bundle, leaf.certificate, leaf.key, ends)
 
     async def _read(self, job: RLJob, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
-        found = await asyncio.gather(*(self._client.get(SECRET, job.metadata.namespace, name) for name in names))
-        held: dict[str, Mapping[str, str]] = {}
-        for name, secret in zip(names, found, strict=True):
+        responses = await asyncio.gather(*(self._client.get(SECRET, job.metadata.namespace, name) for name in names))
+        secrets_by_name: dict[str, Mapping[str, str]] = {}
+        for name, secret in zip(names, responses, strict=True):
             if secret is None:
                 continue
             if projection.controller_of(secret["metadata"]) != job.metadata.uid:
                 raise errors.ClusterError(f"Secret {name} exists and is not this job's: delete it, or rename the job")
-            held[name] = secret.get("data") or {}
-        return held
+            secrets_by_name[name] = secret.get("data") or {}
+        return secrets_by_name
 
 
 def renewal_due(credentials: Credentials, now: float) -> bool:

@@ -36,52 +36,54 @@ class Authorities:
         return b"".join([self.current.certificate, *filter(None, others)])
 
 
-def renewed(held: Authorities | None, *, name: str, now: float) -> Authorities:
+def renewed(authorities: Authorities | None, *, name: str, now: float) -> Authorities:
     """Return the CAs as they should be at `now`; the same object if nothing is due.
 
     A CA that is missing, unreadable or has ended is replaced at once: nothing it signed is good any more.
     """
-    if held is None:
+    if authorities is None:
         return Authorities(_fresh(name, now))
-    if held.upcoming is not None and (
-        now >= _start(held.upcoming) + SPREAD_S or not _is_live(held.current.certificate, now)
+    if authorities.upcoming is not None and (
+        now >= _start(authorities.upcoming) + SPREAD_S or not _is_live(authorities.current.certificate, now)
     ):
-        held = Authorities(held.upcoming, previous=held.current.certificate)
-    if not _is_live(held.current.certificate, now):
+        authorities = Authorities(authorities.upcoming, previous=authorities.current.certificate)
+    if not _is_live(authorities.current.certificate, now):
         return Authorities(_fresh(name, now))
-    if held.previous and now >= _start(held.current) + SPREAD_S + KEEP_S:
-        held = dataclasses.replace(held, previous=b"")
-    if held.upcoming is None and now >= due_at(held.current.certificate):
-        return dataclasses.replace(held, upcoming=_fresh(name, now), previous=b"")
-    return held
+    if authorities.previous and now >= _start(authorities.current) + SPREAD_S + KEEP_S:
+        authorities = dataclasses.replace(authorities, previous=b"")
+    if authorities.upcoming is None and now >= due_at(authorities.current.certificate):
+        return dataclasses.replace(authorities, upcoming=_fresh(name, now), previous=b"")
+    return authorities
 
 
 def due_at(certificate: bytes) -> float:
     """Return when a certificate is to be renewed; 0 if it cannot be read."""
-    found = certificates.validity(certificate)
-    return 0.0 if found is None else found.start + RENEW_AT * found.seconds
+    period = certificates.validity(certificate)
+    return 0.0 if period is None else period.start + RENEW_AT * period.seconds
 
 
 def ends_at(certificate: bytes) -> float:
     """Return when a certificate ends, unix seconds; 0 if it cannot be read."""
-    found = certificates.validity(certificate)
-    return 0.0 if found is None else found.end
+    period = certificates.validity(certificate)
+    return 0.0 if period is None else period.end
 
 
-def next_change(held: Authorities) -> float:
+def next_change(authorities: Authorities) -> float:
     """Return when `renewed` may next return something else."""
-    if held.upcoming is not None:
-        return _start(held.upcoming) + SPREAD_S
-    ends = _start(held.current) + SPREAD_S + KEEP_S if held.previous else float("inf")
-    return min(ends, due_at(held.current.certificate))
+    if authorities.upcoming is not None:
+        return _start(authorities.upcoming) + SPREAD_S
+    ends = _start(authorities.current) + SPREAD_S + KEEP_S if authorities.previous else float("inf")
+    return min(ends, due_at(authorities.current.certificate))
 
 
-def leaf_is_good(leaf: Pair | None, held: Authorities, *, identity: str, hosts: tuple[str, ...], now: float) -> bool:
+def leaf_is_good(
+    leaf: Pair | None, authorities: Authorities, *, identity: str, hosts: tuple[str, ...], now: float
+) -> bool:
     """Return whether a leaf may stay: readable, not due, for these names, and of a CA that is trusted."""
     if leaf is None or now >= due_at(leaf.certificate):
         return False
-    trusted = (held.current.certificate, held.previous)
-    return any(certificates.is_issued_by(leaf.certificate, one) for one in trusted if one) and (
+    trusted = (authorities.current.certificate, authorities.previous)
+    return any(certificates.is_issued_by(leaf.certificate, authority) for authority in trusted if authority) and (
         certificates.names_of(leaf.certificate) == (identity, hosts)
     )
 
@@ -92,10 +94,10 @@ def _fresh(name: str, now: float) -> Pair:
 
 
 def _start(pair: Pair) -> float:
-    found = certificates.validity(pair.certificate)
-    return 0.0 if found is None else found.start
+    period = certificates.validity(pair.certificate)
+    return 0.0 if period is None else period.start
 
 
 def _is_live(certificate: bytes, now: float) -> bool:
-    found = certificates.validity(certificate)
-    return found is not None and now < found.end
+    period = certificates.validity(certificate)
+    return period is not None and now < period.end

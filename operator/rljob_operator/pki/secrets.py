@@ -52,21 +52,21 @@ def secret_names(job: RLJob) -> tuple[str, ...]:
     return (authority_name(job), *(leaf_name(job, role) for role in names.Role))
 
 
-def secrets(job: RLJob, held: Mapping[str, Data], *, trust_domain: str, now: float) -> Secrets:
+def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now: float) -> Secrets:
     """Return what has to be written. `held`: by name, the `data` of the Secrets that exist."""
-    before = _authorities(held.get(authority_name(job), {}))
+    before = _authorities(existing.get(authority_name(job), {}))
     after = rotation.renewed(before, name=job.metadata.uid, now=now)
     changed = [] if after is before else [_secret(job, authority_name(job), _authority_data(after))]
     again_at = rotation.next_change(after)
     ends = {}
     for role in names.Role:
-        data = held.get(leaf_name(job, role), {})
-        kept = _leaf(job, role, data, after, trust_domain=trust_domain, now=now)
-        wanted = {BUNDLE: after.bundle, CERTIFICATE: kept.certificate, KEY: kept.key}
-        if wanted != {key: _decoded(data, key) for key in wanted}:
-            changed.append(_secret(job, leaf_name(job, role), wanted))
-        again_at = min(again_at, rotation.due_at(kept.certificate))
-        ends[role] = rotation.ends_at(kept.certificate)
+        data = existing.get(leaf_name(job, role), {})
+        leaf = _leaf(job, role, data, after, trust_domain=trust_domain, now=now)
+        desired = {BUNDLE: after.bundle, CERTIFICATE: leaf.certificate, KEY: leaf.key}
+        if desired != {key: _decoded(data, key) for key in desired}:
+            changed.append(_secret(job, leaf_name(job, role), desired))
+        again_at = min(again_at, rotation.due_at(leaf.certificate))
+        ends[role] = rotation.ends_at(leaf.certificate)
     return Secrets(changed=tuple(changed), again_at=again_at, authorities=after, ends=ends)
 
 
@@ -84,11 +84,11 @@ def hosts(job: RLJob, role: names.Role) -> tuple[str, ...]:
 
 def _leaf(job: RLJob, role: names.Role, data: Data, authorities: Authorities, *, trust_domain: str, now: float) -> Pair:
     identity = names.identity(trust_domain, job.metadata.namespace, job.metadata.name, role)
-    kept, answers = _pair(data, CERTIFICATE, KEY), hosts(job, role)
-    if kept is not None and rotation.leaf_is_good(kept, authorities, identity=identity, hosts=answers, now=now):
-        return kept
+    leaf, dns_names = _pair(data, CERTIFICATE, KEY), hosts(job, role)
+    if leaf is not None and rotation.leaf_is_good(leaf, authorities, identity=identity, hosts=dns_names, now=now):
+        return leaf
     return certificates.make_leaf(
-        authorities.current, identity=identity, hosts=answers, now=now, lifetime_s=rotation.LEAF_S
+        authorities.current, identity=identity, hosts=dns_names, now=now, lifetime_s=rotation.LEAF_S
     )
 
 
@@ -107,8 +107,8 @@ def _authority_data(authorities: Authorities) -> dict[str, bytes]:
 
 
 def _pair(data: Data, certificate: str, key: str) -> Pair | None:
-    found = Pair(_decoded(data, certificate), _decoded(data, key))
-    return found if certificates.is_pair(found) else None
+    pair = Pair(_decoded(data, certificate), _decoded(data, key))
+    return pair if certificates.is_pair(pair) else None
 
 
 def _decoded(data: Data, key: str) -> bytes:

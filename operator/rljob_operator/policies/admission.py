@@ -24,8 +24,8 @@ def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset(
 
 
 def _runtime_classes(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
-    asked, of_pod = runtime_class(spec.verifier.isolation), spec.verifier.pod.runtime_class_name
-    if asked and asked not in settings.runtime_classes:
+    requested, of_pod = runtime_class(spec.verifier.isolation), spec.verifier.pod.runtime_class_name
+    if requested and requested not in settings.runtime_classes:
         allowed = ", ".join(f"{RUNTIME_CLASS}{name}" for name in settings.runtime_classes) or "none"
         value = spec.verifier.isolation
         yield f"spec.verifier.isolation = {value!r} is not allowed in this cluster (allowed: {allowed})"

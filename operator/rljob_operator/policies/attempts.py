@@ -44,14 +44,14 @@ def first_of_segment(status: JobStatus) -> int:
     if status.first_attempt is not None:
         return status.first_attempt
     # Written by an operator that did not know the field.
-    known = status.trainer.attempts if status.trainer else ()
-    return max((one.number for one in known if one.reason == SUSPENDED), default=0) + 1
+    records = status.trainer.attempts if status.trainer else ()
+    return max((one.number for one in records if one.reason == SUSPENDED), default=0) + 1
 
 
 def record(status: JobStatus, number: int) -> AttemptStatus | None:
     """Return what is written of an attempt; None if nothing is."""
-    attempts = status.trainer.attempts if status.trainer else ()
-    return next((attempt for attempt in attempts if attempt.number == number), None)
+    records = status.trainer.attempts if status.trainer else ()
+    return next((attempt for attempt in records if attempt.number == number), None)
 
 
 def is_open(attempt: AttemptStatus | None) -> bool:
@@ -61,11 +61,11 @@ def is_open(attempt: AttemptStatus | None) -> bool:
 
 def with_record(status: JobStatus, attempt: AttemptStatus) -> JobStatus:
     """Return the status with an attempt's record put in or replaced, the last ten kept, and its number as current."""
-    known = status.trainer.attempts if status.trainer else ()
-    others = [one for one in known if one.number != attempt.number]
-    kept = tuple(sorted([*others, attempt], key=lambda one: one.number)[-_MOST_RECORDS:])
+    records = status.trainer.attempts if status.trainer else ()
+    others = [each for each in records if each.number != attempt.number]
+    newest = tuple(sorted([*others, attempt], key=lambda each: each.number)[-_MOST_RECORDS:])
     number = max(status.attempt or 0, attempt.number)
-    return status.model_copy(update={"attempt": number, "trainer": TrainerStatus(attempts=kept)})
+    return status.model_copy(update={"attempt": number, "trainer": TrainerStatus(attempts=newest)})
 
 
 def started(number: int, *, now: float) -> AttemptStatus:
@@ -90,10 +90,10 @@ def counted(status: JobStatus, ending: Ending) -> JobStatus:
     """Return the status with a failure counted in its class; endings that were asked for count nowhere."""
     if ending.outcome != FAILED or not ending.counts:
         return status
-    known = status.restarts or RestartsStatus()
+    counts = status.restarts or RestartsStatus()
     is_infra = ending.failure_class is failure.FailureClass.INFRASTRUCTURE
-    infra, own = known.infrastructure + is_infra, known.application + (not is_infra)
-    restarts = RestartsStatus(total=known.total + 1, application=own, infrastructure=infra)
+    infrastructure, application = counts.infrastructure + is_infra, counts.application + (not is_infra)
+    restarts = RestartsStatus(total=counts.total + 1, application=application, infrastructure=infrastructure)
     return status.model_copy(update={"restarts": restarts})
 
 
@@ -163,8 +163,8 @@ def _pod_end(pod: Pod | None) -> failure.PodEnd:
 
 def num_fruitless(status: JobStatus, *, step: int | None) -> int:
     """Return how many attempts in a row did not get beyond the one before, the one that now ends at `step` included."""
-    known = status.trainer.attempts if status.trainer else ()
-    ended = sorted((one for one in known if one.outcome == FAILED), key=lambda one: one.number)
+    records = status.trainer.attempts if status.trainer else ()
+    ended = sorted((one for one in records if one.outcome == FAILED), key=lambda one: one.number)
     steps = [0, *(one.step or 0 for one in ended), step or 0]
     count = 0
     for before, after in reversed(list(itertools.pairwise(steps))):
@@ -179,13 +179,13 @@ def next_start(status: JobStatus) -> float:
 
     The wait doubles with every failure since the last checkpoint; after a stop that we asked for there is none.
     """
-    known = status.trainer.attempts if status.trainer else ()
-    last = max(known, key=lambda one: one.number, default=None)
+    records = status.trainer.attempts if status.trainer else ()
+    last = max(records, key=lambda one: one.number, default=None)
     if last is None or last.outcome == SUCCEEDED or _was_asked_for(last):
         return 0.0
     checkpoint = clock.to_seconds(status.last_checkpoint.time) if status.last_checkpoint else None
     failures = [
-        one for one in known if one.outcome == FAILED and (clock.to_seconds(one.end) or 0.0) > (checkpoint or 0.0)
+        one for one in records if one.outcome == FAILED and (clock.to_seconds(one.end) or 0.0) > (checkpoint or 0.0)
     ]
     return (clock.to_seconds(last.end) or 0.0) + failure.backoff_s(max(1, len(failures)))
 

@@ -49,36 +49,38 @@ def is_over(end: float | None, now: float) -> bool:
 _MOST_NAMED = 5
 
 
-def waited_for(seen: Observed, *, now: float) -> str:
+def waited_for(observed: Observed, *, now: float) -> str:
     """Return who was not ready: what could not begin, and every other pod and role that was not there to work; where
     all were, what the coordinator says of the run. now: unix seconds.
     """
-    found = scheduling.obstacle(seen, drain_s=seen.job.spec.rollout.drain_seconds, now=now)
-    unready = list(_unready(seen.pods, besides="" if found is None else found.pod))
-    said = [] if found is None else [f"{found.reason}: {found.message}"]
+    obstacle = scheduling.obstacle(observed, drain_s=observed.job.spec.rollout.drain_seconds, now=now)
+    unready = list(_unready(observed.pods, except_pod="" if obstacle is None else obstacle.pod))
+    sentences = [] if obstacle is None else [f"{obstacle.reason}: {obstacle.message}"]
     if unready:
         more = len(unready) - _MOST_NAMED
-        said.append(f"not ready: {', '.join(unready[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}")
-    return "; ".join(said or ["every pod was ready", *_of_run(seen)])
+        sentences.append(f"not ready: {', '.join(unready[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}")
+    return "; ".join(sentences or ["every pod was ready", *_of_run(observed)])
 
 
-def _of_run(seen: Observed) -> Iterator[str]:
+def _of_run(observed: Observed) -> Iterator[str]:
     """Yield what the coordinator says of a run whose pods were all ready."""
-    run = seen.hears
+    run = observed.hears
     if run is None:
         return
     yield f"the coordinator says {run.phase}{f' ({run.evaluating})' if run.evaluating else ''}"
-    for one in run.waiting[:_MOST_NAMED]:
-        yield f"{one.pod or one.role} waits for {one.what}"
+    for wait in run.waiting[:_MOST_NAMED]:
+        yield f"{wait.pod or wait.role} waits for {wait.what}"
 
 
-def _unready(pods: Sequence[Pod], *, besides: str) -> Iterator[str]:
+def _unready(pods: Sequence[Pod], *, except_pod: str) -> Iterator[str]:
     for role in names.Role:
-        own = sorted((pod for pod in pods if pod.role is role and not pod.is_terminal), key=lambda pod: pod.name)
-        if not own:
+        pods_of_role = sorted(
+            (pod for pod in pods if pod.role is role and not pod.is_terminal), key=lambda pod: pod.name
+        )
+        if not pods_of_role:
             yield f"{role}, which has no pod"
-        for pod in own:
-            if not pod.ready and pod.name != besides:
+        for pod in pods_of_role:
+            if not pod.ready and pod.name != except_pod:
                 yield f"{pod.name} ({pod.waiting_reason})" if pod.waiting_reason else pod.name
 
 
@@ -100,97 +102,97 @@ class Verdict:
     again_at: float | None = None
 
 
-def judge(seen: Observed, status: JobStatus, *, now: float) -> Verdict:
+def check_deadlines(observed: Observed, status: JobStatus, *, now: float) -> Verdict:
     """Return whether the run ends now for its time; `status` has what the coordinator said last."""
-    job = seen.trainer_jobs().get(attempts.current(status, {}))
+    job = observed.trainer_jobs().get(attempts.current(status, {}))
     if job is not None and job.ended == "Complete":
         return Verdict()  # However long it took, it has finished: the end of its trainer decides.
-    starts, runs = _of_start(seen, status, now=now), _of_whole(seen, status, now=now)
+    starts, runs = _of_start(observed, status, now=now), _of_whole(observed, status, now=now)
     if starts.reason or runs.reason:
         return starts if starts.reason else runs
     return Verdict(withheld=starts.withheld or runs.withheld, again_at=earliest(starts.again_at, runs.again_at))
 
 
-def _of_start(seen: Observed, status: JobStatus, *, now: float) -> Verdict:
-    spec = seen.job.spec
+def _of_start(observed: Observed, status: JobStatus, *, now: float) -> Verdict:
+    spec = observed.job.spec
     if status.first_step_time is not None:
         return Verdict()
-    placed = scheduling.placed_at(spec, seen.pods, attempt=status.attempt)
+    placed = scheduling.placed_at(spec, observed.pods, attempt=status.attempt)
     if placed is not None:
         ends = startup_ends(placed_at=placed, limit_s=spec.startup_deadline_seconds)
         limit = f"no step was finished within spec.startupDeadlineSeconds = {spec.startup_deadline_seconds}"
         reason = "StartupDeadlineExceeded"
     else:
-        since = _waiting_since(seen, status)
+        since = _waiting_since(observed, status)
         ends = scheduling_ends(waiting_since=since, limit_s=spec.scheduling_deadline_seconds)
         limit = f"pods had no node after spec.schedulingDeadlineSeconds = {spec.scheduling_deadline_seconds}"
         reason = "SchedulingDeadlineExceeded"
     if ends is None or not is_over(ends, now):
         return Verdict(again_at=ends)
-    if _says_unfinished(seen, since=ends) or _never_ran(seen, status):
-        return Verdict(reason=reason, message=f"{limit}; {waited_for(seen, now=now)}")
-    return _withheld(seen, now=now)
+    if _says_unfinished(observed, since=ends) or _never_ran(observed, status):
+        return Verdict(reason=reason, message=f"{limit}; {waited_for(observed, now=now)}")
+    return _withheld(observed, now=now)
 
 
-def _of_whole(seen: Observed, status: JobStatus, *, now: float) -> Verdict:
-    limit_s, start = seen.job.spec.active_deadline_seconds, clock.to_seconds(status.start_time)
+def _of_whole(observed: Observed, status: JobStatus, *, now: float) -> Verdict:
+    limit_s, start = observed.job.spec.active_deadline_seconds, clock.to_seconds(status.start_time)
     ends = active_ends(start_time=start, limit_s=limit_s)
     if ends is None or not is_over(ends, now):
         return Verdict(again_at=ends)
     # All that a coordinator could say against it is that the run has finished, and then its trainer's Job ends too.
-    asked_in_vain = seen.silent_since is not None and now >= seen.silent_since + ASK_S
-    if _says_unfinished(seen, since=ends) or asked_in_vain or not seen.pods_of(names.Role.COORDINATOR):
+    asked_in_vain = observed.silent_since is not None and now >= observed.silent_since + ASK_S
+    if _says_unfinished(observed, since=ends) or asked_in_vain or not observed.pods_of(names.Role.COORDINATOR):
         message = f"the run took longer than spec.activeDeadlineSeconds = {limit_s}"
         return Verdict(reason="ActiveDeadlineExceeded", message=message)
-    return _withheld(seen, now=now)
+    return _withheld(observed, now=now)
 
 
-def _withheld(seen: Observed, *, now: float) -> Verdict:
-    if seen.silent_since is None:
+def _withheld(observed: Observed, *, now: float) -> Verdict:
+    if observed.silent_since is None:
         return Verdict(again_at=now + _LOOK_AGAIN_S)
     # Its first word makes the job due at once.
-    return Verdict(withheld=unreachable(since=seen.silent_since), again_at=now + ASK_S)
+    return Verdict(withheld=unreachable(since=observed.silent_since), again_at=now + ASK_S)
 
 
-def _says_unfinished(seen: Observed, *, since: float) -> bool:
+def _says_unfinished(observed: Observed, *, since: float) -> bool:
     """Return whether the coordinator was heard at `since` or later and does not say that the run has finished."""
-    report = seen.report
+    report = observed.report
     return report is not None and report.read_at >= since and report.run.phase is not names.Phase.FINISHED
 
 
-def _never_ran(seen: Observed, status: JobStatus) -> bool:
+def _never_ran(observed: Observed, status: JobStatus) -> bool:
     """Return whether no step can have been finished in this segment, by what was read of its pods.
 
     A step needs every rank of the trainer, and a Job makes each of its pods once; in a later attempt an earlier one may
     have finished steps. A coordinator's pod that never ran proves it where it is older than the last rank's begin.
     """
     number = attempts.current(status, {})
-    job = seen.trainer_jobs().get(number)
+    job = observed.trainer_jobs().get(number)
     if job is None or job.ended or job.deleting or number != attempts.first_of_segment(status):
         return False
-    ranks = [pod for pod in seen.pods_of(names.Role.TRAINER, number) if not pod.never_ran]
-    if len(ranks) < seen.job.spec.trainer.nodes:
+    ranks = [pod for pod in observed.pods_of(names.Role.TRAINER, number) if not pod.never_ran]
+    if len(ranks) < observed.job.spec.trainer.nodes:
         return True
-    coordinators = seen.pods_of(names.Role.COORDINATOR)
+    coordinators = observed.pods_of(names.Role.COORDINATOR)
     complete_at = max(pod.started_at for pod in ranks)
     return bool(coordinators) and all(pod.never_ran and pod.created_at < complete_at for pod in coordinators)
 
 
-def _waiting_since(seen: Observed, status: JobStatus) -> float | None:
+def _waiting_since(observed: Observed, status: JobStatus) -> float | None:
     """Return since when a pod waits for its node, or to be made; None where none does.
 
     A pod that had its node and ended, or goes, waited for none: it is replaced in its turn, and only from when one is
     known to be lacking (`PodsScheduled` is False) does the job wait.
     """
-    waiting = [pod.created_at for pod in seen.pods if not pod.has_node and not pod.deleting]
+    waiting = [pod.created_at for pod in observed.pods if not pod.has_node and not pod.deleting]
     if waiting:
         return min(waiting)
-    known = attempts.record(status, attempts.current(status, {}))
-    if known is None or known.end is not None:
+    attempt = attempts.record(status, attempts.current(status, {}))
+    if attempt is None or attempt.end is not None:
         return None
-    said = next((one for one in status.conditions if one.type == Type.PODS_SCHEDULED), None)
-    if said is not None and said.status == "True":
+    scheduled = next((condition for condition in status.conditions if condition.type == Type.PODS_SCHEDULED), None)
+    if scheduled is not None and scheduled.status == "True":
         return None
     # The condition is False while a job is suspended too, and its next attempt begins later.
-    since = 0.0 if said is None else clock.to_seconds(said.last_transition_time) or 0.0
-    return max(clock.to_seconds(known.start) or 0.0, since)
+    since = 0.0 if scheduled is None else clock.to_seconds(scheduled.last_transition_time) or 0.0
+    return max(clock.to_seconds(attempt.start) or 0.0, since)

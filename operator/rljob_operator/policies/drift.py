@@ -65,40 +65,40 @@ def labels(manifest: Manifest) -> Mapping[str, str]:
     return {str(key): str(value) for key, value in _part(_part(manifest, "metadata"), "labels").items()}
 
 
-def answer(live: Manifest, wanted: Manifest) -> str:
+def answer(live: Manifest, desired: Manifest) -> str:
     """Return a digest of what an object has in the fields that are wanted, whatever is wanted of them."""
-    return _digest(_ours(live, wanted))
+    return _digest(_ours(live, desired))
 
 
-def due_at(live: Manifest, wanted: Manifest, written: Written | None, *, now: float) -> float | None:
+def due_at(live: Manifest, desired: Manifest, written: Written | None, *, now: float) -> float | None:
     """Return when to write a child, in unix seconds; None if it is to be left as it is."""
-    before, after = intent(live), intent(wanted)
+    before, after = intent(live), intent(desired)
     is_new = bool(before) and before != after
-    if not is_new and _fits(live, wanted):
+    if not is_new and _fits(live, desired):
         return None
     if written is None or written.intent != after:
         return now
-    if written.answer == answer(live, wanted):
+    if written.answer == answer(live, desired):
         return None
     wait_s = _FIRST_REPAIR_S * 2.0 ** min(written.times - 1, 10)
     return max(now, written.at + min(_MOST_REPAIR_S, wait_s)) if written.times else now
 
 
-def write(known: Written | None, live: Manifest, wanted: Manifest, *, repair: bool, now: float) -> Written | None:
+def write(previous: Written | None, live: Manifest, desired: Manifest, *, repair: bool, now: float) -> Written | None:
     """Return what to remember of a child that was just written and is `live` now; None if nothing.
 
     repair: it had been written from the same intent before.
     """
-    follows = known is not None and known.intent == intent(wanted) and now - known.at < _LEFT_ALONE_S
-    times = known.times + 1 if known is not None and follows else int(repair)
-    if not times and _fits(live, wanted):
+    follows = previous is not None and previous.intent == intent(desired) and now - previous.at < _LEFT_ALONE_S
+    times = previous.times + 1 if previous is not None and follows else int(repair)
+    if not times and _fits(live, desired):
         return None
-    return Written(intent=intent(wanted), answer=answer(live, wanted), times=times, at=now)
+    return Written(intent=intent(desired), answer=answer(live, desired), times=times, at=now)
 
 
-def _fits(live: Manifest, wanted: Manifest) -> bool:
+def _fits(live: Manifest, desired: Manifest) -> bool:
     """Return whether a child has what is wanted. What others added counts where no mark tells that we did not."""
-    return covers(live, _unsigned(wanted), injected=bool(intent(live)))
+    return covers(live, _unsigned(desired), injected=bool(intent(live)))
 
 
 def covers(live: object, desired: object, *, injected: bool = False) -> bool:
@@ -112,10 +112,10 @@ def covers(live: object, desired: object, *, injected: bool = False) -> bool:
 
 def _covers(live: object, desired: object, *, quantities: bool, injected: bool, more: bool) -> bool:
     if isinstance(desired, Mapping):
-        known = live if isinstance(live, Mapping) else {}
+        live_value = live if isinstance(live, Mapping) else {}
         return all(
             _covers(
-                known.get(key),
+                live_value.get(key),
                 value,
                 quantities=quantities or key in _QUANTITY_FIELDS,
                 injected=injected,
@@ -131,14 +131,14 @@ def _covers(live: object, desired: object, *, quantities: bool, injected: bool, 
 
 
 def _covers_list(live: object, desired: Sequence[object], *, quantities: bool, injected: bool, more: bool) -> bool:
-    known = live if isinstance(live, Sequence) and not isinstance(live, str) else ()
+    live_value = live if isinstance(live, Sequence) and not isinstance(live, str) else ()
     key = _key_of(desired)
-    if len(known) != len(desired) and (not more or key is None or len(known) < len(desired)):
+    if len(live_value) != len(desired) and (not more or key is None or len(live_value) < len(desired)):
         return False
-    by_key = {item.get(key): item for item in known if isinstance(item, Mapping)}
+    by_key = {item.get(key): item for item in live_value if isinstance(item, Mapping)}
     named = ((by_key.get(item.get(key)), item) for item in desired if isinstance(item, Mapping))
-    pairs: Iterable[tuple[object, object]] = named if key is not None else zip(known, desired, strict=True)
-    return all(_covers(one, other, quantities=quantities, injected=injected, more=more) for one, other in pairs)
+    pairs: Iterable[tuple[object, object]] = named if key is not None else zip(live_value, desired, strict=True)
+    return all(_covers(first, other, quantities=quantities, injected=injected, more=more) for first, other in pairs)
 
 
 def _ours(live: object, desired: object) -> object:
@@ -148,8 +148,10 @@ def _ours(live: object, desired: object) -> object:
     if isinstance(desired, Sequence) and not isinstance(desired, str) and isinstance(live, Sequence):
         key = _key_of(desired)
         if key is not None:
-            wanted = {item[key]: item for item in desired if isinstance(item, Mapping)}
-            return [_ours(item, wanted.get(item.get(key))) if isinstance(item, Mapping) else item for item in live]
+            desired_items = {item[key]: item for item in desired if isinstance(item, Mapping)}
+            return [
+                _ours(item, desired_items.get(item.get(key))) if isinstance(item, Mapping) else item for item in live
+            ]
     return live
 
 
@@ -183,10 +185,10 @@ def _same_quantity(one: object, other: object) -> bool:
 
 def quantity(value: object) -> fractions.Fraction | None:
     """Return the value of a Kubernetes quantity such as "500m" or "1Gi"; None if it is none."""
-    found = _QUANTITY.match(str(value))
-    if found is None or isinstance(value, bool):
+    match = _QUANTITY.match(str(value))
+    if match is None or isinstance(value, bool):
         return None
-    number, suffix = found.group(1), found.group(2) or ""
+    number, suffix = match.group(1), match.group(2) or ""
     try:
         if suffix[:1] in "eE" and len(suffix) > 1 and suffix != "Ei":
             return fractions.Fraction(f"{number}{suffix}")

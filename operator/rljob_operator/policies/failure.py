@@ -74,7 +74,9 @@ def _matches(rule: FailureRuleSpec, end: PodEnd) -> bool:
             return False
         if (end.exit_code in rule.exit_codes.values) is not (rule.exit_codes.operator == "In"):
             return False
-    if rule.pod_conditions and not any((known.type, known.status) in end.conditions for known in rule.pod_conditions):
+    if rule.pod_conditions and not any(
+        (condition.type, condition.status) in end.conditions for condition in rule.pod_conditions
+    ):
         return False
     return not rule.container_reasons or end.container_reason in rule.container_reasons
 
@@ -107,9 +109,9 @@ def misconfigured(pods: Sequence[Pod]) -> Pod | None:
     A trainer's pods are not started anew: its attempts are judged one by one.
     """
     for role in (role for role in names.Role if role is not names.Role.TRAINER):
-        own = [pod for pod in pods if pod.role is role and not pod.deleting]
-        if own and all(_refuses(pod) for pod in own):
-            return min(own, key=lambda pod: pod.name)
+        pods_of_role = [pod for pod in pods if pod.role is role and not pod.deleting]
+        if pods_of_role and all(_refuses(pod) for pod in pods_of_role):
+            return min(pods_of_role, key=lambda pod: pod.name)
     return None
 
 

@@ -39,10 +39,10 @@ class Report:
 def read(text: str) -> Report | None:
     """Return a report; None for what is none."""
     try:
-        given = json.loads(text)
-        layers = {str(name): (bool(one["holds"]), str(one["detail"])) for name, one in given["layers"].items()}
-        required = frozenset(str(name) for name, one in given["layers"].items() if one["required"])
-        missing = tuple(str(name) for name in given["missing"])
+        document = json.loads(text)
+        layers = {str(name): (bool(layer["holds"]), str(layer["detail"])) for name, layer in document["layers"].items()}
+        required = frozenset(str(name) for name, layer in document["layers"].items() if layer["required"])
+        missing = tuple(str(name) for name in document["missing"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return Report(
@@ -58,10 +58,10 @@ def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str
 
     texts: each pod's report, empty while it has none. classes: each pod's RuntimeClass, empty for one without.
     """
-    asked = runtime_class(isolation)
-    for name, found in sorted((classes or {}).items()):
-        if asked and found != asked:
-            return _of_another_class(name, found, asked)
+    requested = runtime_class(isolation)
+    for name, pod_class in sorted((classes or {}).items()):
+        if requested and pod_class != requested:
+            return _of_another_class(name, pod_class, requested)
     reports = {name: read(text) for name, text in sorted(texts.items()) if text}
     for name, report in reports.items():
         if report is None:
@@ -71,22 +71,22 @@ def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str
     waiting = [name for name, text in sorted(texts.items()) if not text]
     if waiting or not texts:
         return Verdict("Unknown", "ProbePending", f"{waiting[0]} has not tested its isolation yet" if waiting else "")
-    known = [report for report in reports.values() if report is not None]
-    required = frozenset[str]().union(*(report.required for report in known))
-    layers = _layers(known)
-    if not asked:
-        return Verdict("True", _proof(known), layers=layers, required=required)
+    readable = [report for report in reports.values() if report is not None]
+    required = frozenset[str]().union(*(report.required for report in readable))
+    layers = _layers(readable)
+    if not requested:
+        return Verdict("True", _proof(readable), layers=layers, required=required)
     if layers.get(RUNTIME_CLASS) != HOLDS:
         layers[RUNTIME_CLASS] = DECLARED
     return Verdict("True", "RuntimeClassVerified", layers=layers, required=required | {RUNTIME_CLASS})
 
 
-def _of_another_class(name: str, found: str, asked: str) -> Verdict:
-    seen = f"the pod has {found!r}" if found else "the pod has none"
+def _of_another_class(name: str, pod_class: str, requested: str) -> Verdict:
+    actual = f"the pod has {pod_class!r}" if pod_class else "the pod has none"
     return Verdict(
         "False",
         "LayerMissing",
-        f"{name}: {RUNTIME_CLASS} {asked!r} does not hold ({seen})",
+        f"{name}: {RUNTIME_CLASS} {requested!r} does not hold ({actual})",
         {RUNTIME_CLASS: MISSING},
         frozenset({RUNTIME_CLASS}),
     )
@@ -94,12 +94,12 @@ def _of_another_class(name: str, found: str, asked: str) -> Verdict:
 
 def _lacking(name: str, report: Report) -> Verdict:
     first = report.missing[0]
-    seen = report.failing.get(first, "no test knows it")
+    detail = report.failing.get(first, "no test knows it")
     reason = "NetworkNotEnforced" if first == NETWORK else "LayerMissing"
     return Verdict(
         "False",
         reason,
-        f"{name}: {', '.join(report.missing)} does not hold ({seen})",
+        f"{name}: {', '.join(report.missing)} does not hold ({detail})",
         _layers([report]),
         report.required,
     )

@@ -28,31 +28,31 @@ def images(
     return {**settings, **job, **pinned}
 
 
-def template(live: Child | None, wanted: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
+def template(live: Child | None, desired: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
     """Return the workload that is wanted: with the template that lives if another version rendered it from the same
     inputs, else as it is, marked with this version.
     """
-    if live is not None and _hash(live.manifest) == _hash(wanted) and _rendered_by(live.manifest) != version:
-        return _with_template(_marked(wanted, _rendered_by(live.manifest)), _template(live.manifest))
-    return _marked(wanted, version)
+    if live is not None and _hash(live.manifest) == _hash(desired) and _rendered_by(live.manifest) != version:
+        return _with_template(_marked(desired, _rendered_by(live.manifest)), _template(live.manifest))
+    return _marked(desired, version)
 
 
-def config(live: Child | None, wanted: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
+def config(live: Child | None, desired: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
     """Return the ConfigMap that is wanted: with the configs that live if another version resolved them from the same
     generation of the spec, else as it is, marked with this version.
     """
     if (
         live is None
         or _rendered_by(live.manifest) in ("", version)
-        or _generation(live.manifest) != _generation(wanted)
+        or _generation(live.manifest) != _generation(desired)
     ):
-        return _marked(wanted, version)
-    return {**_marked(wanted, _rendered_by(live.manifest)), "data": live.manifest["data"]}
+        return _marked(desired, version)
+    return {**_marked(desired, _rendered_by(live.manifest)), "data": live.manifest["data"]}
 
 
-def resolved(seen: Observed) -> ResolvedJob | None:
+def resolved(observed: Observed) -> ResolvedJob | None:
     """Return the configs that a run was begun with, as its ConfigMap has them; None without one that can be read."""
-    child = seen.children.get(Ref("ConfigMap", f"{seen.job.metadata.name}-config"))
+    child = observed.children.get(Ref("ConfigMap", f"{observed.job.metadata.name}-config"))
     data = child.manifest.get("data") if child is not None else None
     if not isinstance(data, Mapping):
         return None
@@ -67,18 +67,18 @@ def resolved(seen: Observed) -> ResolvedJob | None:
         return None  # Another version wrote it, or another hand.
 
 
-def may_become(live: Child, wanted: Manifest) -> bool:
+def may_become(live: Child, desired: Manifest) -> bool:
     """Return whether an object can be changed into what is wanted: a StatefulSet's claims cannot be changed."""
     if live.ref.kind != "StatefulSet":
         return True
-    return list(map(_storage, _claims(live.manifest))) == list(map(_storage, _claims(wanted)))
+    return list(map(_storage, _claims(live.manifest))) == list(map(_storage, _claims(desired)))
 
 
-def with_claims_of(live: Child, wanted: Manifest) -> Manifest:
+def with_claims_of(live: Child, desired: Manifest) -> Manifest:
     """Return the StatefulSet that is wanted with the claims that it has: others are made once it is made anew."""
-    spec = wanted["spec"]
+    spec = desired["spec"]
     assert isinstance(spec, Mapping), "a workload has a spec"
-    return {**wanted, "spec": {**spec, "volumeClaimTemplates": _claims(live.manifest)}}
+    return {**desired, "spec": {**spec, "volumeClaimTemplates": _claims(live.manifest)}}
 
 
 def _storage(claim: Mapping[str, Any]) -> tuple[object, ...]:
@@ -90,8 +90,8 @@ def _storage(claim: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _claims(manifest: Manifest) -> list[Any]:
     spec = manifest.get("spec")
-    found = spec.get("volumeClaimTemplates") if isinstance(spec, Mapping) else None
-    return list(found or ())
+    claims = spec.get("volumeClaimTemplates") if isinstance(spec, Mapping) else None
+    return list(claims or ())
 
 
 def _generation(manifest: Manifest) -> object:

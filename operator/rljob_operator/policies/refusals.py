@@ -34,32 +34,34 @@ def may_pass(status: int) -> bool:
     return status >= _FAILED or status == _CONFLICT
 
 
-def again(known: Refusal | None, new: Refusal, *, now: float) -> Refusal:
+def with_backoff(previous: Refusal | None, new: Refusal, *, now: float) -> Refusal:
     """Return a new refusal with its place in a row, and when to try again."""
-    follows = known is not None and known.generation == new.generation
-    times = known.times + 1 if known is not None and follows else 1
+    follows = previous is not None and previous.generation == new.generation
+    times = previous.times + 1 if previous is not None and follows else 1
     wait_s = (_FIRST_PASSING_S if new.passing else _FIRST_S) * 2.0 ** min(times - 1, 10)
-    since = known.since if known is not None and follows else now
+    since = previous.since if previous is not None and follows else now
     return dataclasses.replace(new, times=times, since=since, again_at=now + min(_MOST_S, wait_s))
 
 
-def held_back(planned: Plan, seen: Observed, *, now: float) -> Plan:
+def without_refused(planned: Plan, observed: Observed, *, now: float) -> Plan:
     """Return the plan without what is not due yet, and with the refusals that still matter."""
-    wanted = {_ref(action) for action in planned.actions}
-    standing = {ref: refusal for ref, refusal in seen.refusals.items() if ref in wanted}
-    missing = standing.keys() - seen.children.keys()
-    kept, later = list[Action](), list[float | None]()
+    wanted_refs = {_ref(action) for action in planned.actions}
+    still_wanted = {ref: refusal for ref, refusal in observed.refusals.items() if ref in wanted_refs}
+    missing = still_wanted.keys() - observed.children.keys()
+    due_now, later_times = list[Action](), list[float | None]()
     for action in planned.actions:
-        due_at = _due_at(action, standing, generation=seen.job.metadata.generation)
+        due_at = _due_at(action, still_wanted, generation=observed.job.metadata.generation)
         if isinstance(action, Apply) and missing & set(action.needs):
             continue
         if due_at > now:
-            later.append(due_at)
+            later_times.append(due_at)
         else:
-            kept.append(action)
-    refused = tuple(refusal for _, refusal in sorted(standing.items()))
-    again_at = earliest(planned.again_at, *later)
-    return dataclasses.replace(planned, actions=tuple(kept), again_at=again_at, refused=refused, waits=bool(later))
+            due_now.append(action)
+    refused = tuple(refusal for _, refusal in sorted(still_wanted.items()))
+    again_at = earliest(planned.again_at, *later_times)
+    return dataclasses.replace(
+        planned, actions=tuple(due_now), again_at=again_at, refused=refused, waits=bool(later_times)
+    )
 
 
 def _due_at(action: Action, standing: dict[Ref, Refusal], *, generation: int) -> float:
@@ -75,15 +77,17 @@ def _ref(action: Action) -> Ref:
 
 def shown(refused: Iterable[Refusal], *, now: float) -> tuple[Refusal, ...]:
     """Return the refusals that a status tells of."""
-    return tuple(one for one in refused if not one.passing or now - one.since >= _SHOWN_AFTER_S)
+    return tuple(refusal for refusal in refused if not refusal.passing or now - refusal.since >= _SHOWN_AFTER_S)
 
 
-def keeps_from_running(refused: Iterable[Refusal], there: Iterable[Ref]) -> Refusal | None:
+def keeps_from_running(refused: Iterable[Refusal], existing: Iterable[Ref]) -> Refusal | None:
     """Return the first refusal of something that pods need and that is not there; None without one."""
-    present = frozenset(there)
-    return next((one for one in refused if one.ref not in present and one.ref.kind not in _DISPENSABLE), None)
+    present = frozenset(existing)
+    return next(
+        (refusal for refusal in refused if refusal.ref not in present and refusal.ref.kind not in _DISPENSABLE), None
+    )
 
 
 def sentence(refused: Iterable[Refusal]) -> str:
     """Return what was refused, and why, by child."""
-    return "; ".join(f"{one.ref.kind} {one.ref.name}: {one.message}" for one in refused)
+    return "; ".join(f"{refusal.ref.kind} {refusal.ref.name}: {refusal.message}" for refusal in refused)

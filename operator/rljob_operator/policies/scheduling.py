@@ -42,13 +42,13 @@ class Obstacle:
         return f"{self.name}: {self.said}"
 
 
-def obstacle(seen: Observed, *, drain_s: float, now: float) -> Obstacle | None:
+def obstacle(observed: Observed, *, drain_s: float, now: float) -> Obstacle | None:
     """Return what the first workload that gets no pods meets, else the first pod by name that cannot begin; None if
     all can.
     """
     # One of which the reason is known speaks for the others, which it often is the reason of too.
-    denied = sorted(_denied(seen, drain_s=drain_s, now=now), key=lambda one: one.said.endswith(_SEE_EVENTS))
-    return denied[0] if denied else pods_obstacle(seen.pods, drain_s=drain_s, now=now)
+    denied = sorted(_denied(observed, drain_s=drain_s, now=now), key=lambda one: one.said.endswith(_SEE_EVENTS))
+    return denied[0] if denied else pods_obstacle(observed.pods, drain_s=drain_s, now=now)
 
 
 def pods_obstacle(pods: Sequence[Pod], *, drain_s: float, now: float) -> Obstacle | None:
@@ -73,10 +73,10 @@ def _of_pod(reason: str, pod: Pod) -> Obstacle:
     return Obstacle(reason=reason, role=pod.role, name=pod.name, said=said, pod=pod.name)
 
 
-def _denied(seen: Observed, *, drain_s: float, now: float) -> Iterator[Obstacle]:
-    draining = {pod.role for pod in seen.pods if pod.deleting}
-    for ref, short in sorted(seen.short.items()):
-        child = seen.children.get(ref)
+def _denied(observed: Observed, *, drain_s: float, now: float) -> Iterator[Obstacle]:
+    draining = {pod.role for pod in observed.pods if pod.deleting}
+    for ref, short in sorted(observed.short.items()):
+        child = observed.children.get(ref)
         if child is None or child.role is None:
             continue
         # What a pod that drains holds is not free yet, of a quota neither.
@@ -84,7 +84,7 @@ def _denied(seen: Observed, *, drain_s: float, now: float) -> Iterator[Obstacle]
         said = child.denied or short.message
         if now < short.since + (wait_s if said else max(wait_s, UNMADE_S)):
             continue
-        number = f"{num_pods(child, seen.pods)} of {child.wanted_pods} pods"
+        number = f"{num_pods(child, observed.pods)} of {child.wanted_pods} pods"
         silent = f"{number} are there and its controller does not say why{_SEE_EVENTS}"
         yield Obstacle(reason=CREATE_FAILED, role=child.role, name=f"{ref.kind} {ref.name}", said=said or silent)
 
@@ -94,10 +94,10 @@ def num_pods(child: Child, pods: Sequence[Pod]) -> int:
 
     A Deployment replaces those that go or have ended, a StatefulSet waits until they are gone, a Job makes each once.
     """
-    own = [pod for pod in pods if pod.role is child.role and pod.attempt == child.attempt]
+    pods_of_role = [pod for pod in pods if pod.role is child.role and pod.attempt == child.attempt]
     if child.ref.kind == TRAINER_JOB:
-        return len(own)
-    return sum(not pod.is_terminal and (child.ref.kind == "StatefulSet" or not pod.deleting) for pod in own)
+        return len(pods_of_role)
+    return sum(not pod.is_terminal and (child.ref.kind == "StatefulSet" or not pod.deleting) for pod in pods_of_role)
 
 
 def wanted_pods(spec: JobSpec, role: names.Role) -> int:
@@ -116,9 +116,9 @@ def placed_at(spec: JobSpec, pods: Sequence[Pod], *, attempt: int | None) -> flo
     attempt: the trainer's current one; its pods of other attempts do not count.
     """
     counted = [pod for pod in pods if pod.role is not names.Role.TRAINER or pod.attempt == attempt]
-    there = [pod for pod in counted if pod.phase != "Failed" and not pod.deleting]
+    live_pods = [pod for pod in counted if pod.phase != "Failed" and not pod.deleting]
     for role in names.Role:
-        own = [pod for pod in there if pod.role is role]
-        if len(own) < wanted_pods(spec, role) or not all(pod.has_node for pod in own):
+        pods_of_role = [pod for pod in live_pods if pod.role is role]
+        if len(pods_of_role) < wanted_pods(spec, role) or not all(pod.has_node for pod in pods_of_role):
             return None
-    return max((pod.scheduled_at or pod.created_at for pod in there), default=None)
+    return max((pod.scheduled_at or pod.created_at for pod in live_pods), default=None)

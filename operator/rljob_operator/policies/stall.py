@@ -13,28 +13,28 @@ from rljob_operator.model import POD, Delete, Observed, Pod, Ref, Report
 from rljob_operator.policies import attempts, scheduling
 
 
-def diagnose(run: types.RunStatus, seen: Observed, *, now: float) -> Diagnosis:
+def diagnose(run: types.RunStatus, observed: Observed, *, now: float) -> Diagnosis:
     """Return why a run stands still; Unknown where nothing tells."""
-    of_cluster = pods_fault(seen, since=run.last_progress_at, now=now)
-    return with_pod(waiting.diagnose(run, now=now), seen.pods) if of_cluster is None else of_cluster
+    of_cluster = pods_fault(observed, since=run.last_progress_at, now=now)
+    return with_pod(waiting.diagnose(run, now=now), observed.pods) if of_cluster is None else of_cluster
 
 
-def with_pod(found: Diagnosis, pods: Sequence[Pod]) -> Diagnosis:
+def with_pod(diagnosis: Diagnosis, pods: Sequence[Pod]) -> Diagnosis:
     """Return a diagnosis that names the pod where only one can be meant: the role's only one, or the only unready."""
-    if found.pod:
-        return found
-    there = [pod for pod in pods if pod.role == found.role and not pod.deleting and not pod.is_terminal]
-    meant = [pod for pod in there if not pod.ready] or there
-    return dataclasses.replace(found, pod=meant[0].name) if len(meant) == 1 else found
+    if diagnosis.pod:
+        return diagnosis
+    pods_of_role = [pod for pod in pods if pod.role == diagnosis.role and not pod.deleting and not pod.is_terminal]
+    candidates = [pod for pod in pods_of_role if not pod.ready] or pods_of_role
+    return dataclasses.replace(diagnosis, pod=candidates[0].name) if len(candidates) == 1 else diagnosis
 
 
-def pods_fault(seen: Observed, *, since: float, now: float) -> Diagnosis | None:
+def pods_fault(observed: Observed, *, since: float, now: float) -> Diagnosis | None:
     """Return what keeps a pod from beginning; None if nothing does."""
-    found = scheduling.obstacle(seen, drain_s=0.0, now=now)
-    if found is None:
+    diagnosis = scheduling.obstacle(observed, drain_s=0.0, now=now)
+    if diagnosis is None:
         return None
-    reason = "ImagePullFailed" if found.reason == "ImagePullFailed" else "PodsUnschedulable"
-    return Diagnosis(reason=reason, role=str(found.role), pod=found.pod, since=since, message=found.message)
+    reason = "ImagePullFailed" if diagnosis.reason == "ImagePullFailed" else "PodsUnschedulable"
+    return Diagnosis(reason=reason, role=str(diagnosis.role), pod=diagnosis.pod, since=since, message=diagnosis.message)
 
 
 _KILL_GRACE_S = 5
@@ -52,50 +52,57 @@ class Stall:
     again_at: float | None = None
 
 
-def look(seen: Observed, status: JobStatus, *, withheld: Diagnosis | None = None, now: float) -> Stall:
+def check_progress(observed: Observed, status: JobStatus, *, withheld: Diagnosis | None = None, now: float) -> Stall:
     """Return what there is to say of an active run's progress.
 
     From half the timeout on `status.stalled` names who holds it up; at the timeout the condition does, and the job's
     stall action is taken: the culprit alone is replaced, once per timeout. A coordinator that does not answer is named
     and nothing is done: the run may well go on. withheld: why a run whose time is over is not ended.
     """
-    if seen.silent_since is not None:
-        return _silent(seen, status, seen.silent_since, withheld, now=now)
-    report, policy = seen.report, seen.job.spec.failure_policy.stall
+    if observed.silent_since is not None:
+        return _silent(observed, status, observed.silent_since, withheld, now=now)
+    report, policy = observed.report, observed.job.spec.failure_policy.stall
     if report is None:
         # A new process has heard nothing yet: what was said last stands.
-        return Stall(status=status.model_copy(update={"stalled": seen.status.stalled}), diagnosis=_before(seen))
+        return Stall(status=status.model_copy(update={"stalled": observed.status.stalled}), diagnosis=_before(observed))
     stood_since = _stood_since(report)
     half_at, whole_at = stood_since + policy.timeout_seconds / 2, stood_since + policy.timeout_seconds
     # What happened since the report was made is not known: it stood still until then. Starting has a limit of its own.
-    starts_until = _starts_until(seen, status)
+    starts_until = _starts_until(observed, status)
     if status.first_step_time is None or report.read_at < half_at or now < starts_until:
         again_at = None if status.first_step_time is None else _later(max(half_at, starts_until), now)
         return Stall(status=status.model_copy(update={"stalled": None}), again_at=again_at)
-    found = diagnose(report.run, seen, now=now)
-    status = status.model_copy(update={"stalled": _shown(found)})
+    diagnosis = diagnose(report.run, observed, now=now)
+    status = status.model_copy(update={"stalled": _shown(diagnosis)})
     if report.read_at < whole_at:
         return Stall(status=status, again_at=_later(whole_at, now))
-    began = _window(seen, timeout_s=policy.timeout_seconds, now=now)
+    began = _window(observed, timeout_s=policy.timeout_seconds, now=now)
     return Stall(
         status=status,
-        diagnosis=found,
+        diagnosis=diagnosis,
         fails=policy.action == "Fail",
-        deletes=_replaced(seen, status, found, before=began) if policy.action == "Restart" else (),
+        deletes=_replaced(observed, status, diagnosis, before=began) if policy.action == "Restart" else (),
         again_at=began + policy.timeout_seconds,
     )
 
 
-def _starts_until(seen: Observed, status: JobStatus) -> float:
+def _starts_until(observed: Observed, status: JobStatus) -> float:
     """Return until when a trainer attempt after a failure may start, in unix seconds: it loads, and no step is missed.
 
     0 once it has a step of its own, or where the coordinator does not tell.
     """
     number = attempts.current(status, {})
-    known, told = attempts.record(status, number), seen.report.run.attempts if seen.report is not None else ()
-    if known is None or not told or any(one.attempt == number and one.first_step_at for one in told):
+    record, reported = (
+        attempts.record(status, number),
+        observed.report.run.attempts if observed.report is not None else (),
+    )
+    if (
+        record is None
+        or not reported
+        or any(attempt.attempt == number and attempt.first_step_at for attempt in reported)
+    ):
         return 0.0
-    return (clock.to_seconds(known.start) or 0.0) + seen.job.spec.startup_deadline_seconds
+    return (clock.to_seconds(record.start) or 0.0) + observed.job.spec.startup_deadline_seconds
 
 
 def _later(at: float, now: float) -> float:
@@ -109,49 +116,65 @@ def _stood_since(report: Report) -> float:
     return report.run.last_progress_at if not said_at else report.read_at - (said_at - report.run.last_progress_at)
 
 
-def _silent(seen: Observed, status: JobStatus, since: float, withheld: Diagnosis | None, *, now: float) -> Stall:
+def _silent(observed: Observed, status: JobStatus, since: float, withheld: Diagnosis | None, *, now: float) -> Stall:
     """Return what there is to say of a run whose coordinator does not answer: what keeps its pod away, or that."""
-    timeout_s = seen.job.spec.failure_policy.stall.timeout_seconds
+    timeout_s = observed.job.spec.failure_policy.stall.timeout_seconds
     half_at, whole_at = since + timeout_s / 2, since + timeout_s
     if withheld is None and (status.first_step_time is None or now < half_at):
         again_at = None if status.first_step_time is None else half_at
         return Stall(status=status.model_copy(update={"stalled": None}), again_at=again_at)
-    fault = pods_fault(seen, since=since, now=now)
+    fault = pods_fault(observed, since=since, now=now)
     of_coordinator = fault is not None and fault.role == names.Role.COORDINATOR
-    found = fault if fault is not None and of_coordinator else with_pod(unreachable(since=since), seen.pods)
-    status = status.model_copy(update={"stalled": _shown(found)})
+    diagnosis = fault if fault is not None and of_coordinator else with_pod(unreachable(since=since), observed.pods)
+    status = status.model_copy(update={"stalled": _shown(diagnosis)})
     is_stalled = withheld is not None or now >= whole_at
     # Its first word makes the job due at once.
     again_at = whole_at if now < whole_at else None
-    return Stall(status=status, diagnosis=found if is_stalled else None, again_at=again_at)
+    return Stall(status=status, diagnosis=diagnosis if is_stalled else None, again_at=again_at)
 
 
-def _before(seen: Observed) -> Diagnosis | None:
-    known = next((one for one in seen.status.conditions if one.type == Type.STALLED and one.status == "True"), None)
-    if known is None or known.reason not in STALL_REASONS:
+def _before(observed: Observed) -> Diagnosis | None:
+    condition = next(
+        (
+            condition
+            for condition in observed.status.conditions
+            if condition.type == Type.STALLED and condition.status == "True"
+        ),
+        None,
+    )
+    if condition is None or condition.reason not in STALL_REASONS:
         return None
-    return Diagnosis(reason=known.reason, role="", since=0.0, message=known.message)
+    return Diagnosis(reason=condition.reason, role="", since=0.0, message=condition.message)
 
 
-def _shown(found: Diagnosis) -> StalledStatus:
-    return StalledStatus(role=found.role, pod=found.pod, since=clock.to_timestamp(found.since), reason=found.reason)
+def _shown(diagnosis: Diagnosis) -> StalledStatus:
+    return StalledStatus(
+        role=diagnosis.role, pod=diagnosis.pod, since=clock.to_timestamp(diagnosis.since), reason=diagnosis.reason
+    )
 
 
-def _window(seen: Observed, *, timeout_s: float, now: float) -> float:
+def _window(observed: Observed, *, timeout_s: float, now: float) -> float:
     """Return the begin of the timeout that runs now, counted from when the run was first called stalled."""
-    known = next((one for one in seen.status.conditions if one.type == Type.STALLED and one.status == "True"), None)
-    since = clock.to_seconds(known.last_transition_time) if known is not None else None
+    condition = next(
+        (
+            condition
+            for condition in observed.status.conditions
+            if condition.type == Type.STALLED and condition.status == "True"
+        ),
+        None,
+    )
+    since = clock.to_seconds(condition.last_transition_time) if condition is not None else None
     return now if since is None or since > now else since + (now - since) // timeout_s * timeout_s
 
 
-def _replaced(seen: Observed, status: JobStatus, found: Diagnosis, *, before: float) -> tuple[Delete, ...]:
+def _replaced(observed: Observed, status: JobStatus, diagnosis: Diagnosis, *, before: float) -> tuple[Delete, ...]:
     """Return the deletion of the culprit, unless it began after `before`: then it has been replaced already."""
-    if found.role == names.Role.TRAINER:
+    if diagnosis.role == names.Role.TRAINER:
         number = attempts.current(status, {})
-        record, job = attempts.record(status, number), seen.trainer_jobs().get(number)
+        record, job = attempts.record(status, number), observed.trainer_jobs().get(number)
         is_old = record is not None and (clock.to_seconds(record.start) or 0.0) < before
         return (Delete(ref=job.ref, uid=job.uid),) if job is not None and is_old and not job.deleting else ()
-    named = [pod for pod in seen.pods if pod.role == found.role and found.pod in ("", pod.name)]
+    named = [pod for pod in observed.pods if pod.role == diagnosis.role and diagnosis.pod in ("", pod.name)]
     old = [pod for pod in named if pod.created_at < before and not pod.deleting]
     first = min(old, key=lambda pod: (pod.created_at, pod.name), default=None)
     return () if first is None else (Delete(ref=Ref(POD, first.name), uid=first.uid, grace_s=_KILL_GRACE_S),)

@@ -17,13 +17,13 @@ def wait_s(before: JobStatus, after: JobStatus, *, written_at: float | None, now
     if written_at is None or _decisions(before) != _decisions(after):
         return 0.0
     # A clock that jumped back must not hold anything up.
-    left = written_at + BETWEEN_COUNTS_S - now
-    return left if 0.0 < left <= BETWEEN_COUNTS_S else 0.0
+    remaining_s = written_at + BETWEEN_COUNTS_S - now
+    return remaining_s if 0.0 < remaining_s <= BETWEEN_COUNTS_S else 0.0
 
 
 def _decisions(status: JobStatus) -> JobStatus:
     """Return the status without what may wait: all that others act on, and all history, is left."""
-    conditions = tuple(one.model_copy(update={"reason": "-", "message": ""}) for one in status.conditions)
+    conditions = tuple(condition.model_copy(update={"reason": "-", "message": ""}) for condition in status.conditions)
     blank = {"conditions": conditions, "reason": None, "roles": (), "rollout": None, "images": ()}
     numbers = {"step": None, "version": None, "trajectories": None, "reward": None, "pace": None}
     return status.model_copy(update=blank | numbers)

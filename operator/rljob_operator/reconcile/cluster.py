@@ -53,7 +53,7 @@ OnStatus = Callable[[Observed, JobStatus], Awaitable[None]]
 OnApplied = Callable[[str, str], None]
 
 
-async def _ignore(seen: Observed, status: JobStatus) -> None:
+async def _ignore(observed: Observed, status: JobStatus) -> None:
     """The listener of nobody."""
 
 
@@ -102,26 +102,26 @@ class LiveCluster:
         """Return what is known of a job; None if it is gone or cannot be read. Raises ApiError."""
         if live:
             await self._lister.refresh(key)
-        kept = self._cache.job(key)
-        if kept is None:
+        view = self._cache.job(key)
+        if view is None:
             return None
         try:
-            job = _job(kept.load())
+            job = _job(view.load())
         except pydantic.ValidationError as error:
-            await self._say_unreadable(kept.load(), error)
+            await self._say_unreadable(view.load(), error)
             return None
-        children, pods = self._cache.children(key, kept.uid), self._cache.pods(key, kept.uid)
+        children, pods = self._cache.children(key, view.uid), self._cache.pods(key, view.uid)
         return Observed(
             job=job,
-            version=kept.version,
-            deleting=kept.deleting,
+            version=view.version,
+            deleting=view.deleting,
             children=children,
             pods=pods,
-            report=self._coordinators.report_of(kept.uid),
-            silent_since=self._coordinators.silent_since(kept.uid),
+            report=self._coordinators.report_of(view.uid),
+            silent_since=self._coordinators.silent_since(view.uid),
             short=await self._short(job, children, pods),
-            refusals=dict(self._refusals.get(kept.uid, {})),
-            written=self._written.get(kept.uid, {}),
+            refusals=dict(self._refusals.get(view.uid, {})),
+            written=self._written.get(view.uid, {}),
         )
 
     async def _short(self, job: RLJob, children: Mapping[Ref, Child], pods: Sequence[Pod]) -> Mapping[Ref, Shortage]:
@@ -142,13 +142,13 @@ class LiveCluster:
         self._refusals.pop(uid, None)
         self._written.pop(uid, None)
 
-    def planned(self, seen: Observed, planned: Plan) -> None:
+    def planned(self, observed: Observed, planned: Plan) -> None:
         """Forget refusals of what the plan does not want any more."""
         standing = {refusal.ref: refusal for refusal in planned.refused}
         if standing:
-            self._refusals[seen.job.metadata.uid] = standing
+            self._refusals[observed.job.metadata.uid] = standing
         else:
-            self._refusals.pop(seen.job.metadata.uid, None)
+            self._refusals.pop(observed.job.metadata.uid, None)
 
     async def _say_unreadable(self, body: bytes, error: pydantic.ValidationError) -> None:
         raw = json.loads(body)
@@ -157,95 +157,95 @@ class LiveCluster:
         if status is not None:
             await self._send_status(raw["metadata"], status)
 
-    async def write_status(self, seen: Observed, status: JobStatus) -> None:
+    async def write_status(self, observed: Observed, status: JobStatus) -> None:
         """Write the status; nothing happens if the job was deleted or replaced. Raises ApiError, OutOfDateError."""
-        metadata = seen.job.metadata
+        metadata = observed.job.metadata
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-        own = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+        identity = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
         # It rests on the status that was seen: another operator's since then is history that must not be overwritten.
-        await self._send_status({**own, "resourceVersion": str(seen.version)}, body)
-        await self._on_status(seen, status)
+        await self._send_status({**identity, "resourceVersion": str(observed.version)}, body)
+        await self._on_status(observed, status)
 
     async def _send_status(self, metadata: Mapping[str, str], status: Object) -> None:
-        own = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        metadata_fields = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
         kind = kinds.RLJOB
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": own, "status": status}
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata_fields, "status": status}
         try:
-            self._cache.put(kind, await self._client.apply_status(kind, own["namespace"], body))
+            self._cache.put(kind, await self._client.apply_status(kind, metadata_fields["namespace"], body))
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            key = key_of(own["namespace"], own["name"])
-            await self._look(kind, own["namespace"], own["name"], own["uid"], key)
-            kept = self._cache.job(key)
+            key = key_of(metadata_fields["namespace"], metadata_fields["name"])
+            await self._look(kind, metadata_fields["namespace"], metadata_fields["name"], metadata_fields["uid"], key)
+            view = self._cache.job(key)
             # Deleted or replaced: nobody waits for this status. Else it is history, to be written before its acts.
-            if kept is not None and kept.uid == own["uid"]:
+            if view is not None and view.uid == metadata_fields["uid"]:
                 raise OutOfDateError(str(error)) from error
 
-    async def apply(self, seen: Observed, action: Apply) -> Refusal | None:
+    async def apply(self, observed: Observed, action: Apply) -> Refusal | None:
         """Create or change a child; return why that was refused. Raises ApiError, OutOfDateError."""
-        ref, namespace = action.ref, seen.job.metadata.namespace
+        ref, namespace = action.ref, observed.job.metadata.namespace
         kind, uid = kinds.BY_NAME[ref.kind], action.uid
         try:
             if ref.kind in POD_MAKERS:
-                await self._certify_before_pods(seen, is_new=not uid)
+                await self._certify_before_pods(observed, is_new=not uid)
             if not uid:
-                uid = await self._uid_of_ours(seen, kind, ref.name)
+                uid = await self._uid_of_ours(observed, kind, ref.name)
             if uid and kind.kind == TRAINER_JOB and not action.uid:
-                return await self.annotate(seen, Annotate(ref=ref, uid=uid, labels=drift.labels(action.manifest)))
-            before = self._cache.children(_key(seen), seen.job.metadata.uid).get(ref) if uid else None
+                return await self.annotate(observed, Annotate(ref=ref, uid=uid, labels=drift.labels(action.manifest)))
+            before = self._cache.children(_key(observed), observed.job.metadata.uid).get(ref) if uid else None
             answer = await self._client.apply(kind, namespace, _with_uid(action.manifest, uid))
         except (ApiError, errors.ClusterError) as error:
             if isinstance(error, ApiError) and error.status == 409:
-                changed = await self._look(kind, namespace, ref.name, uid, _key(seen))
+                changed = await self._look(kind, namespace, ref.name, uid, _key(observed))
                 if changed:
                     raise OutOfDateError(f"{ref.kind} {ref.name} was replaced") from error
-            return self._refused(seen, ref, error)
+            return self._refused(observed, ref, error)
         self._cache.put(kind, answer, live=True)
         repair = before is not None and drift.intent(before.manifest) == drift.intent(action.manifest)
-        self._note_written(seen, answer, action, repair=repair)
-        self._accepted(seen, ref)
-        self._on_applied(_key(seen), ref.kind)
+        self._note_written(observed, answer, action, repair=repair)
+        self._accepted(observed, ref)
+        self._on_applied(_key(observed), ref.kind)
         return None
 
-    def _note_written(self, seen: Observed, answer: Object, action: Apply, *, repair: bool) -> None:
-        of_job, uid = self._written.setdefault(seen.job.metadata.uid, {}), answer["metadata"]["uid"]
+    def _note_written(self, observed: Observed, answer: Object, action: Apply, *, repair: bool) -> None:
+        of_job, uid = self._written.setdefault(observed.job.metadata.uid, {}), answer["metadata"]["uid"]
         note = drift.write(of_job.get(uid), answer, action.manifest, repair=repair, now=self._clock())
         if note is None:
             of_job.pop(uid, None)
         else:
             of_job[uid] = note
 
-    async def _certify_before_pods(self, seen: Observed, *, is_new: bool) -> None:
+    async def _certify_before_pods(self, observed: Observed, *, is_new: bool) -> None:
         """See to the certificates that pods of the job mount. Raises ClusterError where new pods would have none."""
         try:
-            await self._certify(seen.job)
+            await self._certify(observed.job)
         except errors.ClusterError as error:
             # Who has pods has certificates, and a trainer's next attempt finds those of the last one.
-            begins = is_new and not seen.pods and (seen.status.attempt or 0) <= 1
+            begins = is_new and not observed.pods and (observed.status.attempt or 0) <= 1
             if begins or (isinstance(error, ApiError) and not refusals.reason(error.status)):
                 raise
-            logger.warning("%s: could not see to its certificates: %s", _key(seen), error)
+            logger.warning("%s: could not see to its certificates: %s", _key(observed), error)
 
-    async def _uid_of_ours(self, seen: Observed, kind: Kind, name: str) -> str:
+    async def _uid_of_ours(self, observed: Observed, kind: Kind, name: str) -> str:
         """Return the uid of a child that is there though no watch tells of it, as when it lost a label; empty if the
         name is free. Raises ClusterError if something else has the name: it is never ours to change (3.7).
         """
-        found = await self._client.get(kind, seen.job.metadata.namespace, name)
-        if found is None:
+        live = await self._client.get(kind, observed.job.metadata.namespace, name)
+        if live is None:
             return ""
-        if projection.controller_of(found["metadata"]) == seen.job.metadata.uid:
-            self._cache.put(kind, found, live=True)
-            return str(found["metadata"]["uid"])
+        if projection.controller_of(live["metadata"]) == observed.job.metadata.uid:
+            self._cache.put(kind, live, live=True)
+            return str(live["metadata"]["uid"])
         raise errors.ClusterError(f"{kind.kind} {name} exists and is not this job's: delete it, or rename the job")
 
-    def _refused(self, seen: Observed, ref: Ref, error: errors.ClusterError) -> Refusal:
+    def _refused(self, observed: Observed, ref: Ref, error: errors.ClusterError) -> Refusal:
         """Keep why an action on a child was refused; raise the error if it says nothing of this child."""
         status = error.status if isinstance(error, ApiError) else None
         reason = refusals.NAME_CONFLICT if status is None else refusals.reason(status)
         if not reason:
             raise error
-        metadata = seen.job.metadata
+        metadata = observed.job.metadata
         of_job = self._refusals.setdefault(metadata.uid, {})
         new = Refusal(
             ref=ref,
@@ -254,69 +254,69 @@ class LiveCluster:
             generation=metadata.generation,
             passing=status is not None and refusals.may_pass(status),
         )
-        of_job[ref] = refusals.again(of_job.get(ref), new, now=self._clock())
-        logger.warning("%s: %s %s is refused: %s", _key(seen), ref.kind, ref.name, error)
+        of_job[ref] = refusals.with_backoff(of_job.get(ref), new, now=self._clock())
+        logger.warning("%s: %s %s is refused: %s", _key(observed), ref.kind, ref.name, error)
         return of_job[ref]
 
-    def _accepted(self, seen: Observed, ref: Ref) -> None:
-        self._refusals.get(seen.job.metadata.uid, {}).pop(ref, None)
+    def _accepted(self, observed: Observed, ref: Ref) -> None:
+        self._refusals.get(observed.job.metadata.uid, {}).pop(ref, None)
 
-    async def scale(self, seen: Observed, action: Scale) -> Refusal | None:
+    async def scale(self, observed: Observed, action: Scale) -> Refusal | None:
         """Set a workload's replicas; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
         body: Object = {"metadata": {"uid": action.uid}, "spec": {"replicas": action.replicas}}
         # Setting them again is no repair of what another hand did.
-        self._written.get(seen.job.metadata.uid, {}).pop(action.uid, None)
-        return await self._merge(seen, action.ref, action.uid, body)
+        self._written.get(observed.job.metadata.uid, {}).pop(action.uid, None)
+        return await self._merge(observed, action.ref, action.uid, body)
 
-    async def annotate(self, seen: Observed, action: Annotate) -> Refusal | None:
+    async def annotate(self, observed: Observed, action: Annotate) -> Refusal | None:
         """Set annotations and labels; nothing happens if the object is gone. Return a refusal. Raises ApiError."""
         changes = {"annotations": dict(action.annotations), "labels": dict(action.labels)}
         body: Object = {"metadata": {"uid": action.uid, **{key: value for key, value in changes.items() if value}}}
-        return await self._merge(seen, action.ref, action.uid, body)
+        return await self._merge(observed, action.ref, action.uid, body)
 
-    async def _merge(self, seen: Observed, ref: Ref, uid: str, body: Object) -> Refusal | None:
-        kind, namespace = kinds.BY_NAME[ref.kind], seen.job.metadata.namespace
+    async def _merge(self, observed: Observed, ref: Ref, uid: str, body: Object) -> Refusal | None:
+        kind, namespace = kinds.BY_NAME[ref.kind], observed.job.metadata.namespace
         try:
             self._cache.put(kind, await self._client.merge(kind, namespace, ref.name, body), live=True)
         except ApiError as error:
             # A patch that names another uid than the object's is invalid.
-            if error.status in (404, 409, 422) and await self._look(kind, namespace, ref.name, uid, _key(seen)):
+            if error.status in (404, 409, 422) and await self._look(kind, namespace, ref.name, uid, _key(observed)):
                 return None
-            return self._refused(seen, ref, error)
-        self._accepted(seen, ref)
+            return self._refused(observed, ref, error)
+        self._accepted(observed, ref)
         return None
 
-    async def delete(self, seen: Observed, action: Delete) -> Refusal | None:
+    async def delete(self, observed: Observed, action: Delete) -> Refusal | None:
         """Delete an object; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
-        kind, namespace, name = kinds.BY_NAME[action.ref.kind], seen.job.metadata.namespace, action.ref.name
+        kind, namespace, name = kinds.BY_NAME[action.ref.kind], observed.job.metadata.namespace, action.ref.name
         try:
             answer = await self._client.delete(kind, namespace, name, uid=action.uid, grace_s=action.grace_s)
         except ApiError as error:
-            if error.status in (404, 409) and await self._look(kind, namespace, name, action.uid, _key(seen)):
+            if error.status in (404, 409) and await self._look(kind, namespace, name, action.uid, _key(observed)):
                 return None
-            return self._refused(seen, action.ref, error)
-        self._accepted(seen, action.ref)
+            return self._refused(observed, action.ref, error)
+        self._accepted(observed, action.ref)
         if answer.get("kind") == kind.kind and "deletionTimestamp" in answer.get("metadata", {}):
             self._cache.put(kind, answer)
         else:
-            self._cache.forget(kind, _key(seen), name, action.uid)
+            self._cache.forget(kind, _key(observed), name, action.uid)
         return None
 
     async def _look(self, kind: Kind, namespace: str, name: str, uid: str, key: str) -> bool:
         """Bring the cache up to date on one object; return whether it is not what it was thought to be: the one of
         that uid, or none where that is empty.
         """
-        found = await self._client.get(kind, namespace, name)
-        uid_now = "" if found is None else str(found["metadata"]["uid"])
+        live = await self._client.get(kind, namespace, name)
+        uid_now = "" if live is None else str(live["metadata"]["uid"])
         if uid and uid_now != uid:
             self._cache.forget(kind, key, name, uid)
-        if found is not None:
-            self._cache.put(kind, found, live=True)
+        if live is not None:
+            self._cache.put(kind, live, live=True)
         return uid_now != uid
 
 
-def _key(seen: Observed) -> str:
-    return key_of(seen.job.metadata.namespace, seen.job.metadata.name)
+def _key(observed: Observed) -> str:
+    return key_of(observed.job.metadata.namespace, observed.job.metadata.name)
 
 
 def _with_uid(manifest: Mapping[str, Any], uid: str) -> Mapping[str, Any]:
@@ -328,5 +328,8 @@ def _job(body: bytes) -> RLJob:
     job = RLJob.model_validate_json(body)
     if job.status is None:
         return job
-    own = sorted((one for one in job.status.conditions if one.type in _ORDER), key=lambda one: _ORDER[one.type])
-    return job.model_copy(update={"status": job.status.model_copy(update={"conditions": tuple(own)})})
+    conditions = sorted(
+        (condition for condition in job.status.conditions if condition.type in _ORDER),
+        key=lambda condition: _ORDER[condition.type],
+    )
+    return job.model_copy(update={"status": job.status.model_copy(update={"conditions": tuple(conditions)})})

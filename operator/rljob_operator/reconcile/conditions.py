@@ -23,15 +23,15 @@ _MESSAGES = {
 }
 
 
-def degraded_reason(*, ready: Mapping[names.Role, int], wanted: Mapping[names.Role, int], said: str) -> str:
+def degraded_reason(*, ready: Mapping[names.Role, int], desired: Mapping[names.Role, int], run_reason: str) -> str:
     """Return the reason, empty for a job that has what it asked for.
 
     ready, wanted: pods by role. said: the coordinator's own reason, of whatever it is.
     """
     for role, below in _BELOW:
-        if ready[role] < wanted[role]:
+        if ready[role] < desired[role]:
             return below
-    return said if said in DEGRADED_BY_RUN else ""
+    return run_reason if run_reason in DEGRADED_BY_RUN else ""
 
 
 def degraded_message(reason_: str, *, fraction: str) -> str:
@@ -59,7 +59,7 @@ class State:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class RunOutcome:
     """Where the plan says the run is. Reasons are empty where the condition does not hold.
 
     rejected: reason and sentences of a spec that is not accepted. not_admitted: why a spec whose run goes on could not
@@ -86,21 +86,21 @@ class Course:
         return bool(self.complete or self.failed)
 
 
-def statuses(known: Sequence[Condition]) -> dict[Type, str]:
+def statuses(conditions_: Sequence[Condition]) -> dict[Type, str]:
     """Return status by type; types that we do not know are left out."""
-    return {Type(one.type): one.status for one in known if one.type in _KNOWN}
+    return {Type(condition.type): condition.status for condition in conditions_ if condition.type in _KNOWN}
 
 
-def reasons(known: Sequence[Condition]) -> dict[Type, str]:
+def reasons(current: Sequence[Condition]) -> dict[Type, str]:
     """Return reason by type; types that we do not know are left out."""
-    return {Type(one.type): one.reason for one in known if one.type in _KNOWN}
+    return {Type(condition.type): condition.reason for condition in current if condition.type in _KNOWN}
 
 
-def conditions(seen: Observed, course: Course, *, now: float) -> tuple[Condition, ...]:
+def conditions(observed: Observed, outcome: RunOutcome, *, now: float) -> tuple[Condition, ...]:
     """Return the conditions that follow, in the order of the reference; foreign types are not carried over."""
-    states = _states(seen, course, now)
-    before = {one.type: one for one in seen.status.conditions}
-    generation = seen.job.metadata.generation
+    states = _states(observed, outcome, now)
+    before = {one.type: one for one in observed.status.conditions}
+    generation = observed.job.metadata.generation
     return tuple(
         _condition(kind, states[kind], before.get(kind), generation=generation, now=now)
         for kind in Type
@@ -136,65 +136,65 @@ def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
     return text if len(text) <= most else text[: most - 2] + " …"
 
 
-def _states(seen: Observed, course: Course, now: float) -> dict[Type, State]:
-    ready = {_READY_TYPES[role]: _ready(seen, course, role) for role in names.Role}
-    course = _held_up(seen, course, ready)
-    accepted = _accepted(course, seen.job.spec)
-    running = _running(course, accepted, ready, restarted=(seen.status.attempt or 0) > 1)
-    below = _degraded(seen) if running.status == "True" else State("False", "AtTarget")
-    stalled = _stalled(course)
+def _states(observed: Observed, outcome: RunOutcome, now: float) -> dict[Type, State]:
+    ready = {_READY_TYPES[role]: _ready(observed, outcome, role) for role in names.Role}
+    outcome = _held_up(observed, outcome, ready)
+    accepted = _accepted(outcome, observed.job.spec)
+    running = _running(outcome, accepted, ready, restarted=(observed.status.attempt or 0) > 1)
+    below = _degraded(observed) if running.status == "True" else State("False", "AtTarget")
+    stalled = _stalled(outcome)
     return {
         Type.ACCEPTED: accepted,
-        Type.CHILDREN_APPLIED: _applied(course),
-        Type.SUSPENDING: State("True", course.suspending) if course.suspending else State("False", "NotSuspending"),
-        Type.SUSPENDED: _suspended(course),
-        Type.STATE_DURABLE: _durable(seen.job.spec),
-        Type.PODS_SCHEDULED: _scheduled(seen, course, now),
-        **_isolated(seen),
+        Type.CHILDREN_APPLIED: _applied(outcome),
+        Type.SUSPENDING: State("True", outcome.suspending) if outcome.suspending else State("False", "NotSuspending"),
+        Type.SUSPENDED: _suspended(outcome),
+        Type.STATE_DURABLE: _durable(observed.job.spec),
+        Type.PODS_SCHEDULED: _scheduled(observed, outcome, now),
+        **_isolated(observed),
         **ready,
         Type.RUNNING: running,
         Type.DEGRADED: below,
-        **_autoscaling(seen, course),
-        Type.RECONCILING: _reconciling(course, running, stalled),
+        **_autoscaling(observed, outcome),
+        Type.RECONCILING: _reconciling(outcome, running, stalled),
         Type.STALLED: stalled,
-        Type.COMPLETE: State("True", course.complete) if course.complete else State("False", "NotFinished"),
-        Type.FAILED: State("True", course.failed, course.failed_message)
-        if course.failed
+        Type.COMPLETE: State("True", outcome.complete) if outcome.complete else State("False", "NotFinished"),
+        Type.FAILED: State("True", outcome.failed, outcome.failed_message)
+        if outcome.failed
         else State("False", "NotFailed"),
     }
 
 
-def _held_up(seen: Observed, course: Course, ready: Mapping[Type, State]) -> Course:
+def _held_up(observed: Observed, outcome: RunOutcome, ready: Mapping[Type, State]) -> RunOutcome:
     """Return the course of a job that cannot run because of what was refused; one that runs is not contradicted."""
-    if course.rejected or all(state.status == "True" for state in ready.values()):
-        return course
-    missing = refusals.keeps_from_running(course.refused, seen.children)
+    if outcome.rejected or all(state.status == "True" for state in ready.values()):
+        return outcome
+    missing = refusals.keeps_from_running(outcome.refused, observed.children)
     if missing is None:
-        return course
-    return dataclasses.replace(course, rejected=missing.reason, rejected_message=refusals.sentence([missing]))
+        return outcome
+    return dataclasses.replace(outcome, rejected=missing.reason, rejected_message=refusals.sentence([missing]))
 
 
-def _applied(course: Course) -> State:
-    if course.not_admitted and not course.is_over:
+def _applied(outcome: RunOutcome) -> State:
+    if outcome.not_admitted and not outcome.is_over:
         goes_on = "the run goes on as it began and would not be started again"
-        return State("False", "InvalidSpec", f"{goes_on}: {course.not_admitted}")
-    if course.refused:
-        return State("False", course.refused[0].reason, refusals.sentence(course.refused))
+        return State("False", "InvalidSpec", f"{goes_on}: {outcome.not_admitted}")
+    if outcome.refused:
+        return State("False", outcome.refused[0].reason, refusals.sentence(outcome.refused))
     return State("True", "Applied")
 
 
-def _accepted(course: Course, spec: JobSpec) -> State:
+def _accepted(outcome: RunOutcome, spec: JobSpec) -> State:
     # An end is history: a spec that was broken afterwards does not contradict it.
-    if course.rejected and not course.is_over:
-        return State("False", course.rejected, course.rejected_message)
+    if outcome.rejected and not outcome.is_over:
+        return State("False", outcome.rejected, outcome.rejected_message)
     plain = 'connections between roles are not encrypted: spec.security.tls is "off"'
     return State("True", "Accepted", plain if spec.security.tls == "off" else "")
 
 
-def _suspended(course: Course) -> State:
-    if course.suspended and not course.is_over:
-        return State("True", course.suspended)
-    return State("False", "Resumed" if course.resumed else "NotSuspended")
+def _suspended(outcome: RunOutcome) -> State:
+    if outcome.suspended and not outcome.is_over:
+        return State("True", outcome.suspended)
+    return State("False", "Resumed" if outcome.resumed else "NotSuspended")
 
 
 def _durable(spec: JobSpec) -> State:
@@ -204,64 +204,66 @@ def _durable(spec: JobSpec) -> State:
     return State("False", "EmptyDir", "checkpoints and ledger are lost with their pods: set spec.storage.size")
 
 
-def _scheduled(seen: Observed, course: Course, now: float) -> State:
+def _scheduled(observed: Observed, outcome: RunOutcome, now: float) -> State:
     """Return whether every pod that is wanted is there and has a node; one that is made again is not missed at once."""
-    if course.is_over:
+    if outcome.is_over:
         return State("False", "Finished")
-    if course.suspended or course.suspending:
+    if outcome.suspended or outcome.suspending:
         return State("False", "Suspended")
-    found = scheduling.obstacle(seen, drain_s=seen.job.spec.rollout.drain_seconds, now=now)
-    if found is not None:
-        return State("False", found.reason, found.message)
-    was_whole = statuses(seen.status.conditions).get(Type.PODS_SCHEDULED) == "True"
-    is_whole = scheduling.placed_at(seen.job.spec, seen.pods, attempt=seen.status.attempt) is not None
-    if is_whole or (was_whole and any(pod.has_node for pod in seen.pods)):
+    obstacle = scheduling.obstacle(observed, drain_s=observed.job.spec.rollout.drain_seconds, now=now)
+    if obstacle is not None:
+        return State("False", obstacle.reason, obstacle.message)
+    was_whole = statuses(observed.status.conditions).get(Type.PODS_SCHEDULED) == "True"
+    is_whole = scheduling.placed_at(observed.job.spec, observed.pods, attempt=observed.status.attempt) is not None
+    if is_whole or (was_whole and any(pod.has_node for pod in observed.pods)):
         return State("True", "Scheduled")
     return State("False", "Pending", "pods are being made and placed")
 
 
-def isolation_verdict(seen: Observed) -> isolation.Verdict | None:
+def isolation_verdict(observed: Observed) -> isolation.Verdict | None:
     """Return what the verifiers' reports come to; None where no isolation is asked for or no pod could report."""
-    asked = seen.job.spec.verifier.isolation
-    pods = [pod for pod in seen.pods_of(names.Role.VERIFIER) if not pod.deleting]
-    if asked == "none" or not pods:
+    requested = observed.job.spec.verifier.isolation
+    pods = [pod for pod in observed.pods_of(names.Role.VERIFIER) if not pod.deleting]
+    if requested == "none" or not pods:
         return None
     return isolation.judge(
         {pod.name: pod.preflight for pod in pods},
-        isolation=asked,
+        isolation=requested,
         classes={pod.name: pod.runtime_class for pod in pods},
     )
 
 
-def _isolated(seen: Observed) -> dict[Type, State]:
+def _isolated(observed: Observed) -> dict[Type, State]:
     """Return the verdict; without a pod the last one stands, and a job that asks for none has no such condition."""
-    if seen.job.spec.verifier.isolation == "none":
+    if observed.job.spec.verifier.isolation == "none":
         return {}
-    verdict = isolation_verdict(seen)
+    verdict = isolation_verdict(observed)
     if verdict is not None:
         return {Type.ISOLATION_VERIFIED: State(verdict.status, verdict.reason, verdict.message)}
-    last = next((one for one in seen.status.conditions if one.type == Type.ISOLATION_VERIFIED), None)
+    last = next(
+        (condition for condition in observed.status.conditions if condition.type == Type.ISOLATION_VERIFIED), None
+    )
     if last is None:
         return {Type.ISOLATION_VERIFIED: State("Unknown", "ProbePending")}
     return {Type.ISOLATION_VERIFIED: State(last.status, last.reason, last.message)}
 
 
-def _ready(seen: Observed, course: Course, role: names.Role) -> State:
-    attempt = seen.status.attempt if role is names.Role.TRAINER else None
-    pods = [pod for pod in seen.pods_of(role, attempt) if not pod.deleting]
+def _ready(observed: Observed, outcome: RunOutcome, role: names.Role) -> State:
+    attempt = observed.status.attempt if role is names.Role.TRAINER else None
+    pods = [pod for pod in observed.pods_of(role, attempt) if not pod.deleting]
     # A trainer that has done its work starts nothing: the run ends with its Job, moments later.
     num_ready = sum(pod.ready or (role is names.Role.TRAINER and pod.phase == "Succeeded") for pod in pods)
     crashing = next((pod for pod in pods if pod.waiting_reason == failure.CRASH_LOOP), None)
-    if num_ready >= _needed(seen.job.spec, role) and not course.is_over:
-        return _answering(seen) if role is names.Role.COORDINATOR else State("True", "Ready")
-    verdict = isolation_verdict(seen) if role is names.Role.VERIFIER else None
+    if num_ready >= _needed(observed.job.spec, role) and not outcome.is_over:
+        return _answering(observed) if role is names.Role.COORDINATOR else State("True", "Ready")
+    verdict = isolation_verdict(observed) if role is names.Role.VERIFIER else None
     if verdict is not None and verdict.status == "False":
         return State("False", "IsolationUnverified", verdict.message)
     if crashing is not None:
         return State("False", "CrashLoop", crashing.name)
-    if role is names.Role.TRAINER and (seen.status.attempt or 0) > 1:
-        return State("False", "BackingOff" if course.backing_off else "Restarting")
-    if role is names.Role.TRAINER and course.backing_off:
+    if role is names.Role.TRAINER and (observed.status.attempt or 0) > 1:
+        return State("False", "BackingOff" if outcome.backing_off else "Restarting")
+    if role is names.Role.TRAINER and outcome.backing_off:
         return State("False", "BackingOff")
     below = role in (names.Role.ROLLOUT, names.Role.VERIFIER) and num_ready > 0
     return State("False", "BelowMinimum" if below else "Starting")
@@ -272,22 +274,22 @@ def _needed(spec: JobSpec, role: names.Role) -> int:
     return 1 if role in (names.Role.ROLLOUT, names.Role.VERIFIER) else scheduling.wanted_pods(spec, role)
 
 
-def _answering(seen: Observed) -> State:
+def _answering(observed: Observed) -> State:
     """Return whether the coordinator answers; before this process has its first word, the last verdict stands."""
-    if seen.silent_since is not None:
-        since = clock.to_timestamp(seen.silent_since)
+    if observed.silent_since is not None:
+        since = clock.to_timestamp(observed.silent_since)
         return State("False", "Unreachable", f"the coordinator's pod is ready but has not answered since {since}")
-    if seen.report is not None:
+    if observed.report is not None:
         return State("True", "Ready")
-    known = next((one for one in seen.status.conditions if one.type == Type.COORDINATOR_READY), None)
-    held = known is not None and known.status == "True"
-    return State("True", "Ready") if held else State("False", "Starting", "the coordinator has not answered yet")
+    condition = next((each for each in observed.status.conditions if each.type == Type.COORDINATOR_READY), None)
+    was_ready = condition is not None and condition.status == "True"
+    return State("True", "Ready") if was_ready else State("False", "Starting", "the coordinator has not answered yet")
 
 
-def _running(course: Course, accepted: State, ready: Mapping[Type, State], *, restarted: bool) -> State:
-    if course.is_over:
+def _running(outcome: RunOutcome, accepted: State, ready: Mapping[Type, State], *, restarted: bool) -> State:
+    if outcome.is_over:
         return State("False", "Finished")
-    if course.suspended or course.suspending:
+    if outcome.suspended or outcome.suspending:
         return State("False", "Suspended")
     if accepted.status == "False":
         return State("False", "NotReady", "the spec is not accepted")
@@ -299,12 +301,12 @@ def _running(course: Course, accepted: State, ready: Mapping[Type, State], *, re
     return State("False", "NotReady" if restarted else "Starting", "; ".join(waiting))
 
 
-def _degraded(seen: Observed) -> State:
-    spec, roles = seen.job.spec, (names.Role.ROLLOUT, names.Role.VERIFIER)
+def _degraded(observed: Observed) -> State:
+    spec, roles = observed.job.spec, (names.Role.ROLLOUT, names.Role.VERIFIER)
     reason = degraded_reason(
-        ready={role: sum(pod.ready for pod in seen.pods_of(role)) for role in roles},
-        wanted={role: scheduling.wanted_pods(spec, role) for role in roles},
-        said=seen.report.run.reason if seen.report is not None else "",
+        ready={role: sum(pod.ready for pod in observed.pods_of(role)) for role in roles},
+        desired={role: scheduling.wanted_pods(spec, role) for role in roles},
+        run_reason=observed.report.run.reason if observed.report is not None else "",
     )
     if not reason:
         return State("False", "AtTarget")
@@ -312,53 +314,55 @@ def _degraded(seen: Observed) -> State:
     return State("True", reason, degraded_message(reason, fraction=fraction))
 
 
-def _stalled(course: Course) -> State:
-    if course.failed:
-        return State("True", "Failed", course.failed_message)
-    if course.rejected and not course.complete:
-        return State("True", "NotAccepted", course.rejected_message)
-    if course.stalled and not course.complete:
-        return State("True", course.stalled, course.stalled_message)
+def _stalled(outcome: RunOutcome) -> State:
+    if outcome.failed:
+        return State("True", "Failed", outcome.failed_message)
+    if outcome.rejected and not outcome.complete:
+        return State("True", "NotAccepted", outcome.rejected_message)
+    if outcome.stalled and not outcome.complete:
+        return State("True", outcome.stalled, outcome.stalled_message)
     return State("False", "Progressing")
 
 
-def _autoscaling(seen: Observed, course: Course) -> dict[Type, State]:
+def _autoscaling(observed: Observed, outcome: RunOutcome) -> dict[Type, State]:
     """Return whether an object scales the rollouts and reads its metric, for a job that asks for one."""
-    wanted = seen.job.spec.rollout.autoscaling
-    if wanted is None:
+    scaling = observed.job.spec.rollout.autoscaling
+    if scaling is None:
         return {}
-    kind = autoscaling.KINDS[wanted.provider]
-    child = next((child for child in seen.children.values() if child.ref.kind == kind), None)
+    kind = autoscaling.KINDS[scaling.provider]
+    child = next((child for child in observed.children.values() if child.ref.kind == kind), None)
     if child is not None:
         blind = State("False", "MetricsUnavailable", child.blind)
         return {Type.AUTOSCALING_ACTIVE: blind if child.blind else State("True", "ScalingActive")}
-    if course.is_over or course.suspending or course.suspended or course.rejected:
+    if outcome.is_over or outcome.suspending or outcome.suspended or outcome.rejected:
         return {Type.AUTOSCALING_ACTIVE: State("False", "Paused")}
-    needed = autoscaling.NEEDS[wanted.provider]
-    message = f"nothing scales the rollouts: provider {wanted.provider} needs the API {needed}"
+    needed = autoscaling.NEEDS[scaling.provider]
+    message = f"nothing scales the rollouts: provider {scaling.provider} needs the API {needed}"
     return {Type.AUTOSCALING_ACTIVE: State("False", "ProviderMissing", message)}
 
 
-def _reconciling(course: Course, running: State, stalled: State) -> State:
+def _reconciling(outcome: RunOutcome, running: State, stalled: State) -> State:
     if stalled.status == "True":
         return State("False", "Blocked")
-    if course.suspending:
+    if outcome.suspending:
         return State("True", "Suspending")
-    if course.is_over or course.suspended or running.status == "True":
+    if outcome.is_over or outcome.suspended or running.status == "True":
         return State("False", "UpToDate")
     return State("True", "Restarting" if running.reason == "Restarting" else "Starting")
 
 
-def with_conditions(seen: Observed, status: JobStatus, course: Course, *, now: float) -> JobStatus:
+def with_conditions(observed: Observed, status: JobStatus, outcome: RunOutcome, *, now: float) -> JobStatus:
     """Return the status with its conditions, the summary word and the reason behind it."""
-    made = conditions(dataclasses.replace(seen, job=seen.job.model_copy(update={"status": status})), course, now=now)
-    by_type, why = statuses(made), reasons(made)
-    word = reporting.summary(by_type, why, deleting=seen.deleting)
+    updated = conditions(
+        dataclasses.replace(observed, job=observed.job.model_copy(update={"status": status})), outcome, now=now
+    )
+    by_type, by_reason = statuses(updated), reasons(updated)
+    word = reporting.summary(by_type, by_reason, deleting=observed.deleting)
     changes = {
-        "conditions": made,
+        "conditions": updated,
         "summary": word,
-        "reason": _reason_behind(word, why),
-        "observed_generation": seen.job.metadata.generation,
+        "reason": _reason_behind(word, by_reason),
+        "observed_generation": observed.job.metadata.generation,
     }
     return status.model_copy(update=changes)
 

@@ -6,7 +6,7 @@ from rljob_api import cluster_placement, errors, names, resolve, roles
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.job import RLJob
-from rljob_operator.model import Manifest, Observed, Plan, Ref, StatusWrite, Wanted, ref_of
+from rljob_operator.model import DesiredObjects, Manifest, Observed, Plan, Ref, StatusWrite, ref_of
 from rljob_operator.policies import admission, drift, pinning
 from rljob_operator.reconcile import conditions
 from rljob_operator.resources import autoscaling, children
@@ -16,48 +16,50 @@ from rljob_operator.settings import JobSettings
 _TEMPLATED = frozenset({"StatefulSet", "Deployment"})
 
 
-def desired_objects(seen: Observed, settings: JobSettings, served: Set[str] = frozenset()) -> Wanted:
+def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] = frozenset()) -> DesiredObjects:
     """Return the children of an active job and why it may not begin. `served`: API groups that may be used.
 
     Without children nothing can be made of the spec, nor of what the run under way began with.
     """
-    images = _images(seen, settings)
-    problems = [*admission.problems(seen.job.spec, settings, served), *_without_image(images)]
+    images = _images(observed, settings)
+    problems = [*admission.problems(observed.job.spec, settings, served), *_without_image(images)]
     try:
         placement = cluster_placement.cluster_placement(
-            seen.job, verifier_cores=_verifier_cores(seen.job), tls=_certificates(seen.job, settings)
+            observed.job, verifier_cores=_verifier_cores(observed.job), tls=_certificates(observed.job, settings)
         )
-        configs = resolve.resolve(seen.job, placement)
+        configs = resolve.resolve(observed.job, placement)
     except errors.ManifestError as error:
         problems += error.problems
         # A run that goes on needs its next attempt, also after an edit that cannot be taken over.
-        pinned = None if _is_suspended(seen) else pinning.resolved(seen)
+        pinned = None if _is_suspended(observed) else pinning.resolved(observed)
         if pinned is None:
-            return Wanted(problems=tuple(problems))
+            return DesiredObjects(problems=tuple(problems))
         configs = pinned
     if len(images) < len(names.Role):
-        return Wanted(problems=tuple(problems))
-    inputs = Inputs(job=seen.job, configs=configs, images=images, settings=settings)
+        return DesiredObjects(problems=tuple(problems))
+    inputs = Inputs(job=observed.job, configs=configs, images=images, settings=settings)
 
     def workloads(attempt: int) -> Sequence[Manifest]:
-        replicas = autoscaling.effective_replicas(seen.job.spec)
-        made = children.workloads(inputs, attempt=attempt, rollouts=replicas, served=served)
-        return [drift.signed(_pinned(seen, each)) for each in made if _is_due(seen, each)]
+        replicas = autoscaling.effective_replicas(observed.job.spec)
+        objects = children.workloads(inputs, attempt=attempt, rollouts=replicas, served=served)
+        return [drift.signed(_pinned(observed, each)) for each in objects if _is_due(observed, each)]
 
-    first = (drift.signed(_pinned(seen, each)) for each in children.foundation(inputs, served=served))
-    return Wanted(first=tuple(first), workloads=workloads, problems=tuple(problems))
+    first = (drift.signed(_pinned(observed, each)) for each in children.foundation(inputs, served=served))
+    return DesiredObjects(first=tuple(first), workloads=workloads, problems=tuple(problems))
 
 
-def _images(seen: Observed, settings: JobSettings) -> dict[names.Role, str]:
-    spec = seen.job.spec
+def _images(observed: Observed, settings: JobSettings) -> dict[names.Role, str]:
+    spec = observed.job.spec
     pods = {
         names.Role.COORDINATOR: spec.coordinator.pod,
         names.Role.ROLLOUT: spec.rollout.pod,
         names.Role.VERIFIER: spec.verifier.pod,
         names.Role.TRAINER: spec.trainer.pod,
     }
-    named = {role: pod.image for role, pod in pods.items() if pod.image}
-    return pinning.images({} if _is_suspended(seen) else seen.images, settings=settings.images, job=named)
+    from_manifest = {role: pod.image for role, pod in pods.items() if pod.image}
+    return pinning.images(
+        {} if _is_suspended(observed) else observed.images, settings=settings.images, job=from_manifest
+    )
 
 
 def _without_image(images: Mapping[names.Role, str]) -> Iterable[str]:
@@ -77,21 +79,21 @@ def _verifier_cores(job: RLJob) -> int:
     return max(1, num_bytes(str(limits.get("cpu", "1"))))
 
 
-def _is_due(seen: Observed, manifest: Manifest) -> bool:
+def _is_due(observed: Observed, manifest: Manifest) -> bool:
     """Return whether an object may exist now: a trainer's budget protects a run, not its start or its end."""
     ref = ref_of(manifest)
-    of_trainer = ref == Ref("PodDisruptionBudget", f"{seen.job.metadata.name}-{names.Role.TRAINER}")
-    return not of_trainer or conditions.statuses(seen.status.conditions).get(Type.RUNNING) == "True"
+    of_trainer = ref == Ref("PodDisruptionBudget", f"{observed.job.metadata.name}-{names.Role.TRAINER}")
+    return not of_trainer or conditions.statuses(observed.status.conditions).get(Type.RUNNING) == "True"
 
 
-def _is_suspended(seen: Observed) -> bool:
+def _is_suspended(observed: Observed) -> bool:
     """Return whether no segment of the run is under way: the next one starts from what holds then."""
-    return conditions.statuses(seen.status.conditions).get(Type.SUSPENDED) == "True"
+    return conditions.statuses(observed.status.conditions).get(Type.SUSPENDED) == "True"
 
 
-def _pinned(seen: Observed, manifest: Manifest) -> Manifest:
+def _pinned(observed: Observed, manifest: Manifest) -> Manifest:
     ref = ref_of(manifest)
-    live = None if _is_suspended(seen) else seen.children.get(ref)
+    live = None if _is_suspended(observed) else observed.children.get(ref)
     if ref.kind == "ConfigMap":
         return pinning.config(live, manifest)
     return pinning.template(live, manifest) if ref.kind in _TEMPLATED else manifest
@@ -101,48 +103,48 @@ def _pinned(seen: Observed, manifest: Manifest) -> Manifest:
 Signature = tuple[int, tuple[tuple[str, str], ...], int | None, tuple[tuple[Ref, str, int], ...]]
 
 
-def signature(seen: Observed) -> Signature:
-    """Return all that the children of a job depend on."""
+def signature(observed: Observed) -> Signature:
+    """Return everything that the children of a job depend on."""
     return (
-        seen.job.metadata.generation,
-        tuple((one.type, one.status) for one in seen.status.conditions),
-        seen.status.attempt,
-        tuple((ref, child.uid, child.version) for ref, child in sorted(seen.children.items())),
+        observed.job.metadata.generation,
+        tuple((one.type, one.status) for one in observed.status.conditions),
+        observed.status.attempt,
+        tuple((ref, child.uid, child.version) for ref, child in sorted(observed.children.items())),
     )
 
 
-def may_settle(seen: Observed) -> bool:
-    """Return whether nothing of the children is still to come: the trainer's Job is there."""
-    return seen.status.attempt in seen.trainer_jobs()
+def has_trainer_job(observed: Observed) -> bool:
+    """Return whether the Job of the current trainer attempt exists: nothing else is still to be created."""
+    return observed.status.attempt in observed.trainer_jobs()
 
 
-class Settled:
-    """Gives what is wanted of a job, or says that its children need no look."""
+class UnchangedCache:
+    """Computes the desired objects of a job, or returns `unchanged` where nothing they depend on has changed."""
 
-    def __init__(self, wanted: Callable[[Observed], Wanted]) -> None:
-        """Know nothing yet."""
-        self._wanted = wanted
-        self._known: dict[str, Signature] = {}
+    def __init__(self, compute: Callable[[Observed], DesiredObjects]) -> None:
+        """Start empty: every job is compared once."""
+        self._compute = compute
+        self._unchanged: dict[str, Signature] = {}
 
-    def wanted(self, seen: Observed) -> Wanted:
-        """Return the children that are wanted, or that they are settled."""
-        if self._known.get(seen.job.metadata.uid) == signature(seen):
-            return Wanted(settled=True)
-        return self._wanted(seen)
+    def desired(self, observed: Observed) -> DesiredObjects:
+        """Return the desired objects, or only that they are unchanged since a pass that had nothing to do."""
+        if self._unchanged.get(observed.job.metadata.uid) == signature(observed):
+            return DesiredObjects(unchanged=True)
+        return self._compute(observed)
 
-    def planned(self, seen: Observed, planned: Plan, wanted: Wanted) -> None:
-        """Remember a job of which nothing had to be changed."""
-        uid = seen.job.metadata.uid
-        left = planned.refused or planned.waits or not all(isinstance(each, StatusWrite) for each in planned.actions)
-        if not left and not wanted.problems and may_settle(seen):
-            self._known[uid] = signature(seen)
+    def planned(self, observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
+        """Remember a job whose plan had nothing to change."""
+        uid = observed.job.metadata.uid
+        pending = planned.refused or planned.waits or not all(isinstance(each, StatusWrite) for each in planned.actions)
+        if not pending and not desired.problems and has_trainer_job(observed):
+            self._unchanged[uid] = signature(observed)
         else:
-            self._known.pop(uid, None)
+            self._unchanged.pop(uid, None)
 
     def forget_all(self) -> None:
-        """Let every job be compared anew: what its children depend on has changed."""
-        self._known.clear()
+        """Compare every job again: something that all of them depend on has changed."""
+        self._unchanged.clear()
 
     def forget(self, uid: str) -> None:
-        """Let go of a job that is gone."""
-        self._known.pop(uid, None)
+        """Drop a job that was deleted."""
+        self._unchanged.pop(uid, None)

@@ -30,7 +30,7 @@ _NO_NEWS = frozenset({"Failed", "NotAccepted", "Pending", "Suspended", "Finished
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class News:
+class EventDraft:
     """One thing that happened: Normal or Warning, reason, and a sentence."""
 
     type: str
@@ -38,41 +38,43 @@ class News:
     note: str
 
 
-def news(before: JobStatus, after: JobStatus) -> Iterator[News]:
+def event_drafts(before: JobStatus, after: JobStatus) -> Iterator[EventDraft]:
     """Yield what changed from one status to the next: conditions, trainer attempts, the number of rollouts."""
-    known = {one.type: one for one in before.conditions}
+    previous = {condition.type: condition for condition in before.conditions}
     for condition in after.conditions:
-        yield from _of_condition(known.get(condition.type), condition)
-    ended = {one.number: one for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}
+        yield from _of_condition(previous.get(condition.type), condition)
+    ended = {
+        attempt.number for attempt in (before.trainer.attempts if before.trainer else ()) if attempt.end is not None
+    }
     for attempt in after.trainer.attempts if after.trainer else ():
         if attempt.end is not None and attempt.number not in ended:
             yield _of_attempt(attempt)
     was, now = _rollouts(before), _rollouts(after)
     if was and now and was != now:
-        yield News("Normal", "RolloutScaled", f"rollouts: {was} -> {now}")
+        yield EventDraft("Normal", "RolloutScaled", f"rollouts: {was} -> {now}")
 
 
-def _of_condition(before: Condition | None, now: Condition) -> Iterator[News]:
+def _of_condition(before: Condition | None, now: Condition) -> Iterator[EventDraft]:
     status, kind = _TOLD.get(Type(now.type), ("", ""))
     same = before is not None and (before.status, before.reason) == (now.status, now.reason)
     if now.status == status and not same and now.reason not in _NO_NEWS:
-        yield News(kind, now.reason, f"{now.type}: {now.message or now.reason}")
+        yield EventDraft(kind, now.reason, f"{now.type}: {now.message or now.reason}")
 
 
-def _of_attempt(attempt: AttemptStatus) -> News:
+def _of_attempt(attempt: AttemptStatus) -> EventDraft:
     code = "none" if attempt.exit_code is None else str(attempt.exit_code)
     note = (
         f"trainer attempt {attempt.number} ended ({attempt.class_}): {attempt.reason}, "
         f"exit code {code}, after step {attempt.step or 0}"
     )
-    return News("Warning" if attempt.outcome == "failed" else "Normal", "TrainerAttemptEnded", note)
+    return EventDraft("Warning" if attempt.outcome == "failed" else "Normal", "TrainerAttemptEnded", note)
 
 
 def _rollouts(status: JobStatus) -> int:
     return next((one.desired for one in status.roles if one.name == names.Role.ROLLOUT), 0)
 
 
-def body(job: RLJob, told: News, *, instance: str, now: float) -> dict[str, object]:
+def body(job: RLJob, draft: EventDraft, *, instance: str, now: float) -> dict[str, object]:
     """Return the Event about a job."""
     metadata = job.metadata
     regarding = {
@@ -91,24 +93,24 @@ def body(job: RLJob, told: News, *, instance: str, now: float) -> dict[str, obje
         "reportingController": CONTROLLER,
         "reportingInstance": instance,
         "action": "Reconcile",
-        "type": told.type,
-        "reason": told.reason,
-        "note": shorten(told.note),
+        "type": draft.type,
+        "reason": draft.reason,
+        "note": shorten(draft.note),
         "regarding": regarding,
     }
 
 
-class Teller:
+class EventRateLimiter:
     """Lets equal news of one job through once a minute; forgets what is older."""
 
     def __init__(self) -> None:
         """Start with nothing told."""
         self._told: dict[tuple[str, str], float] = {}
 
-    def lets_through(self, uid: str, told: News, *, now: float) -> bool:
+    def allow(self, uid: str, draft: EventDraft, *, now: float) -> bool:
         """Return whether this is to be told; times are monotonic seconds."""
         self._told = {key: at for key, at in self._told.items() if now - at < QUIET_S}
-        if (uid, told.reason) in self._told:
+        if (uid, draft.reason) in self._told:
             return False
-        self._told[(uid, told.reason)] = now
+        self._told[(uid, draft.reason)] = now
         return True

@@ -23,12 +23,12 @@ from rljob_operator.model import (
     Annotate,
     Apply,
     Delete,
+    DesiredObjects,
     Manifest,
     Observed,
     Plan,
     Ref,
     StatusWrite,
-    Wanted,
     earliest,
     ref_of,
 )
@@ -43,152 +43,156 @@ _LOOK_AGAIN_S = 5.0
 _LACKS_S = 30.0
 
 
-def plan(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
+def plan(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
     """Return the actions for one job at `now` (unix seconds). Another controller's job, or one that goes, gets none."""
-    if seen.deleting or seen.job.spec.managed_by != OUR_OPERATOR:
+    if observed.deleting or observed.job.spec.managed_by != OUR_OPERATOR:
         return Plan()
-    known = conditions.statuses(seen.status.conditions)
-    if reporting.is_terminal(known):
-        return _finished(seen, succeeded=known.get(Type.COMPLETE) == "True", now=now)
-    rejected = _rejected(wanted)
-    stage = suspend.stage(suspend.pods_left(seen, now=now))
-    was_suspending = known.get(Type.SUSPENDING) == "True"
-    if suspend.keeps_stopping(suspend=seen.job.spec.suspend, was_suspending=was_suspending, current=stage):
-        return _stop(seen, stage, rejected, now=now)
-    if seen.job.spec.suspend:
-        course = dataclasses.replace(rejected, suspended="UserRequested")
-        status = seen.status.model_copy(update={"scheduled_time": None})
-        return _write(seen, _shown(seen, status, now=now), course, _given_up(seen, now=now), now=now)
-    stopped = _is_stopped(seen)
-    if wanted.problems and (stopped or not attempts.current(seen.status, seen.trainer_jobs())):
-        course = dataclasses.replace(rejected, suspended="UserRequested" if stopped else "")
-        return _write(seen, seen.status, course, Plan(), now=now)
-    return _run(seen, wanted, now=now)
+    statuses = conditions.statuses(observed.status.conditions)
+    if reporting.is_terminal(statuses):
+        return _finished(observed, succeeded=statuses.get(Type.COMPLETE) == "True", now=now)
+    rejected = _rejected(desired)
+    stage = suspend.stage(suspend.pods_left(observed, now=now))
+    was_suspending = statuses.get(Type.SUSPENDING) == "True"
+    if suspend.keeps_stopping(suspend=observed.job.spec.suspend, was_suspending=was_suspending, current=stage):
+        return _stop(observed, stage, rejected, now=now)
+    if observed.job.spec.suspend:
+        outcome = dataclasses.replace(rejected, suspended="UserRequested")
+        status = observed.status.model_copy(update={"scheduled_time": None})
+        return _write(observed, _shown(observed, status, now=now), outcome, _given_up(observed, now=now), now=now)
+    stopped = _is_stopped(observed)
+    if desired.problems and (stopped or not attempts.current(observed.status, observed.trainer_jobs())):
+        outcome = dataclasses.replace(rejected, suspended="UserRequested" if stopped else "")
+        return _write(observed, observed.status, outcome, Plan(), now=now)
+    return _run(observed, desired, now=now)
 
 
-def _rejected(wanted: Wanted) -> conditions.Course:
+def _rejected(desired: DesiredObjects) -> conditions.RunOutcome:
     """Return the course of a job that may not begin; an empty one if it may."""
-    if wanted.problems:
-        return conditions.Course(rejected="InvalidSpec", rejected_message="; ".join(wanted.problems))
-    return conditions.Course()
+    if desired.problems:
+        return conditions.RunOutcome(rejected="InvalidSpec", rejected_message="; ".join(desired.problems))
+    return conditions.RunOutcome()
 
 
-def _finished(seen: Observed, *, succeeded: bool, now: float) -> Plan:
-    why = conditions.reasons(seen.status.conditions)
-    message = next((one.message for one in seen.status.conditions if one.type == Type.FAILED), "")
-    course = conditions.Course(
-        complete=why[Type.COMPLETE] if succeeded else "",
-        failed="" if succeeded else why[Type.FAILED],
+def _finished(observed: Observed, *, succeeded: bool, now: float) -> Plan:
+    reasons = conditions.reasons(observed.status.conditions)
+    message = next((condition.message for condition in observed.status.conditions if condition.type == Type.FAILED), "")
+    outcome = conditions.RunOutcome(
+        complete=reasons[Type.COMPLETE] if succeeded else "",
+        failed="" if succeeded else reasons[Type.FAILED],
         failed_message="" if succeeded else message,
     )
-    given_up, cleanup = _given_up(seen, now=now), suspend.cleanup(seen, succeeded=succeeded, now=now)
+    given_up, cleanup = _given_up(observed, now=now), suspend.cleanup(observed, succeeded=succeeded, now=now)
     rest = Plan(
         actions=(*given_up.actions, *cleanup.actions),
         again_at=earliest(given_up.again_at, cleanup.again_at),
         irrevocable=given_up.irrevocable or cleanup.irrevocable,
     )
-    return _write(seen, _shown(seen, seen.status, now=now), course, rest, now=now)
+    return _write(observed, _shown(observed, observed.status, now=now), outcome, rest, now=now)
 
 
-def _stop(seen: Observed, stage: suspend.SuspendStage, rejected: conditions.Course, *, now: float) -> Plan:
-    status = _shown(seen, _followed(seen, seen.status, now=now), now=now)
+def _stop(observed: Observed, stage: suspend.SuspendStage, rejected: conditions.RunOutcome, *, now: float) -> Plan:
+    status = _shown(observed, _followed(observed, observed.status, now=now), now=now)
     number = attempts.current(status, {})
-    known = attempts.record(status, number)
-    if known is not None and known.end is None:
-        job = seen.trainer_jobs().get(number)
+    attempt = attempts.record(status, number)
+    if attempt is not None and attempt.end is None:
+        job = observed.trainer_jobs().get(number)
         if job is not None and job.ended:
-            return _trainer_ended(seen, status, now=now)
+            return _trainer_ended(observed, status, now=now)
         ending = attempts.requested(attempts.SUSPENDED)
-        status = attempts.with_record(status, attempts.closed(known, ending, step=status.step, now=now))
-    asked_at = suspend.asked_at(seen.status, now=now)
-    actions = suspend.stop_actions(seen, stage, asked_at=asked_at, now=now)
-    course = dataclasses.replace(rejected, suspending="SuspendRequested")
-    given_up = _given_up(seen, now=now)
+        status = attempts.with_record(status, attempts.closed(attempt, ending, step=status.step, now=now))
+    asked_at = suspend.asked_at(observed.status, now=now)
+    actions = suspend.stop_actions(observed, stage, asked_at=asked_at, now=now)
+    outcome = dataclasses.replace(rejected, suspending="SuspendRequested")
+    given_up = _given_up(observed, now=now)
     rest = dataclasses.replace(given_up, actions=(*actions, *given_up.actions), again_at=now + _LOOK_AGAIN_S)
-    return _write(seen, status, course, rest, now=now)
+    return _write(observed, status, outcome, rest, now=now)
 
 
-def _given_up(seen: Observed, *, now: float) -> Plan:
+def _given_up(observed: Observed, *, now: float) -> Plan:
     """Return the deletions by force of what goes on nodes that do not answer, and when the next one is due."""
-    forced = failure.forced_deletions(seen.pods, now=now)
-    return Plan(actions=forced, again_at=failure.next_loss_at(seen.pods, now=now), irrevocable=bool(forced))
+    forced = failure.forced_deletions(observed.pods, now=now)
+    return Plan(actions=forced, again_at=failure.next_loss_at(observed.pods, now=now), irrevocable=bool(forced))
 
 
-def _trainer_ended(seen: Observed, status: JobStatus, *, now: float) -> Plan:
+def _trainer_ended(observed: Observed, status: JobStatus, *, now: float) -> Plan:
     """Return a plan that only records how the trainer ended by itself, before anything else is stopped."""
-    step = trainer.next_step(seen, status, now=now)
-    course = _course(step, suspending="" if step.complete or step.failed else "SuspendRequested")
+    step = trainer.next_step(observed, status, now=now)
+    outcome = _run_outcome(step, suspending="" if step.complete or step.failed else "SuspendRequested")
     base = Plan(again_at=now if step.again_at is None else step.again_at, irrevocable=step.irrevocable)
     number = attempts.current(status, {})
     status = _ended(step, now=now) if step.complete or step.failed else _without_later(step.status, number)
-    return _write(seen, status, course, base, now=now)
+    return _write(observed, status, outcome, base, now=now)
 
 
 def _without_later(status: JobStatus, number: int) -> JobStatus:
     """Return the status without an attempt that a job on its way to Suspended does not begin."""
-    known = status.trainer
-    if known is None:
+    trainer_status = status.trainer
+    if trainer_status is None:
         return status
-    kept = tuple(one for one in known.attempts if one.number <= number)
-    return status.model_copy(update={"attempt": number, "trainer": known.model_copy(update={"attempts": kept})})
+    earlier = tuple(attempt for attempt in trainer_status.attempts if attempt.number <= number)
+    return status.model_copy(
+        update={"attempt": number, "trainer": trainer_status.model_copy(update={"attempts": earlier})}
+    )
 
 
-def _run(seen: Observed, wanted: Wanted, *, now: float) -> Plan:
-    status = seen.status
-    if _is_stopped(seen):
-        first = attempts.current(status, seen.trainer_jobs()) + 1
-        anew = {"start_time": None, "scheduled_time": None, "first_step_time": None, "first_attempt": first}
-        status = status.model_copy(update=anew)
-    status = _shown(seen, _placed(seen, _followed(seen, status, now=now)), now=now)
-    verdict = deadlines.judge(seen, status, now=now)
+def _run(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
+    status = observed.status
+    if _is_stopped(observed):
+        first = attempts.current(status, observed.trainer_jobs()) + 1
+        reset = {"start_time": None, "scheduled_time": None, "first_step_time": None, "first_attempt": first}
+        status = status.model_copy(update=reset)
+    status = _shown(observed, _placed(observed, _followed(observed, status, now=now)), now=now)
+    verdict = deadlines.check_deadlines(observed, status, now=now)
     if verdict.reason:
-        return _fail(seen, status, verdict.reason, verdict.message, now=now)
-    refusing = failure.misconfigured(seen.pods)
+        return _fail(observed, status, verdict.reason, verdict.message, now=now)
+    refusing = failure.misconfigured(observed.pods)
     if refusing is not None:
         message = f"{refusing.name} refuses its configuration, exit code {refusing.last_exit_code}"
-        return _fail(seen, status, attempts.CONFIGURATION_ERROR, message, now=now)
-    if seen.report is not None and seen.report.run.phase is names.Phase.FAILED:
-        return _fail(seen, status, attempts.CONFIGURATION_ERROR, seen.report.run.failure, now=now)
-    step = trainer.next_step(seen, status, now=now)
+        return _fail(observed, status, attempts.CONFIGURATION_ERROR, message, now=now)
+    if observed.report is not None and observed.report.run.phase is names.Phase.FAILED:
+        return _fail(observed, status, attempts.CONFIGURATION_ERROR, observed.report.run.failure, now=now)
+    step = trainer.next_step(observed, status, now=now)
     if step.complete or step.failed:
-        return _write(seen, _ended(step, now=now), _course(step), Plan(again_at=now, irrevocable=True), now=now)
-    stall = stalling.look(seen, step.status, withheld=verdict.withheld, now=now)
+        return _write(
+            observed, _ended(step, now=now), _run_outcome(step), Plan(again_at=now, irrevocable=True), now=now
+        )
+    stall = stalling.check_progress(observed, step.status, withheld=verdict.withheld, now=now)
     if stall.fails and stall.diagnosis is not None:
         message = f"{stall.diagnosis.reason}: {stall.diagnosis.message}"
-        return _fail(seen, stall.status, "StallTimeout", message, now=now)
-    given_up = _given_up(seen, now=now)
-    outdated = trainer.outdated_jobs(seen, step.status)
-    actions = (*step.deletes, *outdated, *stall.deletes, *given_up.actions, *_children(seen, wanted, step, now))
+        return _fail(observed, stall.status, "StallTimeout", message, now=now)
+    given_up = _given_up(observed, now=now)
+    outdated = trainer.outdated_jobs(observed, step.status)
+    actions = (*step.deletes, *outdated, *stall.deletes, *given_up.actions, *_children(observed, desired, step, now))
     again_at = earliest(
         step.again_at,
         stall.again_at,
         verdict.again_at,
         given_up.again_at,
-        now + _LACKS_S if seen.short else None,
+        now + _LACKS_S if observed.short else None,
     )
     irrevocable = step.irrevocable or bool(stall.deletes) or given_up.irrevocable
     base = Plan(actions=actions, again_at=again_at, irrevocable=irrevocable)
-    course = dataclasses.replace(
-        _course(step),
-        resumed=_was_suspended(seen),
-        not_admitted="; ".join(wanted.problems),
+    outcome = dataclasses.replace(
+        _run_outcome(step),
+        resumed=_was_suspended(observed),
+        not_admitted="; ".join(desired.problems),
         stalled=stall.diagnosis.reason if stall.diagnosis else "",
         stalled_message=stall.diagnosis.message if stall.diagnosis else "",
     )
-    return _write(seen, stall.status, course, base, now=now)
+    return _write(observed, stall.status, outcome, base, now=now)
 
 
-def _is_stopped(seen: Observed) -> bool:
-    known = conditions.statuses(seen.status.conditions)
-    return "True" in (known.get(Type.SUSPENDED), known.get(Type.SUSPENDING))
+def _is_stopped(observed: Observed) -> bool:
+    statuses = conditions.statuses(observed.status.conditions)
+    return "True" in (statuses.get(Type.SUSPENDED), statuses.get(Type.SUSPENDING))
 
 
-def _was_suspended(seen: Observed) -> bool:
-    return _is_stopped(seen) or conditions.reasons(seen.status.conditions).get(Type.SUSPENDED) == "Resumed"
+def _was_suspended(observed: Observed) -> bool:
+    return _is_stopped(observed) or conditions.reasons(observed.status.conditions).get(Type.SUSPENDED) == "Resumed"
 
 
-def _course(step: trainer.Step, *, suspending: str = "") -> conditions.Course:
-    return conditions.Course(
+def _run_outcome(step: trainer.TrainerStep, *, suspending: str = "") -> conditions.RunOutcome:
+    return conditions.RunOutcome(
         suspending=suspending,
         complete=step.complete,
         failed=step.failed,
@@ -197,69 +201,71 @@ def _course(step: trainer.Step, *, suspending: str = "") -> conditions.Course:
     )
 
 
-def _ended(step: trainer.Step, *, now: float) -> JobStatus:
+def _ended(step: trainer.TrainerStep, *, now: float) -> JobStatus:
     return step.status.model_copy(update={"completion_time": clock.to_timestamp(now)})
 
 
-def _fail(seen: Observed, status: JobStatus, reason: str, message: str, *, now: float) -> Plan:
-    known = attempts.record(status, attempts.current(status, {}))
-    if known is not None and known.end is None:
-        closed = attempts.closed(known, attempts.requested(reason), step=status.step, now=now)
+def _fail(observed: Observed, status: JobStatus, reason: str, message: str, *, now: float) -> Plan:
+    attempt = attempts.record(status, attempts.current(status, {}))
+    if attempt is not None and attempt.end is None:
+        closed = attempts.closed(attempt, attempts.requested(reason), step=status.step, now=now)
         status = attempts.with_record(status, closed)
     status = status.model_copy(update={"completion_time": clock.to_timestamp(now)})
-    course = conditions.Course(failed=reason, failed_message=message)
-    return _write(seen, status, course, Plan(again_at=now, irrevocable=True), now=now)
+    outcome = conditions.RunOutcome(failed=reason, failed_message=message)
+    return _write(observed, status, outcome, Plan(again_at=now, irrevocable=True), now=now)
 
 
-def _children(seen: Observed, wanted: Wanted, step: trainer.Step, now: float) -> Iterable[Action]:
+def _children(observed: Observed, desired: DesiredObjects, step: trainer.TrainerStep, now: float) -> Iterable[Action]:
     """Yield what makes the children what they should be, and the deletions of what is not wanted any more."""
-    if wanted.settled or (wanted.problems and not wanted.first):
+    if desired.unchanged or (desired.problems and not desired.first):
         return
-    workloads = wanted.workloads(attempts.current(step.status, {}))
-    refs = {ref_of(manifest) for manifest in (*wanted.first, *workloads)}
-    yield from suspend.unwanted(seen, refs)
-    for manifest in (*wanted.first, *workloads):
+    workloads = desired.workloads(attempts.current(step.status, {}))
+    refs = {ref_of(manifest) for manifest in (*desired.first, *workloads)}
+    yield from suspend.unwanted(observed, refs)
+    for manifest in (*desired.first, *workloads):
         ref = ref_of(manifest)
         if ref.kind == TRAINER_JOB:
-            yield from _trainer_job(seen, manifest, refs, step)
+            yield from _trainer_job(observed, manifest, refs, step)
         else:
-            yield from _apply(seen, manifest, refs, now=now)
+            yield from _apply(observed, manifest, refs, now=now)
 
 
-def _trainer_job(seen: Observed, manifest: Manifest, wanted: Set[Ref], step: trainer.Step) -> Iterable[Action]:
+def _trainer_job(
+    observed: Observed, manifest: Manifest, desired: Set[Ref], step: trainer.TrainerStep
+) -> Iterable[Action]:
     """Yield the Job of an attempt if it has to be made: between two attempts there is none, and one that runs is never
     changed, but for the labels by which it is found.
     """
-    child = seen.children.get(ref_of(manifest))
+    child = observed.children.get(ref_of(manifest))
     if child is None:
         # A run that has begun is not held up: what guards its pods was there when they were first made.
-        needs = _guards(manifest, wanted) if step.attempt == 1 else ()
+        needs = _guards(manifest, desired) if step.attempt == 1 else ()
         if step.attempt is not None:
             yield Apply(manifest=manifest, needs=needs)
     elif not child.deleting and not drift.covers(drift.labels(child.manifest), drift.labels(manifest)):
         yield Annotate(ref=child.ref, uid=child.uid, labels=drift.labels(manifest))
 
 
-def _guards(manifest: Manifest, wanted: Set[Ref]) -> tuple[Ref, ...]:
+def _guards(manifest: Manifest, desired: Set[Ref]) -> tuple[Ref, ...]:
     """Return what must be there before pods of a workload are, of what the job wants: the policy of its role, the
     account without rights, the config. Another's object of such a name is none of these.
     """
     labels = drift.labels(manifest)
     job, role = labels.get("rljob.dev/job", ""), labels.get("rljob.dev/role", "")
-    own = f"{job}-{role}"
-    guards = (Ref("NetworkPolicy", own), Ref("ServiceAccount", own), Ref("ConfigMap", f"{job}-config"))
-    return tuple(guard for guard in guards if guard in wanted)
+    role_object = f"{job}-{role}"
+    guards = (Ref("NetworkPolicy", role_object), Ref("ServiceAccount", role_object), Ref("ConfigMap", f"{job}-config"))
+    return tuple(guard for guard in guards if guard in desired)
 
 
-def _apply(seen: Observed, manifest: Manifest, wanted: Set[Ref], *, now: float) -> Iterable[Action]:
+def _apply(observed: Observed, manifest: Manifest, desired: Set[Ref], *, now: float) -> Iterable[Action]:
     ref = ref_of(manifest)
-    child = seen.children.get(ref)
+    child = observed.children.get(ref)
     if child is None:
-        yield Apply(manifest=manifest, needs=_guards(manifest, wanted) if ref.kind in POD_MAKERS else ())
+        yield Apply(manifest=manifest, needs=_guards(manifest, desired) if ref.kind in POD_MAKERS else ())
         return
     if child.role is names.Role.ROLLOUT:
-        smaller = scale_down.shrink(
-            seen, num_set=child.wanted_replicas, num_wanted=autoscaling.effective_replicas(seen.job.spec)
+        smaller = scale_down.plan_scale_down(
+            observed, num_set=child.wanted_replicas, num_wanted=autoscaling.effective_replicas(observed.job.spec)
         )
         yield from smaller.marks
         if smaller.waits:
@@ -267,63 +273,65 @@ def _apply(seen: Observed, manifest: Manifest, wanted: Set[Ref], *, now: float) 
     if child.deleting:
         return
     if not pinning.may_become(child, manifest):
-        if not child.wanted_replicas and not seen.pods_of(names.Role.COORDINATOR):
+        if not child.wanted_replicas and not observed.pods_of(names.Role.COORDINATOR):
             # Made anew in the next pass. The claims that it made stay: they belong to nobody.
             yield Delete(ref=child.ref, uid=child.uid)
             return
         manifest = pinning.with_claims_of(child, manifest)
-    due_at = drift.due_at(child.manifest, manifest, seen.written.get(child.uid), now=now)
+    due_at = drift.due_at(child.manifest, manifest, observed.written.get(child.uid), now=now)
     if due_at is not None:
         yield Apply(manifest=manifest, uid=child.uid, due_at=due_at)
 
 
-def _followed(seen: Observed, status: JobStatus, *, now: float) -> JobStatus:
+def _followed(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
     """Return the status with the segment's times and the coordinator's numbers."""
-    if status.start_time is None and seen.pods:
-        began = clock.to_timestamp(min(pod.created_at for pod in seen.pods))
-        status = status.model_copy(update={"start_time": began})
-    return reporting.with_report(status, seen.report, started_at=clock.to_seconds(status.start_time), now=now)
+    if status.start_time is None and observed.pods:
+        started = clock.to_timestamp(min(pod.created_at for pod in observed.pods))
+        status = status.model_copy(update={"start_time": started})
+    return reporting.with_report(status, observed.report, started_at=clock.to_seconds(status.start_time), now=now)
 
 
-def _placed(seen: Observed, status: JobStatus) -> JobStatus:
+def _placed(observed: Observed, status: JobStatus) -> JobStatus:
     """Return the status with when all pods had a node, until the first step: from then on nothing counts from it."""
     if status.first_step_time is not None:
         return status
-    placed = scheduling.placed_at(seen.job.spec, seen.pods, attempt=status.attempt)
+    placed = scheduling.placed_at(observed.job.spec, observed.pods, attempt=status.attempt)
     return status.model_copy(update={"scheduled_time": None if placed is None else clock.to_timestamp(placed)})
 
 
-def _shown(seen: Observed, status: JobStatus, *, now: float) -> JobStatus:
+def _shown(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
     """Return the status with the pods by role."""
-    rows, active = [], not seen.job.spec.suspend
+    rows, active = [], not observed.job.spec.suspend
     for role in names.Role:
-        pods = seen.pods_of(role)
-        wanted = scheduling.wanted_pods(seen.job.spec, role) if active else 0
+        pods = observed.pods_of(role)
+        desired = scheduling.wanted_pods(observed.job.spec, role) if active else 0
         restarts = sum(pod.restarts for pod in pods)
-        rows.append(RoleStatus(name=str(role), desired=wanted, ready=sum(pod.ready for pod in pods), restarts=restarts))
+        rows.append(
+            RoleStatus(name=str(role), desired=desired, ready=sum(pod.ready for pod in pods), restarts=restarts)
+        )
     rollout = next(row for row in rows if row.name == names.Role.ROLLOUT)
-    status = reporting.with_scaling(status, seen.status, to=rollout.desired, now=now)
+    status = reporting.with_scaling(status, observed.status, to=rollout.desired, now=now)
     shown = RolloutStatus.model_validate(
         {
-            "replicas": len(seen.pods_of(names.Role.ROLLOUT)),
-            "selector": f"rljob.dev/uid={seen.job.metadata.uid},rljob.dev/role={names.Role.ROLLOUT}",
+            "replicas": len(observed.pods_of(names.Role.ROLLOUT)),
+            "selector": f"rljob.dev/uid={observed.job.metadata.uid},rljob.dev/role={names.Role.ROLLOUT}",
             "ready": f"{rollout.ready}/{rollout.desired}",
-            "onLatest": reporting.on_latest(seen.status, seen.report),
+            "onLatest": reporting.on_latest(observed.status, observed.report),
         }
     )
-    images = tuple(ImageStatus(name=str(role), image=image) for role, image in sorted(seen.images.items()))
+    images = tuple(ImageStatus(name=str(role), image=image) for role, image in sorted(observed.images.items()))
     changes = {"roles": tuple(rows), "rollout": shown, "images": images, "stalled": None}
-    verdict = conditions.isolation_verdict(seen)
+    verdict = conditions.isolation_verdict(observed)
     if verdict is not None:
         changes["isolation"] = tuple(LayerStatus(name=name, state=state) for name, state in verdict.layers.items())
     return status.model_copy(update=changes)
 
 
-def _write(seen: Observed, status: JobStatus, course: conditions.Course, rest: Plan, *, now: float) -> Plan:
+def _write(observed: Observed, status: JobStatus, outcome: conditions.RunOutcome, rest: Plan, *, now: float) -> Plan:
     """Return what of `rest` is due, with the status before it, if that differs from what is written."""
-    rest = refusals.held_back(rest, seen, now=now)
-    course = dataclasses.replace(course, refused=refusals.shown(rest.refused, now=now))
-    full = conditions.with_conditions(seen, status, course, now=now)
-    if full == seen.status:
+    rest = refusals.without_refused(rest, observed, now=now)
+    outcome = dataclasses.replace(outcome, refused=refusals.shown(rest.refused, now=now))
+    full = conditions.with_conditions(observed, status, outcome, now=now)
+    if full == observed.status:
         return rest
     return dataclasses.replace(rest, actions=(StatusWrite(status=full), *rest.actions))

@@ -58,12 +58,12 @@ class WorkQueue:
     def enqueue(self, key: str, *, after_s: float = 0.0) -> None:
         """Make `key` due after `after_s` at the latest; the earlier of two times counts."""
         now = self._clock.monotonic()
-        known = self._waiting.get(key)
+        entry = self._waiting.get(key)
         due = now + max(0.0, after_s)
-        if known is None:
+        if entry is None:
             self._waiting[key] = _Entry(due=due, since=due)
-        elif due < known.due:
-            known.due, known.since = due, min(known.since, due)
+        elif due < entry.due:
+            entry.due, entry.since = due, min(entry.since, due)
         else:
             return
         self._line_up(key)
@@ -80,8 +80,8 @@ class WorkQueue:
         """Return when the next key that does not run is due, and the key; None without one."""
         while self._order:
             due, key = self._order[0]
-            known = self._waiting.get(key)
-            if known is not None and known.due == due and key not in self._running:
+            entry = self._waiting.get(key)
+            if entry is not None and entry.due == due and key not in self._running:
                 return due, key
             heapq.heappop(self._order)
         return None
@@ -163,7 +163,7 @@ class Dispatcher:
         while True:
             self._changed.clear()
             while (key := self._queue.take()) is not None:
-                task = asyncio.create_task(self._one(key), name=f"reconcile {key}")
+                task = asyncio.create_task(self._run_key(key), name=f"reconcile {key}")
                 self._running.add(task)
                 task.add_done_callback(self._ended)
             wait_s = self._queue.next_due_s()
@@ -186,7 +186,7 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
-    async def _one(self, key: str) -> None:
+    async def _run_key(self, key: str) -> None:
         try:
             again_after_s = await self._reconcile(key)
         except Exception as error:  # noqa: BLE001  # the boundary of one reconcile: another key must not suffer
@@ -204,9 +204,9 @@ _ENDED = frozenset({Type.COMPLETE, Type.FAILED})
 
 def startup_order(cache: Cache) -> list[str]:
     """Return the keys of all jobs, those at rest last."""
-    kept = ((key, cache.job(key)) for key in cache.keys)
+    views = ((key, cache.job(key)) for key in cache.keys)
     waits = {
-        key: not is_at_rest(json.loads(job.load()), cache.pods(key, job.uid)) for key, job in kept if job is not None
+        key: not is_at_rest(json.loads(job.load()), cache.pods(key, job.uid)) for key, job in views if job is not None
     }
     return sorted(waits, key=lambda key: not waits[key])
 
@@ -219,7 +219,7 @@ def is_at_rest(job: Mapping[str, Any], pods: Collection[Pod]) -> bool:
     status = job.get("status") or {}
     if status.get("observedGeneration") != job["metadata"].get("generation"):
         return False
-    held = {one["type"] for one in status.get("conditions") or () if one["status"] == "True"}
-    if held & {*_ENDED, Type.SUSPENDED}:
+    true_types = {condition["type"] for condition in status.get("conditions") or () if condition["status"] == "True"}
+    if true_types & {*_ENDED, Type.SUSPENDED}:
         return not pods
-    return Type.RUNNING in held and all(pod.ready and not pod.deleting for pod in pods)
+    return Type.RUNNING in true_types and all(pod.ready and not pod.deleting for pod in pods)

@@ -8,13 +8,13 @@ from rljob_operator.model import (
     Annotate,
     Apply,
     Delete,
+    DesiredObjects,
     Observed,
     Plan,
     Ref,
     Refusal,
     Scale,
     StatusWrite,
-    Wanted,
     earliest,
 )
 from rljob_operator.policies import throttle
@@ -31,19 +31,19 @@ class Cluster(Protocol):
     async def observe(self, key: str, *, live: bool) -> Observed | None:
         """Return what is known of a job; None if it is gone. live: read just now, not from a cache."""
 
-    async def write_status(self, seen: Observed, status: JobStatus) -> None:
+    async def write_status(self, observed: Observed, status: JobStatus) -> None:
         """Write the status; nothing happens if the job was deleted or replaced."""
 
-    async def apply(self, seen: Observed, action: Apply) -> Refusal | None:
+    async def apply(self, observed: Observed, action: Apply) -> Refusal | None:
         """Create or change a child; return why that was refused, as the others do."""
 
-    async def scale(self, seen: Observed, action: Scale) -> Refusal | None:
+    async def scale(self, observed: Observed, action: Scale) -> Refusal | None:
         """Set a workload's replicas; nothing happens if it is gone."""
 
-    async def annotate(self, seen: Observed, action: Annotate) -> Refusal | None:
+    async def annotate(self, observed: Observed, action: Annotate) -> Refusal | None:
         """Set annotations and labels of an object; nothing happens if it is gone."""
 
-    async def delete(self, seen: Observed, action: Delete) -> Refusal | None:
+    async def delete(self, observed: Observed, action: Delete) -> Refusal | None:
         """Delete an object; nothing happens if it is gone."""
 
 
@@ -54,7 +54,7 @@ class WallClock(Protocol):
         """Return unix seconds."""
 
 
-def _ignore(seen: Observed, planned: Plan, wanted: Wanted) -> None:
+def _ignore(observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
     """The listener of nobody."""
 
 
@@ -65,11 +65,11 @@ class Reconciler:
         self,
         cluster: Cluster,
         *,
-        wanted: Callable[[Observed], Wanted],
+        desired: Callable[[Observed], DesiredObjects],
         clock: WallClock,
-        on_planned: Callable[[Observed, Plan, Wanted], None] = _ignore,
+        on_planned: Callable[[Observed, Plan, DesiredObjects], None] = _ignore,
     ) -> None:
-        self._cluster, self._wanted, self._clock, self._on_planned = cluster, wanted, clock, on_planned
+        self._cluster, self._wanted, self._clock, self._on_planned = cluster, desired, clock, on_planned
         # When each job's status was written, by uid: memory only, after a start the first write is due at once.
         self._written_at: dict[str, float] = {}
 
@@ -83,51 +83,51 @@ class Reconciler:
         Raises what the cluster raises: the actions that are left are planned anew.
         """
         for live in (False, True):
-            seen = await self._cluster.observe(key, live=live)
-            if seen is None:
+            observed = await self._cluster.observe(key, live=live)
+            if observed is None:
                 return None
             now = self._clock.now()
-            wanted = self._wanted(seen)
-            planned = plan(seen, wanted, now=now)
-            self._on_planned(seen, planned, wanted)
+            desired = self._wanted(observed)
+            planned = plan(observed, desired, now=now)
+            self._on_planned(observed, planned, desired)
             # What cannot be taken back rests on objects that were just read.
             if live or not planned.irrevocable:
-                return await self._act(seen, planned)
+                return await self._act(observed, planned)
         return None
 
-    async def _act(self, seen: Observed, planned: Plan) -> float | None:
+    async def _act(self, observed: Observed, planned: Plan) -> float | None:
         withheld_s, moved, refused = None, False, set[Ref]()
         for action in planned.actions:
             if isinstance(action, StatusWrite):
-                withheld_s = await self._write(seen, action.status)
+                withheld_s = await self._write(observed, action.status)
                 # Some children exist only while a condition holds, and this pass saw what held before.
-                known, said = (conditions.statuses(each.conditions) for each in (seen.status, action.status))
-                moved |= withheld_s is None and known != said
+                before, after = (conditions.statuses(each.conditions) for each in (observed.status, action.status))
+                moved |= withheld_s is None and before != after
             elif not isinstance(action, Apply) or not refused & set(action.needs):
-                refusal = await self._do(seen, action)
+                refusal = await self._do(observed, action)
                 refused |= set() if refusal is None else {refusal.ref}
                 moved = True
         again_s = None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
         # The watch tells nothing of a change that is known from the answer to our own write.
         return earliest(again_s, withheld_s, _SETTLED_S if moved else None)
 
-    async def _write(self, seen: Observed, status: JobStatus) -> float | None:
+    async def _write(self, observed: Observed, status: JobStatus) -> float | None:
         """Write a status, or return the seconds that it has to wait."""
-        uid, now = seen.job.metadata.uid, self._clock.now()
-        left_s = throttle.wait_s(seen.status, status, written_at=self._written_at.get(uid), now=now)
+        uid, now = observed.job.metadata.uid, self._clock.now()
+        left_s = throttle.wait_s(observed.status, status, written_at=self._written_at.get(uid), now=now)
         if left_s:
             return left_s
-        await self._cluster.write_status(seen, status)
+        await self._cluster.write_status(observed, status)
         self._written_at[uid] = now
         return None
 
-    async def _do(self, seen: Observed, action: Apply | Scale | Annotate | Delete) -> Refusal | None:
+    async def _do(self, observed: Observed, action: Apply | Scale | Annotate | Delete) -> Refusal | None:
         match action:
             case Apply():
-                return await self._cluster.apply(seen, action)
+                return await self._cluster.apply(observed, action)
             case Scale():
-                return await self._cluster.scale(seen, action)
+                return await self._cluster.scale(observed, action)
             case Annotate():
-                return await self._cluster.annotate(seen, action)
+                return await self._cluster.annotate(observed, action)
             case Delete():
-                return await self._cluster.delete(seen, action)
+                return await self._cluster.delete(observed, action)

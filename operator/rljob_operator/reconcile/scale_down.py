@@ -12,7 +12,7 @@ from rljob_operator.model import POD, Annotate, Observed, Pod, Ref
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class RolloutPod:
     """One rollout pod; `created_at` in unix seconds, `serving_version` below 0 if it serves none yet."""
 
     pod: str
@@ -22,7 +22,7 @@ class Candidate:
     created_at: float
 
 
-def victims(pods: Sequence[Candidate], *, num_wanted: int) -> tuple[str, ...]:
+def scale_down_candidates(pods: Sequence[RolloutPod], *, num_wanted: int) -> tuple[str, ...]:
     """Return the pods to give up: not ready, then oldest version, then fewest leased groups, then youngest.
 
     Raises ValueError if `num_wanted` is negative.
@@ -33,26 +33,26 @@ def victims(pods: Sequence[Candidate], *, num_wanted: int) -> tuple[str, ...]:
     return tuple(pod.pod for pod in ordered[: max(0, len(pods) - num_wanted)])
 
 
-VICTIM = -1000
+REMOVED_FIRST = -1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Shrink:
+class ScaleDown:
     """Marks to set or to take away. `waits`: the count may not be lowered before they are seen."""
 
     marks: tuple[Annotate, ...] = ()
     waits: bool = False
 
 
-def shrink(seen: Observed, *, num_set: int, num_wanted: int) -> Shrink:
+def plan_scale_down(observed: Observed, *, num_set: int, num_wanted: int) -> ScaleDown:
     """Return what to do before the rollouts' count goes from `num_set` to `num_wanted`."""
-    pods = [pod for pod in seen.pods_of(names.Role.ROLLOUT) if not pod.deleting and not pod.is_terminal]
-    chosen = set(victims([_candidate(seen, pod) for pod in pods], num_wanted=num_wanted))
+    pods = [pod for pod in observed.pods_of(names.Role.ROLLOUT) if not pod.deleting and not pod.is_terminal]
+    chosen = set(scale_down_candidates([_candidate(observed, pod) for pod in pods], num_wanted=num_wanted))
     if num_wanted >= num_set:
         chosen = set()
-    wrong = [pod for pod in pods if (pod.name in chosen) != (pod.deletion_cost == VICTIM)]
-    marks = tuple(_mark(pod, VICTIM if pod.name in chosen else None) for pod in wrong)
-    return Shrink(marks=marks, waits=any(pod.name in chosen for pod in wrong))
+    wrong = [pod for pod in pods if (pod.name in chosen) != (pod.deletion_cost == REMOVED_FIRST)]
+    marks = tuple(_mark(pod, REMOVED_FIRST if pod.name in chosen else None) for pod in wrong)
+    return ScaleDown(marks=marks, waits=any(pod.name in chosen for pod in wrong))
 
 
 def _mark(pod: Pod, cost: int | None) -> Annotate:
@@ -60,16 +60,16 @@ def _mark(pod: Pod, cost: int | None) -> Annotate:
     return Annotate(ref=Ref(POD, pod.name), uid=pod.uid, annotations={DELETION_COST: value})
 
 
-def _candidate(seen: Observed, pod: Pod) -> Candidate:
-    said = _reported(seen).get(pod.name)
-    return Candidate(
+def _candidate(observed: Observed, pod: Pod) -> RolloutPod:
+    pod_status = _reported(observed).get(pod.name)
+    return RolloutPod(
         pod=pod.name,
         ready=pod.ready,
-        serving_version=types.NO_VERSION if said is None else said.serving_version,
-        num_leases=0 if said is None else said.leases,
+        serving_version=types.NO_VERSION if pod_status is None else pod_status.serving_version,
+        num_leases=0 if pod_status is None else pod_status.leases,
         created_at=pod.created_at,
     )
 
 
-def _reported(seen: Observed) -> Mapping[str, types.PodStatus]:
-    return {} if seen.report is None else {pod.pod: pod for pod in seen.report.run.pods}
+def _reported(observed: Observed) -> Mapping[str, types.PodStatus]:
+    return {} if observed.report is None else {pod.pod: pod for pod in observed.report.run.pods}

@@ -41,15 +41,15 @@ class Shortages:
     ) -> Mapping[Ref, Shortage]:
         """Return what lacks pods of the job with this uid; `failures` is asked seldom, and less and less often."""
         short = [child for child in children if child.role is not None and _lacks(child, pods)]
-        known = self._lacks.pop(job, {})
-        lacks = {child.uid: known.get(child.uid) or _Lack(since=self._now()) for child in short}
+        previous = self._lacks.pop(job, {})
+        lacks = {child.uid: previous.get(child.uid) or _Lack(since=self._now()) for child in short}
         if not lacks:
             return {}
         self._lacks[job] = lacks
         for child in short:
             await self._ask(child, lacks[child.uid], failures)
-        told = {child.ref: lacks[child.uid] for child in short}
-        return {ref: Shortage(since=lack.since, message=lack.message) for ref, lack in told.items()}
+        by_ref = {child.ref: lacks[child.uid] for child in short}
+        return {ref: Shortage(since=lack.since, message=lack.message) for ref, lack in by_ref.items()}
 
     def forget(self, job: str) -> None:
         """Let go of a job that is gone."""

@@ -62,10 +62,10 @@ def with_scaling(status: JobStatus, before: JobStatus, *, to: int, now: float) -
     was = next((row.desired for row in before.roles if row.name == _ROLLOUT), 0)
     if not was or not to or was == to:
         return status
-    known = status.scaling.history if status.scaling else ()
+    previous = status.scaling.history if status.scaling else ()
     # Whoever scaled (a person, an autoscaler) did it there.
     change = {"time": clock.to_timestamp(now), "from": was, "to": to, "signal": "spec.rollout.replicas"}
-    history = (*known, ScalingStatus.model_validate(change))[-_MOST_CHANGES:]
+    history = (*previous, ScalingStatus.model_validate(change))[-_MOST_CHANGES:]
     return status.model_copy(update={"scaling": ScalingHistoryStatus(history=history)})
 
 
@@ -95,13 +95,13 @@ def _first_step_at(status: JobStatus, run: types.RunStatus, *, now: float) -> fl
     none; where an attempt began from a later step than the segment did, steps were finished all the same.
     """
     first = attempts.first_of_segment(status)
-    own = [one for one in run.attempts if one.attempt >= first]
-    told = [one.first_step_at for one in own if one.first_step_at]
-    if told:
-        return min(told)
-    if own:
-        began_from = 0 if first == 1 and own[0].attempt > 1 else own[0].resume_step
-        return now if max(one.resume_step for one in own) > began_from else None
+    of_segment = [attempt for attempt in run.attempts if attempt.attempt >= first]
+    first_steps = [attempt.first_step_at for attempt in of_segment if attempt.first_step_at]
+    if first_steps:
+        return min(first_steps)
+    if of_segment:
+        began_from = 0 if first == 1 and of_segment[0].attempt > 1 else of_segment[0].resume_step
+        return now if max(attempt.resume_step for attempt in of_segment) > began_from else None
     if run.attempts:
         return None
     # A coordinator that does not tell of attempts: from a checkpoint on, steps are this segment's.
@@ -111,17 +111,17 @@ def _first_step_at(status: JobStatus, run: types.RunStatus, *, now: float) -> fl
 
 def _pace(run: types.RunStatus) -> PaceStatus | None:
     """Return what is told once per step; None where a number is none."""
-    told = {
+    numbers = {
         "stepSeconds": run.step_s,
         "tokensPerSecond": run.tokens_per_s,
         "trainerWaitShare": run.trainer_wait_share,
         "rolloutWaitShare": run.rollout_wait_share,
         "rewardDelta": run.reward_delta,
     }
-    known = {name: value for name, value in told.items() if value is not None}
-    if not all(map(math.isfinite, known.values())):
+    reported = {name: value for name, value in numbers.items() if value is not None}
+    if not all(map(math.isfinite, reported.values())):
         return None
-    return PaceStatus.model_validate({"step": run.step, **{name: decimal(value) for name, value in known.items()}})
+    return PaceStatus.model_validate({"step": run.step, **{name: decimal(value) for name, value in reported.items()}})
 
 
 def _version(run: types.RunStatus) -> VersionStatus:
@@ -150,37 +150,17 @@ def _trajectories(run: types.RunStatus) -> TrajectoriesStatus:
 def _evaluations(run: types.RunStatus) -> tuple[EvaluationStatus, ...]:
     """Return the last score of each suite."""
     last: dict[str, types.EvaluationResult] = {}
-    for one in sorted(run.evaluations, key=lambda one: one.step):
-        if math.isfinite(one.accuracy):
-            last[one.suite] = one
+    for result in sorted(run.evaluations, key=lambda result: result.step):
+        if math.isfinite(result.accuracy):
+            last[result.suite] = result
     rows = sorted(last.items())[:_MOST_SUITES]
-    return tuple(EvaluationStatus(suite=name[:63], accuracy=decimal(one.accuracy), step=one.step) for name, one in rows)
+    return tuple(
+        EvaluationStatus(suite=name[:63], accuracy=decimal(result.accuracy), step=result.step) for name, result in rows
+    )
 
 
 # Statuses by type: "True", "False" or "Unknown"; an optional condition may be absent.
 Statuses = Mapping[Type, str]
-
-_NEVER_BOTH = (
-    (Type.COMPLETE, Type.FAILED),
-    (Type.SUSPENDING, Type.SUSPENDED),
-    (Type.RUNNING, Type.SUSPENDED),
-    (Type.RUNNING, Type.COMPLETE),
-    (Type.RUNNING, Type.FAILED),
-    (Type.RECONCILING, Type.STALLED),
-    (Type.COMPLETE, Type.STALLED),
-    (Type.COMPLETE, Type.RECONCILING),
-)
-_IMPLIES = ((Type.DEGRADED, Type.RUNNING), (Type.RUNNING, Type.ACCEPTED), (Type.FAILED, Type.STALLED))
-
-
-def contradictions(statuses: Statuses) -> list[str]:
-    """Return a sentence for each rule of 6.1 and 6.2 that the conditions break; empty if they agree."""
-    true = {kind for kind, status in statuses.items() if status == "True"}
-    found = [f"{one} and {other} are both True" for one, other in _NEVER_BOTH if {one, other} <= true]
-    found += [f"{one} is True but {other} is not" for one, other in _IMPLIES if one in true and other not in true]
-    if statuses.get(Type.ACCEPTED) == "False" and Type.STALLED not in true:
-        found.append("Accepted is False but Stalled is not True")
-    return found
 
 
 def is_terminal(statuses: Statuses) -> bool:
@@ -207,11 +187,3 @@ def summary(statuses: Statuses, reasons: Mapping[Type, str], *, deleting: bool =
         ("Running", Type.RUNNING in true),
     )
     return next((word for word, holds in words if holds), "Pending")
-
-
-def kstatus(statuses: Statuses, *, generation: int, observed_generation: int) -> str:
-    """Return what generic clients conclude: Failed if Stalled, InProgress while work is under way, else Current."""
-    if statuses.get(Type.STALLED) == "True":
-        return "Failed"
-    lags = observed_generation < generation
-    return "InProgress" if lags or statuses.get(Type.RECONCILING) == "True" else "Current"

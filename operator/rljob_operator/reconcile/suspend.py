@@ -68,14 +68,14 @@ _ORDER = {
 }
 
 
-def pods_left(seen: Observed, *, now: float) -> PodsLeft:
+def pods_left(observed: Observed, *, now: float) -> PodsLeft:
     """Return what is left to stop by role: pods, and those that a workload is still set to make.
 
     Pods on nodes that do not answer are deleted by force and hold nothing up.
     """
-    there = [pod for pod in seen.pods if not failure.is_lost(pod, now=now)]
-    count = {role: sum(pod.role is role for pod in there) for role in names.Role}
-    for child in seen.children.values():
+    live_pods = [pod for pod in observed.pods if not failure.is_lost(pod, now=now)]
+    count = {role: sum(pod.role is role for pod in live_pods) for role in names.Role}
+    for child in observed.children.values():
         if child.role is names.Role.TRAINER and child.attempt:
             count[child.role] += 1
         elif child.role is not None:
@@ -88,46 +88,54 @@ def pods_left(seen: Observed, *, now: float) -> PodsLeft:
     )
 
 
-def stop_actions(seen: Observed, stage: SuspendStage, *, asked_at: float, now: float) -> tuple[Action, ...]:
+def stop_actions(observed: Observed, stage: SuspendStage, *, asked_at: float, now: float) -> tuple[Action, ...]:
     """Return what to stop in this stage; pods that overstay are deleted."""
     roles = _ORDER.get(stage, ())
-    overdue = is_overdue(asked_at=asked_at, drain_s=seen.job.spec.rollout.drain_seconds, now=now)
-    late = [pod for role in roles for pod in seen.pods_of(role)] if overdue else []
+    overdue = is_overdue(asked_at=asked_at, drain_s=observed.job.spec.rollout.drain_seconds, now=now)
+    late = [pod for role in roles for pod in observed.pods_of(role)] if overdue else []
     return (
-        *_budgets(seen),
-        *(action for role in roles for action in _stop_role(seen, role)),
+        *_budgets(observed),
+        *(action for role in roles for action in _stop_role(observed, role)),
         *(Delete(ref=Ref(POD, pod.name), uid=pod.uid, grace_s=_SHORT_GRACE_S) for pod in late if not pod.deleting),
     )
 
 
-def unwanted(seen: Observed, wanted: Collection[Ref]) -> list[Delete]:
+def unwanted(observed: Observed, desired: Collection[Ref]) -> list[Delete]:
     """Return the deletions of what the job does not ask for any more."""
-    return [one for one in _deletions(seen, _ONLY_WHILE_WANTED) if one.ref not in wanted]
+    return [deletion for deletion in _deletions(observed, _ONLY_WHILE_WANTED) if deletion.ref not in desired]
 
 
-def _budgets(seen: Observed) -> list[Delete]:
-    return _deletions(seen, _ONLY_WHILE_RUNNING)
+def _budgets(observed: Observed) -> list[Delete]:
+    return _deletions(observed, _ONLY_WHILE_RUNNING)
 
 
-def _deletions(seen: Observed, kinds: Set[str]) -> list[Delete]:
-    children = sorted(seen.children.values(), key=lambda child: child.ref)
+def _deletions(observed: Observed, kinds: Set[str]) -> list[Delete]:
+    children = sorted(observed.children.values(), key=lambda child: child.ref)
     return [
         Delete(ref=child.ref, uid=child.uid) for child in children if child.ref.kind in kinds and not child.deleting
     ]
 
 
-def _stop_role(seen: Observed, role: names.Role) -> list[Action]:
-    own = sorted((child for child in seen.children.values() if child.role is role), key=lambda child: child.ref)
-    jobs: list[Action] = [Delete(ref=child.ref, uid=child.uid) for child in own if child.attempt and not child.deleting]
+def _stop_role(observed: Observed, role: names.Role) -> list[Action]:
+    children = sorted(
+        (child for child in observed.children.values() if child.role is role), key=lambda child: child.ref
+    )
+    jobs: list[Action] = [
+        Delete(ref=child.ref, uid=child.uid) for child in children if child.attempt and not child.deleting
+    ]
     return jobs + [
-        Scale(ref=child.ref, uid=child.uid, replicas=0) for child in own if not child.attempt and child.wanted_replicas
+        Scale(ref=child.ref, uid=child.uid, replicas=0)
+        for child in children
+        if not child.attempt and child.wanted_replicas
     ]
 
 
 def asked_at(status: JobStatus, *, now: float) -> float:
     """Return when the stop began: when Suspending became True."""
-    known = next((one for one in status.conditions if one.type == Type.SUSPENDING and one.status == "True"), None)
-    return now if known is None else clock.to_seconds(known.last_transition_time) or now
+    condition = next(
+        (each for each in status.conditions if each.type == Type.SUSPENDING and each.status == "True"), None
+    )
+    return now if condition is None else clock.to_seconds(condition.last_transition_time) or now
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,31 +144,31 @@ class _Kept:
     again_at: float | None = None
 
 
-def cleanup(seen: Observed, *, succeeded: bool, now: float) -> Plan:
+def cleanup(observed: Observed, *, succeeded: bool, now: float) -> Plan:
     """Return the cleanup of a run that is over, and its deletion when its time has come."""
-    completed = clock.to_seconds(seen.status.completion_time)
-    spec = seen.job.spec
+    completed = clock.to_seconds(observed.status.completion_time)
+    spec = observed.job.spec
     ends = deadlines.ttl_ends(completion_time=completed, ttl_s=spec.ttl_seconds_after_finished)
     if deadlines.is_over(ends, now):
-        own = Ref(RLJOB, seen.job.metadata.name)
-        return Plan(actions=(Delete(ref=own, uid=seen.job.metadata.uid),), irrevocable=True)
-    kept = [_clean(seen, role, succeeded=succeeded, completed=completed or now, now=now) for role in names.Role]
-    actions = (*_budgets(seen), *(action for part in kept for action in part.actions))
-    return Plan(actions=actions, again_at=earliest(ends, *(part.again_at for part in kept)))
+        rljob = Ref(RLJOB, observed.job.metadata.name)
+        return Plan(actions=(Delete(ref=rljob, uid=observed.job.metadata.uid),), irrevocable=True)
+    cleanups = [_clean(observed, role, succeeded=succeeded, completed=completed or now, now=now) for role in names.Role]
+    actions = (*_budgets(observed), *(action for part in cleanups for action in part.actions))
+    return Plan(actions=actions, again_at=earliest(ends, *(part.again_at for part in cleanups)))
 
 
-def _clean(seen: Observed, role: names.Role, *, succeeded: bool, completed: float, now: float) -> _Kept:
-    if _policy(seen.job.spec, role, succeeded=succeeded) == "Delete":
-        return _Kept(actions=_delete_role(seen, role))
+def _clean(observed: Observed, role: names.Role, *, succeeded: bool, completed: float, now: float) -> _Kept:
+    if _policy(observed.job.spec, role, succeeded=succeeded) == "Delete":
+        return _Kept(actions=_delete_role(observed, role))
     if role is names.Role.TRAINER:
         # What has ended is kept for its logs; what still runs holds a GPU for nobody.
-        running = [pod for pod in seen.pods_of(role) if not pod.is_terminal and not pod.deleting]
+        running = [pod for pod in observed.pods_of(role) if not pod.is_terminal and not pod.deleting]
         return _Kept(actions=[Delete(ref=Ref(POD, pod.name), uid=pod.uid) for pod in running])
     if role is names.Role.COORDINATOR:
         return _Kept(actions=[])
     if now >= completed + _KEPT_S:
-        return _Kept(actions=_stop_role(seen, role))
-    return _Kept(actions=[], again_at=completed + _KEPT_S if _stop_role(seen, role) else None)
+        return _Kept(actions=_stop_role(observed, role))
+    return _Kept(actions=[], again_at=completed + _KEPT_S if _stop_role(observed, role) else None)
 
 
 def _policy(spec: JobSpec, role: names.Role, *, succeeded: bool) -> str:
@@ -173,10 +181,10 @@ def _policy(spec: JobSpec, role: names.Role, *, succeeded: bool) -> str:
     }[role]
 
 
-def _delete_role(seen: Observed, role: names.Role) -> list[Action]:
-    own: Sequence[Ref] = sorted(
+def _delete_role(observed: Observed, role: names.Role) -> list[Action]:
+    refs: Sequence[Ref] = sorted(
         child.ref
-        for child in seen.children.values()
+        for child in observed.children.values()
         if child.role is role and not child.deleting and child.ref.kind in POD_MAKERS
     )
-    return [Delete(ref=ref, uid=seen.children[ref].uid) for ref in own]
+    return [Delete(ref=ref, uid=observed.children[ref].uid) for ref in refs]

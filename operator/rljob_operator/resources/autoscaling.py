@@ -23,18 +23,18 @@ _POLL_S = 15
 
 def autoscaler(inputs: Inputs, served: Set[str]) -> Manifest | None:
     """Return the object that should exist while the job is active: none without the API groups that it needs."""
-    wanted = inputs.job.spec.rollout.autoscaling
-    if wanted is None or missing_api(inputs.job.spec, served) is not None:
+    autoscaling = inputs.job.spec.rollout.autoscaling
+    if autoscaling is None or missing_api(inputs.job.spec, served) is not None:
         return None
-    return _horizontal(inputs, wanted) if wanted.provider == "hpa" else _scaled_object(inputs, wanted)
+    return _horizontal(inputs, autoscaling) if autoscaling.provider == "hpa" else _scaled_object(inputs, autoscaling)
 
 
 def missing_api(spec: JobSpec, served: Set[str]) -> str | None:
     """Return the API group that the job's provider needs and the cluster does not serve; None if nothing is missing."""
-    wanted = spec.rollout.autoscaling
-    if wanted is None or NEEDS[wanted.provider] in served:
+    autoscaling = spec.rollout.autoscaling
+    if autoscaling is None or NEEDS[autoscaling.provider] in served:
         return None
-    return NEEDS[wanted.provider]
+    return NEEDS[autoscaling.provider]
 
 
 def effective_replicas(spec: JobSpec) -> int:
@@ -48,20 +48,20 @@ def effective_replicas(spec: JobSpec) -> int:
     return max(bounds.min_replicas, min(spec.rollout.replicas, bounds.max_replicas))
 
 
-def _horizontal(inputs: Inputs, wanted: AutoscalingSpec) -> Manifest:
+def _horizontal(inputs: Inputs, autoscaling: AutoscalingSpec) -> Manifest:
     selector = {"matchLabels": {"rljob": inputs.job.metadata.name}}
     external = {"metric": {"name": METRIC, "selector": selector}, "target": {"type": "Value", "value": TARGET}}
     spec: Manifest = {
         "scaleTargetRef": _target(inputs),
-        "minReplicas": wanted.min_replicas,
-        "maxReplicas": wanted.max_replicas,
+        "minReplicas": autoscaling.min_replicas,
+        "maxReplicas": autoscaling.max_replicas,
         "metrics": [{"type": "External", "external": external}],
-        "behavior": _behavior(wanted),
+        "behavior": _behavior(autoscaling),
     }
     return _object(inputs, "autoscaling/v2", KINDS["hpa"], spec)
 
 
-def _scaled_object(inputs: Inputs, wanted: AutoscalingSpec) -> Manifest:
+def _scaled_object(inputs: Inputs, autoscaling: AutoscalingSpec) -> Manifest:
     """Read the coordinator's own metrics: no Prometheus is needed."""
     role, job = names.Role.COORDINATOR, inputs.job.metadata
     host = f"{child_name(inputs, role)}.{job.namespace}.svc"
@@ -75,13 +75,13 @@ def _scaled_object(inputs: Inputs, wanted: AutoscalingSpec) -> Manifest:
             "targetValue": TARGET,
         },
     }
-    own = {"name": child_name(inputs, names.Role.ROLLOUT), "behavior": _behavior(wanted)}
+    hpa_config = {"name": child_name(inputs, names.Role.ROLLOUT), "behavior": _behavior(autoscaling)}
     spec: Manifest = {
         "scaleTargetRef": _target(inputs),
-        "minReplicaCount": wanted.min_replicas,
-        "maxReplicaCount": wanted.max_replicas,
+        "minReplicaCount": autoscaling.min_replicas,
+        "maxReplicaCount": autoscaling.max_replicas,
         "pollingInterval": _POLL_S,
-        "advanced": {"horizontalPodAutoscalerConfig": own},
+        "advanced": {"horizontalPodAutoscalerConfig": hpa_config},
         "triggers": [trigger],
     }
     return _object(inputs, f"{KEDA}/v1alpha1", KINDS["keda"], spec)
@@ -92,7 +92,7 @@ def _target(inputs: Inputs) -> Manifest:
     return {"apiVersion": job.api_version, "kind": job.kind, "name": job.metadata.name}
 
 
-def _behavior(wanted: AutoscalingSpec) -> Manifest:
+def _behavior(autoscaling: AutoscalingSpec) -> Manifest:
     """Up fast, down slowly: a pod that goes drains for minutes and takes its cache with it."""
     return {
         "scaleUp": {
@@ -104,7 +104,7 @@ def _behavior(wanted: AutoscalingSpec) -> Manifest:
             ],
         },
         "scaleDown": {
-            "stabilizationWindowSeconds": wanted.scale_down_stabilization_seconds,
+            "stabilizationWindowSeconds": autoscaling.scale_down_stabilization_seconds,
             "selectPolicy": "Max",
             "policies": [{"type": "Percent", "value": 25, "periodSeconds": 120}],
         },

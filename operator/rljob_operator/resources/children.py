@@ -17,10 +17,10 @@ def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manife
     `served`: API groups that may be used.
     """
     policies = [network.network_policy(inputs, role) for role in names.Role]
-    own = [role for role in names.Role if pod_of(inputs, role).service_account_name is None]
+    created_accounts = [role for role in names.Role if pod_of(inputs, role).service_account_name is None]
     return [
         *(policies if inputs.job.spec.security.network_policy else []),
-        *(services.service_account(inputs, role) for role in own),
+        *(services.service_account(inputs, role) for role in created_accounts),
         config.config_map(inputs),
         *(services.service(inputs, role) for role in names.Role),
         *([services.pod_monitor(inputs)] if services.wants_pod_monitor(inputs.job.spec, served) else []),

@@ -23,11 +23,11 @@ def merge_by_key(items: Iterable[Item], *, key: str) -> list[dict[str, object]]:
 
 def distinct(items: Iterable[Item]) -> list[dict[str, object]]:
     """Return items that have no key of their own, without repetitions."""
-    found: list[dict[str, object]] = []
+    unique: list[dict[str, object]] = []
     for item in items:
-        if dict(item) not in found:
-            found.append(dict(item))
-    return found
+        if dict(item) not in unique:
+            unique.append(dict(item))
+    return unique
 
 
 PERIOD_S = 5
@@ -87,29 +87,29 @@ class RoleContainerSpec:
     first: Sequence[Manifest] = ()
 
 
-def container(inputs: Inputs, role: names.Role, own: RoleContainerSpec) -> Manifest:
+def container(inputs: Inputs, role: names.Role, role_spec: RoleContainerSpec) -> Manifest:
     """Return the container `rljob`; the user's env and mounts win over ours but for RLJOB_* and our folders."""
     pod, config = pod_of(inputs, role), first_config(inputs, role)
     user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
     path = f"{storage.CONFIG_DIR}/{role}.json"
-    made: Manifest = {
+    result: Manifest = {
         "name": NAME,
         "image": inputs.images[role],
         "imagePullPolicy": pod.image_pull_policy or inputs.settings.pull_policy,
         "command": [*pod.command_prefix, f"rljob-{role}"],
         "args": ["--config", path],
-        "env": merge_by_key([*_defaults(config), *user["env"], _pod_name(), *own.env], key="name"),
+        "env": merge_by_key([*_defaults(config), *user["env"], _pod_name(), *role_spec.env], key="name"),
         "ports": ports(config),
-        "resources": own.resources,
-        "volumeMounts": merge_by_key([*user["volumeMounts"], *own.mounts], key="mountPath"),
+        "resources": role_spec.resources,
+        "volumeMounts": merge_by_key([*user["volumeMounts"], *role_spec.mounts], key="mountPath"),
         "securityContext": copy.deepcopy(SECURITY),
         "terminationMessagePolicy": "File",
-        "lifecycle": {"preStop": {"exec": {"command": _stop_command(path, own.stop_s)}}},
+        "lifecycle": {"preStop": {"exec": {"command": _stop_command(path, role_spec.stop_s)}}},
         **probes(),
     }
     # Of two sources with a key, Kubernetes takes the later one.
-    env_from = [*own.env_from, *user["envFrom"]]
-    return {**made, "envFrom": env_from} if env_from else made
+    env_from = [*role_spec.env_from, *user["envFrom"]]
+    return {**result, "envFrom": env_from} if env_from else result
 
 
 def ports(config: roles.CommonConfig) -> list[Manifest]:
@@ -165,10 +165,10 @@ def requested_resources(inputs: Inputs, role: names.Role) -> Manifest:
 
     A limit alone is the request too, as the API server has it: a default beside it could be above it.
     """
-    given = pod_of(inputs, role).resources
-    own = {key: value for key, value in _REQUESTS[role].items() if key not in given.limits}
-    made = {"requests": {**own, **given.requests}, "limits": dict(given.limits)}
-    return {key: value for key, value in made.items() if value}
+    written = pod_of(inputs, role).resources
+    defaults = {key: value for key, value in _REQUESTS[role].items() if key not in written.limits}
+    resources = {"requests": {**defaults, **written.requests}, "limits": dict(written.limits)}
+    return {key: value for key, value in resources.items() if value}
 
 
 def verifier_resources(inputs: Inputs) -> Manifest:

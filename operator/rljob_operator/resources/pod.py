@@ -36,11 +36,11 @@ def merge_affinity(ours: Mapping[str, object], users: Mapping[str, object]) -> M
     """Return one affinity that demands and wishes what either does."""
     merged: Manifest = dict(ours)
     for key, value in users.items():
-        held = merged.get(key)
-        if isinstance(held, Mapping) and isinstance(value, Mapping):
-            merged[key] = merge_affinity(held, value)
-        elif isinstance(held, list) and isinstance(value, list):
-            merged[key] = [*held, *value]
+        current = merged.get(key)
+        if isinstance(current, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge_affinity(current, value)
+        elif isinstance(current, list) and isinstance(value, list):
+            merged[key] = [*current, *value]
         else:
             merged[key] = value
     return merged
@@ -61,7 +61,11 @@ _COPIED = ("nodeSelector", "affinity", "priorityClassName", "runtimeClassName")
 
 
 def pod_template(
-    inputs: Inputs, role: names.Role, own: container.RoleContainerSpec, *, own_labels: Mapping[str, str] | None = None
+    inputs: Inputs,
+    role: names.Role,
+    role_spec: container.RoleContainerSpec,
+    *,
+    own_labels: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Return the template. The user's labels come first and ours last; a referenced PodTemplate lies below both."""
     pod, below = pod_of(inputs, role), inputs.templates.get(role, {})
@@ -72,16 +76,18 @@ def pod_template(
             "labels": {**_section(base, "labels"), **pod.labels, **labels(inputs, role), **(own_labels or {})},
             "annotations": {**annotations, config.TEMPLATE_HASH: config.template_hash(inputs, role)},
         },
-        "spec": _spec(inputs, role, own, _section(below, "spec")),
+        "spec": _spec(inputs, role, role_spec, _section(below, "spec")),
     }
 
 
-def _spec(inputs: Inputs, role: names.Role, own: container.RoleContainerSpec, below: Mapping[str, object]) -> Manifest:
+def _spec(
+    inputs: Inputs, role: names.Role, role_spec: container.RoleContainerSpec, below: Mapping[str, object]
+) -> Manifest:
     pod = pod_of(inputs, role)
     user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
-    volumes = [*_items(below, "volumes"), *user["volumes"], *_common_volumes(inputs, role), *own.volumes]
-    mounts = (*_common_mounts(inputs, role), *own.mounts)
-    made = container.container(inputs, role, dataclasses.replace(own, mounts=mounts))
+    volumes = [*_items(below, "volumes"), *user["volumes"], *_common_volumes(inputs, role), *role_spec.volumes]
+    mounts = (*_common_mounts(inputs, role), *role_spec.mounts)
+    role_container = container.container(inputs, role, dataclasses.replace(role_spec, mounts=mounts))
     spec: Manifest = {
         **below,
         "serviceAccountName": pod.service_account_name or child_name(inputs, role),
@@ -89,12 +95,12 @@ def _spec(inputs: Inputs, role: names.Role, own: container.RoleContainerSpec, be
         "enableServiceLinks": False,
         "shareProcessNamespace": False,
         "securityContext": copy.deepcopy(SECURITY),
-        "terminationGracePeriodSeconds": own.grace_s,
-        "containers": [_over(_items(below, "containers"), made), *_others(below)],
+        "terminationGracePeriodSeconds": role_spec.grace_s,
+        "containers": [_over(_items(below, "containers"), role_container), *_others(below)],
         "volumes": container.merge_by_key(volumes, key="name"),
     }
     lists = {
-        "initContainers": [*own.first, *_items(below, "initContainers")],
+        "initContainers": [*role_spec.first, *_items(below, "initContainers")],
         "imagePullSecrets": container.merge_by_key(
             [*_items(below, "imagePullSecrets"), *_pull_secrets(inputs), *user["imagePullSecrets"]], key="name"
         ),
@@ -104,8 +110,8 @@ def _spec(inputs: Inputs, role: names.Role, own: container.RoleContainerSpec, be
     copied = {key: user[key] for key in _COPIED if user.get(key)}
     if role is names.Role.VERIFIER and (name := runtime_class(inputs.job.spec.verifier.isolation)):
         copied["runtimeClassName"] = name
-    if own.affinity:
-        copied["affinity"] = merge_affinity(own.affinity, user.get("affinity") or _section(below, "affinity"))
+    if role_spec.affinity:
+        copied["affinity"] = merge_affinity(role_spec.affinity, user.get("affinity") or _section(below, "affinity"))
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
 
 
@@ -113,29 +119,29 @@ def _common_volumes(inputs: Inputs, role: names.Role) -> list[Manifest]:
     """Config (the role's own file only), scratch, certificates; whole folders, because subPath mounts never update."""
     config = {"name": f"{inputs.job.metadata.name}-config", "items": [{"key": f"{role}.json", "path": f"{role}.json"}]}
     scratch = VERIFIER_SCRATCH_SIZE if role is names.Role.VERIFIER else SCRATCH_SIZE
-    made: list[Manifest] = [
+    volumes: list[Manifest] = [
         {"name": "rljob-config", "configMap": config},
         {"name": "rljob-scratch", "emptyDir": {"sizeLimit": scratch}},
     ]
     if first_config(inputs, role).tls is not None:
         # Group-readable: the key is read by fsGroup, not by the world.
         secret = {"secretName": f"{inputs.job.metadata.name}-tls-{role}", "defaultMode": 0o440}
-        made.append({"name": "rljob-tls", "secret": secret})
+        volumes.append({"name": "rljob-tls", "secret": secret})
     if code := _code_map(inputs, role):
-        made.append({"name": "rljob-code", "configMap": {"name": code}})
-    return made
+        volumes.append({"name": "rljob-code", "configMap": {"name": code}})
+    return volumes
 
 
 def _common_mounts(inputs: Inputs, role: names.Role) -> list[Manifest]:
-    made: list[Manifest] = [
+    mounts: list[Manifest] = [
         {"name": "rljob-config", "mountPath": storage.CONFIG_DIR, "readOnly": True},
         {"name": "rljob-scratch", "mountPath": storage.SCRATCH_DIR},
     ]
     if first_config(inputs, role).tls is not None:
-        made.append({"name": "rljob-tls", "mountPath": storage.TLS_DIR, "readOnly": True})
+        mounts.append({"name": "rljob-tls", "mountPath": storage.TLS_DIR, "readOnly": True})
     if _code_map(inputs, role):
-        made.append({"name": "rljob-code", "mountPath": storage.CODE_DIR, "readOnly": True})
-    return made
+        mounts.append({"name": "rljob-code", "mountPath": storage.CODE_DIR, "readOnly": True})
+    return mounts
 
 
 def _code_map(inputs: Inputs, role: names.Role) -> str:
@@ -162,15 +168,15 @@ def _spread(inputs: Inputs, role: names.Role, constraints: Sequence[Manifest]) -
     return [{**each, "labelSelector": {"matchLabels": selector(inputs, role)}} for each in constraints]
 
 
-def _over(below: Sequence[Mapping[str, object]], made: Manifest) -> Manifest:
+def _over(below: Sequence[Mapping[str, object]], ours: Manifest) -> Manifest:
     """Lay our container over the one of the same name in a PodTemplate; its variables, mounts and ports stay."""
     base = next((item for item in below if item.get("name") == container.NAME), {})
     keys = {"env": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
     lists = {
-        field: container.merge_by_key([*_items(base, field), *_items(made, field)], key=key)
+        field: container.merge_by_key([*_items(base, field), *_items(ours, field)], key=key)
         for field, key in keys.items()
     }
-    return {**base, **made, **lists}
+    return {**base, **ours, **lists}
 
 
 def _others(below: Mapping[str, object]) -> list[Mapping[str, object]]:

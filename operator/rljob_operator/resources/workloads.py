@@ -14,7 +14,7 @@ def coordinator_stateful_set(inputs: Inputs, *, replicas: int) -> Manifest:
     Volumes outlive the job: they hold its checkpoints.
     """
     made_by_set = bool(storage.claim_templates(inputs))
-    own = container.RoleContainerSpec(
+    role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, _COORDINATOR),
         volumes=() if made_by_set else (storage.volume(inputs),),
         mounts=({"name": storage.VOLUME, "mountPath": storage.STATE_DIR},),
@@ -27,7 +27,7 @@ def coordinator_stateful_set(inputs: Inputs, *, replicas: int) -> Manifest:
         "selector": {"matchLabels": selector(inputs, _COORDINATOR)},
         "podManagementPolicy": "Parallel",
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
-        "template": pod.pod_template(inputs, _COORDINATOR, own),
+        "template": pod.pod_template(inputs, _COORDINATOR, role_spec),
     }
     return {
         "apiVersion": "apps/v1",
@@ -48,7 +48,7 @@ _PROGRESS_EXTRA_S = 60
 def rollout_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
     """Return the rollout Deployment. No surge: there are no spare GPUs."""
     role, spec = names.Role.ROLLOUT, inputs.job.spec
-    own = container.RoleContainerSpec(
+    role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, role),
         volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
         mounts=({"name": storage.VOLUME, "mountPath": storage.STATE_DIR}, *model_mounts(inputs)),
@@ -57,19 +57,19 @@ def rollout_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
         grace_s=spec.rollout.drain_seconds + storage.KILL_AFTER_S,
     )
     deadline = spec.startup_deadline_seconds + spec.rollout.drain_seconds + _PROGRESS_EXTRA_S
-    return _deployment(inputs, role, own, replicas=replicas, deadline_s=deadline)
+    return _deployment(inputs, role, role_spec, replicas=replicas, deadline_s=deadline)
 
 
 def verifier_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
     """Return the verifier Deployment: requests equal to limits, nothing but its config and scratch."""
-    own = container.RoleContainerSpec(
+    role_spec = container.RoleContainerSpec(
         resources=container.verifier_resources(inputs),
         stop_s=VERIFIER_STOP_S,
         grace_s=VERIFIER_GRACE_S,
         first=(container.preflight(inputs),),
     )
     deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
-    return _deployment(inputs, names.Role.VERIFIER, own, replicas=replicas, deadline_s=deadline)
+    return _deployment(inputs, names.Role.VERIFIER, role_spec, replicas=replicas, deadline_s=deadline)
 
 
 def model_volumes(inputs: Inputs, role: names.Role) -> tuple[Manifest, ...]:
@@ -77,24 +77,24 @@ def model_volumes(inputs: Inputs, role: names.Role) -> tuple[Manifest, ...]:
     claim that the manifest says the model is on.
     """
     shm, claim = pod_of(inputs, role).shm_size or SHM_SIZE, _model_claim(inputs)
-    made: tuple[Manifest, ...] = (
+    volumes: tuple[Manifest, ...] = (
         {"name": "rljob-cache", "emptyDir": {"sizeLimit": CACHE_SIZE}},
         {"name": "rljob-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},
     )
     if claim is None:
-        return made
-    return (*made, {"name": "rljob-model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+        return volumes
+    return (*volumes, {"name": "rljob-model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
 
 
 def model_mounts(inputs: Inputs) -> tuple[Manifest, ...]:
     """Return where they appear."""
-    made: tuple[Manifest, ...] = (
+    mounts: tuple[Manifest, ...] = (
         {"name": "rljob-cache", "mountPath": storage.CACHE_DIR},
         {"name": "rljob-shm", "mountPath": storage.SHARED_MEMORY_DIR},
     )
     if _model_claim(inputs) is None:
-        return made
-    return (*made, {"name": "rljob-model", "mountPath": storage.MODEL_DIR, "readOnly": True})
+        return mounts
+    return (*mounts, {"name": "rljob-model", "mountPath": storage.MODEL_DIR, "readOnly": True})
 
 
 def model_secrets(inputs: Inputs) -> tuple[Manifest, ...]:
@@ -109,7 +109,7 @@ def _model_claim(inputs: Inputs) -> str | None:
 
 
 def _deployment(
-    inputs: Inputs, role: names.Role, own: container.RoleContainerSpec, *, replicas: int, deadline_s: int
+    inputs: Inputs, role: names.Role, role_spec: container.RoleContainerSpec, *, replicas: int, deadline_s: int
 ) -> Manifest:
     return {
         "apiVersion": "apps/v1",
@@ -120,7 +120,7 @@ def _deployment(
             "selector": {"matchLabels": selector(inputs, role)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}},
             "progressDeadlineSeconds": deadline_s,
-            "template": pod.pod_template(inputs, role, own),
+            "template": pod.pod_template(inputs, role, role_spec),
         },
     }
 
@@ -136,7 +136,7 @@ def trainer_job(inputs: Inputs, *, attempt: int) -> Manifest:
     """Return the Job of an attempt, numbered from 1. Nothing restarts in it: the next attempt is another Job."""
     nodes = inputs.job.spec.trainer.nodes
     own_labels = {ATTEMPT_LABEL: str(attempt)}
-    own = container.RoleContainerSpec(
+    role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, _TRAINER),
         env=_variables(inputs, attempt),
         volumes=(storage.volume(inputs), *model_volumes(inputs, _TRAINER)),
@@ -146,7 +146,7 @@ def trainer_job(inputs: Inputs, *, attempt: int) -> Manifest:
         grace_s=TRAINER_STOP_S + storage.KILL_AFTER_S,
         affinity=pod.claim_affinity(inputs),
     )
-    template = pod.pod_template(inputs, _TRAINER, own, own_labels=own_labels)
+    template = pod.pod_template(inputs, _TRAINER, role_spec, own_labels=own_labels)
     pod_spec = template["spec"]
     assert isinstance(pod_spec, dict), "made by pod_template"
     pod_spec |= {"restartPolicy": "Never", "subdomain": child_name(inputs, _TRAINER)}
@@ -184,14 +184,14 @@ def disruption_budgets(inputs: Inputs, *, running: bool) -> list[Manifest]:
     spec = inputs.job.spec
     if inputs.job.metadata.annotations.get(ALLOW) == "true":
         return []
-    found = []
+    budgets = []
     if max(spec.rollout.replicas, spec.rollout.autoscaling.max_replicas if spec.rollout.autoscaling else 0) > 1:
         # Unready pods never block a node's drain.
         limits: Manifest = {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-        found.append(_budget(inputs, names.Role.ROLLOUT, limits))
+        budgets.append(_budget(inputs, names.Role.ROLLOUT, limits))
     if running and spec.trainer.nodes > 1:
-        found.append(_budget(inputs, names.Role.TRAINER, {"minAvailable": spec.trainer.nodes}))
-    return found
+        budgets.append(_budget(inputs, names.Role.TRAINER, {"minAvailable": spec.trainer.nodes}))
+    return budgets
 
 
 def _budget(inputs: Inputs, role: names.Role, limits: Manifest) -> Manifest:

@@ -29,23 +29,23 @@ class SpecChanges:
 
     def saw(self, key: str, generation: int, *, now: float) -> None:
         """Note a job as a watch tells of it; the same generation again is no change."""
-        known = self._last.get(key)
-        if known is None or known.generation != generation:
+        change = self._last.get(key)
+        if change is None or change.generation != generation:
             self._last[key] = _Change(generation, now, set())
 
     def planned(self, key: str, generation: int, *, applies: bool) -> None:
         """Note whether a pass over a job of that generation had a child to apply."""
-        known = self._last.get(key)
-        if known is not None and known.generation == generation and not applies:
-            known.answered = True
+        change = self._last.get(key)
+        if change is not None and change.generation == generation and not applies:
+            change.answered = True
 
     def applied(self, key: str, kind: str, *, now: float) -> float | None:
         """Return the seconds from the change to this child of it; None if it is not the first of its kind, or late."""
-        known = self._last.get(key)
-        if known is None or known.answered or kind in known.kinds:
+        change = self._last.get(key)
+        if change is None or change.answered or kind in change.kinds:
             return None
-        known.kinds.add(kind)
-        return now - known.seen_at
+        change.kinds.add(kind)
+        return now - change.seen_at
 
     def forget(self, key: str) -> None:
         """Let go of a job that is gone."""

@@ -54,23 +54,23 @@ class Row:
     pods_seen: tuple[Pod, ...] = ()
 
 
-def row_of(seen: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
+def row_of(observed: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
     """Return the row of a job as a pass saw it."""
-    job = seen.job
+    job = observed.job
     return Row(
         labels=(job.metadata.namespace, job.metadata.name),
         model=job.spec.model.name,
         queue="" if job.spec.queue is None else job.spec.queue.name,
-        pods=_pods(seen),
-        status=seen.status,
-        isolation=_isolation(seen),
+        pods=_pods(observed),
+        status=observed.status,
+        isolation=_isolation(observed),
         certificate_ends=certificate_ends,
-        pods_seen=seen.pods,
+        pods_seen=observed.pods,
     )
 
 
-def _is_meant_to_run(seen: Observed) -> bool:
-    return not (seen.deleting or seen.job.spec.suspend or seen.status.completion_time)
+def _is_meant_to_run(observed: Observed) -> bool:
+    return not (observed.deleting or observed.job.spec.suspend or observed.status.completion_time)
 
 
 def _scaling_source(job: RLJob) -> str:
@@ -78,23 +78,23 @@ def _scaling_source(job: RLJob) -> str:
     return "user" if bounds is None else bounds.provider
 
 
-def _isolation(seen: Observed) -> dict[str, tuple[bool, bool]]:
-    verdict = conditions.isolation_verdict(seen)
+def _isolation(observed: Observed) -> dict[str, tuple[bool, bool]]:
+    verdict = conditions.isolation_verdict(observed)
     if verdict is None:
         return {}
-    held = {layer: state != isolation.MISSING for layer, state in verdict.layers.items() if layer in _LAYERS}
-    return {layer: (layer in verdict.required, holds) for layer, holds in held.items()}
+    layers = {layer: state != isolation.MISSING for layer, state in verdict.layers.items() if layer in _LAYERS}
+    return {layer: (layer in verdict.required, holds) for layer, holds in layers.items()}
 
 
-def _pods(seen: Observed) -> dict[tuple[str, str], int]:
+def _pods(observed: Observed) -> dict[tuple[str, str], int]:
     """Return the pods by role and state; those that are wanted and not made, or denied, are pending too."""
     counts: dict[tuple[str, str], int] = {}
     unmade = dict.fromkeys(names.Role, 0)
-    for child in (seen.children[ref] for ref in seen.short if ref in seen.children):
+    for child in (observed.children[ref] for ref in observed.short if ref in observed.children):
         if child.role is not None:
-            unmade[child.role] += child.wanted_pods - scheduling.num_pods(child, seen.pods)
+            unmade[child.role] += child.wanted_pods - scheduling.num_pods(child, observed.pods)
     for role in names.Role:
-        pods = seen.pods_of(role)
+        pods = observed.pods_of(role)
         counts[(str(role), "ready")] = sum(pod.ready for pod in pods)
         counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods) + unmade[role]
         counts[(str(role), "failed")] = sum(pod.phase == "Failed" for pod in pods)
@@ -110,8 +110,12 @@ def _resource_group(resource: str) -> str:
 def _asked_at(status: JobStatus, otherwise: float) -> float:
     """Return when a run was asked for, in unix seconds: accepted, or its last suspension ended."""
     since = {(Type.ACCEPTED, "True"), (Type.SUSPENDED, "False")}
-    told = [clock.to_seconds(one.last_transition_time) for one in status.conditions if (one.type, one.status) in since]
-    return max((at for at in told if at is not None and at <= otherwise), default=otherwise)
+    times = [
+        clock.to_seconds(condition.last_transition_time)
+        for condition in status.conditions
+        if (condition.type, condition.status) in since
+    ]
+    return max((at for at in times if at is not None and at <= otherwise), default=otherwise)
 
 
 class _Jobs(Collector):
@@ -129,10 +133,10 @@ class _Jobs(Collector):
         expiry = _family("rljob_certificate_expiry_timestamp_seconds")
         for row in list(self._rows.values()):
             info.add_metric((*row.labels, row.queue, row.model, rljob_api.__version__), 1)
-            status, held = row.status, conditions.statuses(row.status.conditions)
+            status, statuses = row.status, conditions.statuses(row.status.conditions)
             state.add_metric((*row.labels, status.summary or "Pending"), 1)
-            for kind in (kind for kind in SHOWN if kind in held):
-                condition.add_metric((*row.labels, str(kind)), float(held[kind] == "True"))
+            for kind in (kind for kind in SHOWN if kind in statuses):
+                condition.add_metric((*row.labels, str(kind)), float(statuses[kind] == "True"))
             for role in status.roles:
                 pods.add_metric((*row.labels, role.name, "desired"), role.desired)
             for (name, what), count in row.pods.items():
@@ -235,38 +239,38 @@ class Metrics:
         """Count a question to a coordinator."""
         self._polls.labels("ok" if answered else "no_answer").inc()
 
-    def saw(self, key: str, seen: Observed, *, certificate_ends: Mapping[names.Role, float]) -> None:
+    def saw(self, key: str, observed: Observed, *, certificate_ends: Mapping[names.Role, float]) -> None:
         """Keep the row of a job. `certificate_ends`: unix seconds by role, none for a job in plain text."""
         before = self._rows.get(key)
-        row = self._rows[key] = row_of(seen, certificate_ends)
+        row = self._rows[key] = row_of(observed, certificate_ends)
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for class_ in _CLASSES:
             self._restarts.labels(*row.labels, str(names.Role.TRAINER), class_)
-        if seen.pods and _is_meant_to_run(seen):
+        if observed.pods and _is_meant_to_run(observed):
             for role in names.Role:
                 for cause in Cause:
                     self._replacements.labels(*row.labels, str(role), str(cause))
             for direction in ("up", "down"):
-                self._scales.labels(*row.labels, direction, _scaling_source(seen.job))
-        self._follow_pods(key, seen, () if before is None else before.pods_seen)
+                self._scales.labels(*row.labels, direction, _scaling_source(observed.job))
+        self._follow_pods(key, observed, () if before is None else before.pods_seen)
 
-    def _follow_pods(self, key: str, seen: Observed, before: tuple[Pod, ...]) -> None:
+    def _follow_pods(self, key: str, observed: Observed, before: tuple[Pod, ...]) -> None:
         """Count lost pods by cause, and time until their roles have recovered."""
-        for phase, seconds in self._starts.setdefault(key, Starts()).observe(seen.pods):
+        for phase, seconds in self._starts.setdefault(key, Starts()).observe(observed.pods):
             self._startup.labels(phase).observe(max(0.0, seconds))
         kept = self._recoveries.setdefault(key, Recoveries())
-        if not _is_meant_to_run(seen):
+        if not _is_meant_to_run(observed):
             kept.clear()
             return
         lost, whole = [], {}
         for role in names.Role:
-            wanted, now = scheduling.wanted_pods(seen.job.spec, role), seen.pods_of(role)
+            wanted, now = scheduling.wanted_pods(observed.job.spec, role), observed.pods_of(role)
             causes = replacements([pod for pod in before if pod.role is role], now, num_wanted=wanted)
             for cause in causes:
                 self._replacements.labels(*self._rows[key].labels, str(role), str(cause)).inc()
             lost += [role] if causes else []
             whole[role] = sum(pod.ready and not pod.deleting for pod in now) >= wanted
-        step = seen.status.step or 0 if seen.report is None else seen.report.run.step
+        step = observed.status.step or 0 if observed.report is None else observed.report.run.step
         for role, seconds in kept.observe(lost=lost, whole=whole, step=step, now=self._now()):
             self._recovery.labels(str(role)).observe(seconds)
 

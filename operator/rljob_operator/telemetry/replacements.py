@@ -40,12 +40,16 @@ def replacements(before: Sequence[Pod], after: Sequence[Pod], *, num_wanted: int
     if num_wanted < 0:
         raise ValueError(f"need {num_wanted=} to be at least 0")
     now = {pod.uid: pod for pod in after}
-    known = {pod.uid: pod for pod in before}
+    before_by_uid = {pod.uid: pod for pod in before}
     lost = [now.get(pod.uid, pod) for pod in before if _lives(pod) and not _lives(now.get(pod.uid))]
-    num_alive, num_new = sum(map(_lives, after)), sum(_lives(pod) for pod in after if pod.uid not in known)
+    num_alive, num_new = sum(map(_lives, after)), sum(_lives(pod) for pod in after if pod.uid not in before_by_uid)
     num_replaced = max(0, num_wanted - num_alive) + num_new
     gone = [_cause_of(pod) for pod in sorted(lost, key=lambda pod: pod.name) if pod.phase != "Succeeded"]
-    restarted = [pod for pod in after if pod.uid in known and _lives(pod) and pod.restarts > known[pod.uid].restarts]
+    restarted = [
+        pod
+        for pod in after
+        if pod.uid in before_by_uid and _lives(pod) and pod.restarts > before_by_uid[pod.uid].restarts
+    ]
     return (*gone[:num_replaced], *(_cause_of_restart(pod) for pod in restarted))
 
 

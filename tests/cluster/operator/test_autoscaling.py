@@ -26,8 +26,8 @@ async def stage(installed: Installed) -> AsyncIterator[Stage]:
     made = installed.cluster.kubectl("create", "namespace", NAMESPACE)
     assert made.returncode == 0, made.stderr
     requests = list[Request]()
-    client = cluster.Client(await cluster.access(str(installed.cluster.kubeconfig)), qps=1000.0, burst=1000)
-    own = await cluster.access(str(installed.kubeconfig))
+    client = cluster.Client(await cluster.connect(str(installed.cluster.kubeconfig)), qps=1000.0, burst=1000)
+    own = await cluster.connect(str(installed.kubeconfig))
     async with operator_stage.said_status() as (said, coordinator):
         async with operator_stage.running_operator(own, coordinator=coordinator, requests=requests):
             found = Stage(client, NAMESPACE, said, requests)

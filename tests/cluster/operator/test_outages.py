@@ -48,7 +48,7 @@ class Scene(NamedTuple):
 
     cluster: LightCluster
     stage: Stage
-    way: cluster.Access
+    connection: cluster.ApiConnection
     coordinator: str
 
     @contextlib.asynccontextmanager
@@ -57,7 +57,7 @@ class Scene(NamedTuple):
         watched = (self.stage.namespace, *others)
         settings = Settings(jobs=JobSettings(images=operator_stage.IMAGES), watch_namespaces=watched)
         async with operator_stage.running_operator(
-            self.way, coordinator=self.coordinator, settings=settings, requests=self.stage.requests
+            self.connection, coordinator=self.coordinator, settings=settings, requests=self.stage.requests
         ):
             yield
 
@@ -71,10 +71,10 @@ class Scene(NamedTuple):
 async def scene(installed: Installed, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
     namespace = f"outage-{zlib.crc32(request.node.name.encode())}"
     _done(installed.cluster, "create", "namespace", namespace)
-    way = await cluster.access(str(installed.cluster.kubeconfig))
-    client = cluster.Client(way, qps=1000.0, burst=1000)
+    connection = await cluster.connect(str(installed.cluster.kubeconfig))
+    client = cluster.Client(connection, qps=1000.0, burst=1000)
     async with operator_stage.said_status() as (said, coordinator):
-        yield Scene(installed.cluster, Stage(client, namespace, said, list[Request]()), way, coordinator)
+        yield Scene(installed.cluster, Stage(client, namespace, said, list[Request]()), connection, coordinator)
     _removed(installed.cluster, namespace)
     await client.close()
     await operator_stage.connections_gone()
@@ -355,7 +355,7 @@ async def test_namespace_that_goes_and_comes_back_costs_the_others_nothing(
     helm = Helm(program_or_skip("helm"), tmp_path)
     own = operator_installation.install(scene.cluster, helm, system=system, watched=watched)
     # An account that has rights in these namespaces alone is refused in one that is gone.
-    scene = scene._replace(way=await cluster.access(str(own)))
+    scene = scene._replace(connection=await cluster.connect(str(own)))
 
     async def has_pods() -> bool:
         return len(await stage.pods()) == len(names.Role)

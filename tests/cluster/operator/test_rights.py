@@ -42,11 +42,11 @@ class Scene(NamedTuple):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(installed: Installed) -> AsyncIterator[Scene]:
     requests = list[Request]()
-    client = cluster.Client(await cluster.access(str(installed.cluster.kubeconfig)), qps=1000.0, burst=1000)
-    way = await cluster.access(str(installed.kubeconfig))
-    own = cluster.Client(way, qps=1000.0, burst=1000)
+    client = cluster.Client(await cluster.connect(str(installed.cluster.kubeconfig)), qps=1000.0, burst=1000)
+    connection = await cluster.connect(str(installed.kubeconfig))
+    own = cluster.Client(connection, qps=1000.0, burst=1000)
     async with operator_stage.said_status() as (said, coordinator):
-        async with operator_stage.running_operator(way, coordinator=coordinator, requests=requests):
+        async with operator_stage.running_operator(connection, coordinator=coordinator, requests=requests):
             yield Scene(installed, client, own, said, requests)
     await own.close()
     await client.close()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 class Scene(NamedTuple):
     """What all tests share."""
 
-    way: cluster.Access
+    connection: cluster.ApiConnection
     client: cluster.Client
     said: SaidStatus
     requests: list[Request]
@@ -36,11 +36,11 @@ class Scene(NamedTuple):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(light_cluster: LightCluster, api: Api) -> AsyncIterator[Scene]:
     requests = list[Request]()
-    way = await cluster.access(str(light_cluster.kubeconfig))
-    client = cluster.Client(way, qps=1000.0, burst=1000)
+    connection = await cluster.connect(str(light_cluster.kubeconfig))
+    client = cluster.Client(connection, qps=1000.0, burst=1000)
     async with operator_stage.said_status() as (said, coordinator):
-        async with operator_stage.running_operator(way, coordinator=coordinator, requests=requests):
-            yield Scene(way, client, said, requests)
+        async with operator_stage.running_operator(connection, coordinator=coordinator, requests=requests):
+            yield Scene(connection, client, said, requests)
     await client.close()
     await operator_stage.connections_gone()
 

@@ -18,10 +18,12 @@ from rljob_testing.operator_stage import Request, Stage
 async def scene() -> AsyncIterator[Scene]:
     api, requests = fake_api.FakeApi(), list[Request]()
     async with fake_api.serving(api) as (address, side), operator_stage.said_status() as (said, coordinator):
-        way = cluster.Access(Configuration(host=address), in_cluster=False)
-        client = cluster.Client(cluster.Access(Configuration(host=side), in_cluster=False), qps=1000.0, burst=1000)
-        async with operator_stage.running_operator(way, coordinator=coordinator, requests=requests):
-            yield Scene(api, way, client, said, coordinator, requests)
+        connection = cluster.ApiConnection(Configuration(host=address), in_cluster=False)
+        client = cluster.Client(
+            cluster.ApiConnection(Configuration(host=side), in_cluster=False), qps=1000.0, burst=1000
+        )
+        async with operator_stage.running_operator(connection, coordinator=coordinator, requests=requests):
+            yield Scene(api, connection, client, said, coordinator, requests)
         await client.close()
 
 

@@ -70,7 +70,7 @@ async def test_missing_right_is_named_with_verb_and_resource(scene: Scene, stage
 
 
 async def test_two_operators_at_once_make_no_child_twice(scene: Scene, stage: Stage) -> None:
-    async with operator_stage.running_operator(scene.way, coordinator=scene.coordinator):
+    async with operator_stage.running_operator(scene.connection, coordinator=scene.coordinator):
         await operator_stories.failed_trainer_comes_again_and_the_other_pods_stay(stage)
         made = [found["metadata"]["name"] for found in await stage.children("Job")]
         assert made == ["run-trainer-2"]
@@ -86,7 +86,7 @@ async def test_start_of_an_operator_writes_nothing(scene: Scene, stage: Stage) -
     await stage.create()
     await stage.runs()
     sent = list[Request]()
-    async with operator_stage.running_operator(scene.way, coordinator=scene.coordinator, requests=sent):
+    async with operator_stage.running_operator(scene.connection, coordinator=scene.coordinator, requests=sent):
         for _ in range(60):
             await stage.turn()
     assert sent

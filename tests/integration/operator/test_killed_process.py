@@ -30,7 +30,9 @@ async def test_starts_that_a_killed_operator_left_are_finished_by_the_next_and_n
             coordinators={NAMESPACE: coordinator},
             settings={"jobs": {"images": dict(IMAGES)}},
         )
-        client = cluster.Client(cluster.Access(Configuration(host=side), in_cluster=False), qps=1000.0, burst=1000)
+        client = cluster.Client(
+            cluster.ApiConnection(Configuration(host=side), in_cluster=False), qps=1000.0, burst=1000
+        )
         stage = Stage(client, NAMESPACE, said, [])
         try:
             operator.start()

@@ -75,7 +75,7 @@ def test_the_rest_is_admitted(changes: dict[str, object], settings: dict[str, ob
 
 def test_a_job_in_plain_text_says_so() -> None:
     def accepted(tls: str) -> str:
-        found = conditions.conditions(Observed(job=_job({"security.tls": tls})), conditions.Course(), now=0.0)
+        found = conditions.conditions(Observed(job=_job({"security.tls": tls})), conditions.RunOutcome(), now=0.0)
         return next(one.message for one in found if one.type == "Accepted")
 
     assert accepted("off") == 'connections between roles are not encrypted: spec.security.tls is "off"'

@@ -67,8 +67,8 @@ def test_a_pod_monitor_is_wanted_where_it_is_served_unless_the_manifest_says_no(
     assert problem.startswith("spec.observability.podMonitor = true, but monitoring.coreos.com is not served")
 
 
-def _active(seen: Observed, course: conditions.Course | None = None) -> tuple[str, str, str] | None:
-    found = conditions.conditions(seen, course or conditions.Course(), now=0.0)
+def _active(seen: Observed, course: conditions.RunOutcome | None = None) -> tuple[str, str, str] | None:
+    found = conditions.conditions(seen, course or conditions.RunOutcome(), now=0.0)
     one = next((one for one in found if one.type == Type.AUTOSCALING_ACTIVE), None)
     return None if one is None else (one.status, one.reason, one.message)
 
@@ -82,7 +82,7 @@ def test_the_condition_says_whether_something_scales_and_reads_its_metric() -> N
     assert _active(_seen(_scaler("no metrics returned"))) == ("False", "MetricsUnavailable", "no metrics returned")
     missing = ("False", "ProviderMissing", f"nothing scales the rollouts: provider hpa needs the API {METRICS}")
     assert _active(_seen()) == missing
-    assert _active(_seen(), conditions.Course(suspended="UserRequested")) == ("False", "Paused", "")
+    assert _active(_seen(), conditions.RunOutcome(suspended="UserRequested")) == ("False", "Paused", "")
     assert _active(_seen(**FIXED)) is None
 
 
@@ -98,7 +98,7 @@ def test_the_condition_says_whether_something_scales_and_reads_its_metric() -> N
 )
 def test_what_an_autoscaler_says_of_itself_is_kept(kind: str, condition: dict[str, str], expected: str) -> None:
     raw = {"kind": kind, "metadata": {"name": "run-rollout", "uid": "h"}, "status": {"conditions": [condition]}}
-    assert projection.keep_child(raw).child().blind == expected
+    assert projection.project_child(raw).child().blind == expected
 
 
 class Api(FakeClient):

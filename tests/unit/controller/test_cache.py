@@ -257,7 +257,7 @@ def test_comparison_with_a_restored_server_brings_back_what_it_has() -> None:
     listed.cache.put(kinds.BY_NAME["Deployment"], workload("run-rollout", version=900))
     listed.client.objects["Deployment", "run-rollout"]["metadata"]["uid"] = "w"
     assert listed.compare() == {KEY}
-    assert [version for _, _, _, version in listed.cache.known(kinds.BY_NAME["Deployment"])] == [2]
+    assert [version for _, _, _, version in listed.cache.entries(kinds.BY_NAME["Deployment"])] == [2]
 
 
 def test_change_that_no_watch_tells_ages_until_one_does() -> None:

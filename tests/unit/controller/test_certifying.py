@@ -23,7 +23,7 @@ from rljob_operator.kube.kinds import Kind
 from rljob_operator.kube.resync import Lister
 from rljob_operator.model import Apply
 from rljob_operator.pki import certificates, manager
-from rljob_operator.pki.manager import Certifier
+from rljob_operator.pki.manager import CertificateManager
 from rljob_operator.reconcile.cluster import LiveCluster
 from rljob_testing.certificates import Authority
 from rljob_testing.clock import FakeClock
@@ -49,8 +49,8 @@ class Scene:
         self.raw = self.client.hold(cast(dict[str, Any], manifests.job("run", {"security.tls": tls})))
         self.job = RLJob.model_validate_json(json.dumps(self.raw))
 
-    def started(self) -> Certifier:
-        return Certifier(cast(Client, self.client), trust_domain="cluster.local", clock=self.clock.now)
+    def started(self) -> CertificateManager:
+        return CertificateManager(cast(Client, self.client), trust_domain="cluster.local", clock=self.clock.now)
 
     def ensure(self) -> list[str]:
         """Return the requests that it took."""
@@ -80,7 +80,7 @@ def test_ends_of_certificates_are_those_of_the_secrets() -> None:
 def test_a_job_in_plain_text_costs_no_request() -> None:
     scene = Scene("off")
     assert scene.ensure() == []
-    assert scene.certifier.knows(scene.job.metadata.uid)
+    assert scene.certifier.is_provisioned(scene.job.metadata.uid)
     assert scene.certifier.credentials(scene.job.metadata.uid) is None
 
 

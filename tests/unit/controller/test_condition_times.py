@@ -19,7 +19,7 @@ def _job(*known: Condition) -> RLJob:
 
 
 def _times(job: RLJob, now: float) -> dict[str, str]:
-    found = conditions.conditions(Observed(job=job), conditions.Course(), now=now)
+    found = conditions.conditions(Observed(job=job), conditions.RunOutcome(), now=now)
     return {one.type: one.last_transition_time for one in found}
 
 
@@ -34,7 +34,7 @@ def test_conditions_of_the_schema_s_default_take_the_time_at_which_they_were_fir
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
-    first = conditions.conditions(Observed(job=_job()), conditions.Course(), now=FIRST)
+    first = conditions.conditions(Observed(job=_job()), conditions.RunOutcome(), now=FIRST)
     assert set(_times(_job(*first), LATER).values()) == {clock.to_timestamp(FIRST)}
     turned = [_turned(one) if one.type == "CoordinatorReady" else one for one in first]
     later = _times(_job(*turned), LATER)

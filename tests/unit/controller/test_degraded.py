@@ -11,7 +11,7 @@ WANTED = {R: 3, V: 2}
 
 
 def reason(rollouts: int = 3, verifiers: int = 2, said: str = "") -> str:
-    return conditions.degraded_reason(ready={R: rollouts, V: verifiers}, wanted=WANTED, said=said)
+    return conditions.degraded_reason(ready={R: rollouts, V: verifiers}, desired=WANTED, run_reason=said)
 
 
 def test_a_job_that_has_what_it_asked_for_is_not_degraded_nor_one_that_has_more() -> None:

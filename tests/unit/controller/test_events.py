@@ -5,7 +5,7 @@ import pytest
 from rljob_api import names
 from rljob_api.manifest.status import AttemptStatus, Condition, JobStatus, RoleStatus, TrainerStatus
 from rljob_operator.reconcile import events
-from rljob_operator.reconcile.events import News
+from rljob_operator.reconcile.events import EventDraft
 from rljob_testing.operator_runs import Run, operator_job
 
 
@@ -29,20 +29,20 @@ def with_conditions(*known: Condition) -> JobStatus:
 )
 def test_condition_that_becomes_what_people_wait_for_is_told(kind: str, status: str, reason: str, type_: str) -> None:
     now = with_conditions(condition(kind, status, reason, "why"))
-    assert list(events.news(JobStatus(), now)) == [News(type_, reason, f"{kind}: why")]
-    assert list(events.news(now, now)) == []
+    assert list(events.event_drafts(JobStatus(), now)) == [EventDraft(type_, reason, f"{kind}: why")]
+    assert list(events.event_drafts(now, now)) == []
 
 
 def test_condition_that_mirrors_another_is_not_told_twice() -> None:
     after = with_conditions(condition("Stalled", "True", "Failed"), condition("Failed", "True", "StallTimeout"))
-    assert [told.reason for told in events.news(JobStatus(), after)] == ["StallTimeout"]
+    assert [told.reason for told in events.event_drafts(JobStatus(), after)] == ["StallTimeout"]
 
 
 def test_end_of_an_attempt_is_told_with_class_reason_code_and_step() -> None:
     ended = AttemptStatus(number=1, end="2026-01-01T00:00:00Z", outcome="failed", reason="OOMKilled", step=7)
     ended = ended.model_copy(update={"class_": "application", "exit_code": 137})
     after = JobStatus().model_copy(update={"trainer": TrainerStatus(attempts=(ended,))})
-    (told,) = events.news(JobStatus(), after)
+    (told,) = events.event_drafts(JobStatus(), after)
     assert told.note == "trainer attempt 1 ended (application): OOMKilled, exit code 137, after step 7"
 
 
@@ -50,14 +50,14 @@ def test_scaling_is_told() -> None:
     before, after = (
         JobStatus().model_copy(update={"roles": (RoleStatus(name="rollout", desired=count),)}) for count in (2, 5)
     )
-    assert list(events.news(before, after)) == [News("Normal", "RolloutScaled", "rollouts: 2 -> 5")]
+    assert list(events.event_drafts(before, after)) == [EventDraft("Normal", "RolloutScaled", "rollouts: 2 -> 5")]
 
 
 def test_equal_news_of_a_job_come_once_a_minute() -> None:
-    teller, told = events.Teller(), News("Normal", "Running", "")
+    teller, told = events.EventRateLimiter(), EventDraft("Normal", "Running", "")
     times = (0.0, 59.0, 60.0, 61.0)
-    assert [teller.lets_through("uid", told, now=now) for now in times] == [True, False, True, False]
-    assert teller.lets_through("other", told, now=61.0)
+    assert [teller.allow("uid", told, now=now) for now in times] == [True, False, True, False]
+    assert teller.allow("other", told, now=61.0)
 
 
 def test_undisturbed_run_tells_its_start_and_its_end_and_nothing_of_its_steps() -> None:
@@ -71,13 +71,13 @@ def test_undisturbed_run_tells_its_start_and_its_end_and_nothing_of_its_steps() 
     run.until(lambda: run.summary == "Succeeded")
     statuses = [JobStatus(), *run.cluster.statuses]
     pairs = itertools.pairwise(statuses)
-    told = [one.reason for before, after in pairs for one in events.news(before, after)]
+    told = [one.reason for before, after in pairs for one in events.event_drafts(before, after)]
     assert told == ["Running", "MaxStepsReached", "TrainerAttemptEnded"]
 
 
 def test_event_names_the_job_and_who_reports_it() -> None:
     job = operator_job()
-    body = events.body(job, News("Normal", "Running", "x" * 2000), instance="operator-0", now=0.0)
+    body = events.body(job, EventDraft("Normal", "Running", "x" * 2000), instance="operator-0", now=0.0)
     assert body["regarding"] == {
         "apiVersion": "rljob.dev/v1alpha1",
         "kind": "RLJob",

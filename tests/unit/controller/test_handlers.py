@@ -11,7 +11,7 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from rljob_operator.kube import client, kinds, watch
-from rljob_operator.kube.client import Access
+from rljob_operator.kube.client import ApiConnection
 from rljob_operator.kube.kinds import Kind
 
 
@@ -45,7 +45,7 @@ def login(**_: Any) -> kopf.ConnectionInfo:
 )
 async def test_every_event_is_handed_on_and_nothing_is_returned(type_: str | None, said: str) -> None:
     work = Recorded()
-    seen = watch.seen(kinds.POD, work)
+    seen = watch.event_handler(kinds.POD, work)
     returned: object = await asyncio.ensure_future(seen(event={"type": type_, "object": {"name": "p"}}))
     assert returned is None
     assert work.events == [said]
@@ -77,8 +77,8 @@ async def test_a_process_whose_user_has_no_name_serves_under_its_host_s(monkeypa
     monkeypatch.setattr("getpass.getuser", nameless)
     work = Recorded()
     work.stopped.set()
-    way = Access(Configuration(host="http://127.0.0.1:9"), in_cluster=False)
-    await asyncio.wait_for(watch.serve(work, way=way, namespaces=["default"]), timeout=60)
+    connection = ApiConnection(Configuration(host="http://127.0.0.1:9"), in_cluster=False)
+    await asyncio.wait_for(watch.serve(work, connection=connection, namespaces=["default"]), timeout=60)
     assert work.events == ["start", "finish"]
 
 
@@ -90,7 +90,7 @@ async def test_a_kubeconfig_with_a_token_logs_kopf_in_as_whom_the_client_is(tmp_
         "current-context": "one",
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    way = await client.access(str(tmp_path / "kubeconfig"))
-    login_by_files = cast(Callable[[], Awaitable[kopf.ConnectionInfo]], watch.login(way))
+    connection = await client.connect(str(tmp_path / "kubeconfig"))
+    login_by_files = cast(Callable[[], Awaitable[kopf.ConnectionInfo]], watch.login(connection))
     found = await login_by_files()
     assert (found.server, found.token) == ("https://127.0.0.1:9", "not-a-real-one")

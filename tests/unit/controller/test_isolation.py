@@ -123,7 +123,7 @@ def test_a_pods_report_is_the_last_word_of_its_first_container_and_its_runtime_c
             "spec": {"runtimeClassName": "sand"},
             "status": {"initContainerStatuses": given},
         }
-        kept = projection.keep_pod(json.loads(json.dumps(raw)))
+        kept = projection.project_pod(json.loads(json.dumps(raw)))
         assert kept is not None
         assert (kept.pod.preflight, kept.pod.runtime_class) == (expected, "sand")
 
@@ -132,7 +132,7 @@ def test_a_refused_verifier_is_why_nothing_runs() -> None:
     lacking = _text("seccomp", failing=("landlock",), required=("landlock",))
     pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, waiting_reason="CrashLoopBackOff", preflight=lacking)
     seen = Observed(job=_job(), pods=(pod,))
-    found = {one.type: one for one in conditions.conditions(seen, conditions.Course(), now=0.0)}
+    found = {one.type: one for one in conditions.conditions(seen, conditions.RunOutcome(), now=0.0)}
     verified, ready = found["IsolationVerified"], found["VerifierReady"]
     assert (verified.status, verified.reason) == ("False", "LayerMissing")
     assert (ready.status, ready.reason, ready.message) == ("False", "IsolationUnverified", verified.message)
@@ -140,7 +140,7 @@ def test_a_refused_verifier_is_why_nothing_runs() -> None:
 
 def test_a_job_without_isolation_says_nothing_about_it() -> None:
     seen = Observed(job=_job(**{"verifier.isolation": "none", "verifier.allowUnsafe": True}))
-    types = [one.type for one in conditions.conditions(seen, conditions.Course(), now=0.0)]
+    types = [one.type for one in conditions.conditions(seen, conditions.RunOutcome(), now=0.0)]
     assert "IsolationVerified" not in types
 
 
@@ -148,7 +148,7 @@ def test_a_declared_runtime_class_is_in_the_condition_and_the_metric() -> None:
     text = _text("confined", failing=("landlock", "runtime_class"), required=("confined",))
     pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, preflight=text, runtime_class="sand")
     seen = Observed(job=_job(**{"verifier.isolation": "runtimeClass:sand"}), pods=(pod,))
-    found = {one.type: one for one in conditions.conditions(seen, conditions.Course(), now=0.0)}
+    found = {one.type: one for one in conditions.conditions(seen, conditions.RunOutcome(), now=0.0)}
     assert (found["IsolationVerified"].status, found["IsolationVerified"].reason) == ("True", "RuntimeClassVerified")
     counted = metrics.Metrics()
     counted.saw("team/run", seen, certificate_ends={})

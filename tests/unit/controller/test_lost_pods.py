@@ -65,12 +65,12 @@ def test_marks_of_a_pod_on_a_silent_node_are_read_as_the_node_controller_leaves_
         },
     ]  # fmt: skip
     status = {"phase": "Running", "conditions": said}
-    kept = projection.keep_pod({"metadata": metadata, "status": status})
+    kept = projection.project_pod({"metadata": metadata, "status": status})
     assert kept is not None
     assert (kept.pod.deleted_at, kept.pod.disrupted_at, kept.pod.forced) == (1615.0, 1000.0, False)
     assert failure.lost_at(kept.pod) == 1060.0
     forced = {**metadata, "deletionGracePeriodSeconds": 0}
-    kept = projection.keep_pod({"metadata": forced, "status": status})
+    kept = projection.project_pod({"metadata": forced, "status": status})
     assert kept is not None
     assert kept.pod.forced
 

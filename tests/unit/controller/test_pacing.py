@@ -55,7 +55,7 @@ def test_no_clock_makes_a_write_wait_for_longer_than_two_seconds(now: float) -> 
 def test_status_that_waits_is_written_by_a_later_pass_with_what_came_meanwhile() -> None:
     run = Run()
     run.settle()
-    operator = Reconciler(run.cluster, wanted=wanted, clock=run.clock)
+    operator = Reconciler(run.cluster, desired=wanted, clock=run.clock)
     run.cluster.says(names.Phase.RUNNING, step=1)
     finish(operator.reconcile(KEY))
     written = len(run.cluster.statuses)
@@ -72,7 +72,7 @@ def test_status_that_waits_is_written_by_a_later_pass_with_what_came_meanwhile()
 def test_job_that_is_gone_leaves_no_time_of_a_write() -> None:
     run = Run()
     run.settle()
-    operator = Reconciler(run.cluster, wanted=wanted, clock=run.clock)
+    operator = Reconciler(run.cluster, desired=wanted, clock=run.clock)
     run.cluster.says(names.Phase.RUNNING, step=1)
     finish(operator.reconcile(KEY))
     operator.forget("job-uid")

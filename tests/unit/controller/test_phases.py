@@ -5,6 +5,7 @@ import pytest
 from rljob_api.conditions import REASONS, STALL_REASONS
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator.reconcile import status
+from rljob_testing import condition_rules
 
 HEALTHY = {Type.ACCEPTED: "True", Type.RUNNING: "True"}
 
@@ -21,7 +22,7 @@ HEALTHY = {Type.ACCEPTED: "True", Type.RUNNING: "True"}
     ],
 )
 def test_pairs_that_exclude_each_other_are_found(one: str, other: str) -> None:
-    found = status.contradictions({Type(one): "True", Type(other): "True"})
+    found = condition_rules.contradictions({Type(one): "True", Type(other): "True"})
     assert any(one in line and other in line and "both" in line for line in found)
 
 
@@ -38,12 +39,12 @@ def test_pairs_that_exclude_each_other_are_found(one: str, other: str) -> None:
     ],
 )
 def test_broken_implication_is_found(statuses: dict[Type, str]) -> None:
-    assert status.contradictions(statuses)
+    assert condition_rules.contradictions(statuses)
 
 
 def test_conditions_that_agree_have_no_contradiction() -> None:
-    assert status.contradictions(HEALTHY) == []
-    assert status.contradictions({Type.ACCEPTED: "True", Type.FAILED: "True", Type.STALLED: "True"}) == []
+    assert condition_rules.contradictions(HEALTHY) == []
+    assert condition_rules.contradictions({Type.ACCEPTED: "True", Type.FAILED: "True", Type.STALLED: "True"}) == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_summary_is_the_first_word_that_fits(statuses: dict[Type, str], reasons:
 
 def test_stalled_is_failed_for_generic_clients_and_a_lagging_generation_is_in_progress() -> None:
     seen = {
-        (stalled, reconciling, lag): status.kstatus(
+        (stalled, reconciling, lag): condition_rules.kstatus(
             {Type.STALLED: stalled, Type.RECONCILING: reconciling}, generation=2, observed_generation=2 - lag
         )
         for stalled, reconciling, lag in itertools.product(("True", "False"), ("True", "False"), (0, 1))

@@ -6,7 +6,7 @@ import pytest
 
 from rljob_api import names
 from rljob_api.manifest.status import Condition, JobStatus
-from rljob_operator.model import Apply, Child, Delete, Observed, Pod, Ref, StatusWrite, Wanted
+from rljob_operator.model import Apply, Child, Delete, DesiredObjects, Observed, Pod, Ref, StatusWrite
 from rljob_operator.policies import pinning
 from rljob_operator.reconcile.plan import plan
 from rljob_testing.operator_runs import operator_job
@@ -109,11 +109,11 @@ def test_storage_that_was_changed_while_the_job_was_suspended_makes_its_stateful
     )
     job = operator_job().model_copy(update={"status": JobStatus(conditions=(suspended,))})
     seen = Observed(job=job, children={live.ref: live})
-    made = plan(seen, Wanted(workloads=lambda _: (wanted,)), now=1000.0)
+    made = plan(seen, DesiredObjects(workloads=lambda _: (wanted,)), now=1000.0)
     acts = [one for one in made.actions if not isinstance(one, StatusWrite)]
     first = Apply(manifest=wanted, uid="u", due_at=1000.0) if is_same else Delete(ref=live.ref, uid="u")
     assert acts == [first]
-    again = plan(dataclasses.replace(seen, children={}), Wanted(workloads=lambda _: (wanted,)), now=1001.0)
+    again = plan(dataclasses.replace(seen, children={}), DesiredObjects(workloads=lambda _: (wanted,)), now=1001.0)
     assert Apply(manifest=wanted) in again.actions
 
 
@@ -122,7 +122,7 @@ def test_claims_of_a_coordinator_that_runs_stay_whatever_this_version_would_rend
     pod = Pod(name="job-coordinator-0", uid="p", role=names.Role.COORDINATOR, phase="Running", ready=True)
     wanted = {**wanted, "metadata": {"name": "job-coordinator", "labels": {"new": "1"}}}
     seen = Observed(job=operator_job(), children={live.ref: live}, pods=(pod,))
-    made = plan(seen, Wanted(workloads=lambda _: (wanted,)), now=1000.0)
+    made = plan(seen, DesiredObjects(workloads=lambda _: (wanted,)), now=1000.0)
     (kept,) = [one for one in made.actions if isinstance(one, Apply)]
     assert kept.manifest["spec"] == live.manifest["spec"]
     assert kept.manifest["metadata"] == wanted["metadata"]

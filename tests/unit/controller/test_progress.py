@@ -6,7 +6,7 @@ import pytest
 
 from rljob_api import names, types
 from rljob_operator.clock import TokenBucket
-from rljob_operator.coordinators import MOST_SILENT_AT_ONCE, Channels, Poller, Target, interval_s
+from rljob_operator.coordinators import MOST_SILENT_AT_ONCE, Channels, Poller, Target, poll_interval_s
 from rljob_testing.clock import FakeClock
 
 RUN = types.RunStatus(job="job", phase=names.Phase.RUNNING, step=1, last_progress_at=0.0)
@@ -44,7 +44,7 @@ class Scene:
 
 @pytest.mark.parametrize(("num_jobs", "seconds"), [(1, 5.0), (200, 5.0), (400, 10.0), (1000, 25.0)])
 def test_each_job_is_asked_every_five_seconds_and_no_more_than_forty_a_second(num_jobs: int, seconds: float) -> None:
-    assert interval_s(num_jobs) == seconds
+    assert poll_interval_s(num_jobs) == seconds
 
 
 async def test_job_is_not_asked_again_before_its_time() -> None:
@@ -149,7 +149,7 @@ async def test_silence_wakes_once_after_half_a_minute_and_so_does_the_first_word
 
 @pytest.mark.parametrize("num_jobs", [1, 1200, 4000])
 async def test_one_lost_answer_is_no_silence_however_seldom_a_job_is_asked(num_jobs: int) -> None:
-    scene, every = Scene(), interval_s(num_jobs)
+    scene, every = Scene(), poll_interval_s(num_jobs)
     targets = [Target(key=f"team/{number}", uid=str(number), address="a") for number in range(num_jobs)]
     await scene.poller.poll(targets)
     scene.enqueued.clear()

@@ -7,7 +7,7 @@ import pytest
 
 from rljob_api import names
 from rljob_api.conditions import ConditionType as Type
-from rljob_operator.model import Apply, Observed, Plan, Ref, Refusal, Wanted
+from rljob_operator.model import Apply, DesiredObjects, Observed, Plan, Ref, Refusal
 from rljob_operator.policies import refusals
 from rljob_testing.fake_cluster import wanted
 from rljob_testing.operator_runs import Run
@@ -32,7 +32,7 @@ def condition(run: Run, kind: Type) -> tuple[str, str, str]:
     return found.status, found.reason, found.message
 
 
-def with_budget(seen: Observed) -> Wanted:
+def with_budget(seen: Observed) -> DesiredObjects:
     """Want a disruption budget too, as a job has while it runs."""
     manifest: Mapping[str, object] = {
         "kind": BUDGET.kind,
@@ -129,7 +129,7 @@ def test_stop_goes_on_though_a_deletion_is_refused() -> None:
     assert not run.cluster.pods
 
 
-def not_admitted(seen: Observed) -> Wanted:
+def not_admitted(seen: Observed) -> DesiredObjects:
     return dataclasses.replace(wanted(seen), problems=('spec.security.tls = "off" is not allowed in this cluster',))
 
 
@@ -183,5 +183,5 @@ def test_write_that_is_not_due_yet_is_kept_for_later() -> None:
     assert run.cluster.job is not None
     seen = Observed(job=run.cluster.job)
     manifest = {"kind": "Deployment", "metadata": {"name": "job-rollout"}}
-    found = refusals.held_back(Plan(actions=(Apply(manifest=manifest, due_at=50.0),)), seen, now=40.0)
+    found = refusals.without_refused(Plan(actions=(Apply(manifest=manifest, due_at=50.0),)), seen, now=40.0)
     assert (found.actions, found.again_at, found.waits) == ((), 50.0, True)

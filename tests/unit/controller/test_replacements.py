@@ -79,6 +79,6 @@ def test_a_pod_is_kept_with_why_it_is_taken_away_and_how_its_last_container_ende
             "containerStatuses": [{"restartCount": 1, "lastState": {"terminated": died}}],
         },
     }
-    kept = projection.keep_pod(raw)
+    kept = projection.project_pod(raw)
     assert kept is not None
     assert (kept.pod.disruption, kept.pod.last_container_reason) == ("EvictionByEvictionAPI", "OOMKilled")

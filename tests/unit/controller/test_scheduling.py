@@ -51,7 +51,7 @@ def test_schedulers_own_words_are_kept_and_bounded() -> None:
     labels = {"rljob.dev/uid": "u", "rljob.dev/role": "coordinator", "rljob.dev/job": "job"}
     metadata = {"name": "p", "uid": "p", "labels": labels, "ownerReferences": [{"uid": "o", "controller": True}]}
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes " * 100}
-    kept = projection.keep_pod({"metadata": metadata, "status": {"phase": "Pending", "conditions": [said]}})
+    kept = projection.project_pod({"metadata": metadata, "status": {"phase": "Pending", "conditions": [said]}})
     assert kept is not None
     assert kept.pod.unscheduled == "Unschedulable"
     assert kept.pod.message == ("0/2 nodes " * 100)[:400]

@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 
 from rljob_api import names
-from rljob_operator.model import Apply, Observed, Plan, Ref, Refusal, StatusWrite, Wanted
-from rljob_operator.reconcile.desired import Settled, may_settle, signature
+from rljob_operator.model import Apply, DesiredObjects, Observed, Plan, Ref, Refusal, StatusWrite
+from rljob_operator.reconcile.desired import UnchangedCache, has_trainer_job, signature
 from rljob_testing.fake_cluster import wanted
 from rljob_testing.operator_runs import Run
 
@@ -23,20 +23,20 @@ def seen(run: Run) -> Observed:
     return Observed(job=job, children=dict(run.cluster.children), pods=tuple(run.cluster.pods.values()))
 
 
-def settled_on(observed: Observed) -> Settled:
-    found = Settled(wanted)
-    found.planned(observed, Plan(), Wanted())
+def settled_on(observed: Observed) -> UnchangedCache:
+    found = UnchangedCache(wanted)
+    found.planned(observed, Plan(), DesiredObjects())
     return found
 
 
 def test_children_are_not_looked_at_again_while_nothing_changes() -> None:
     observed = seen(running())
-    found = Settled(wanted)
-    assert not found.wanted(observed).settled
-    found.planned(observed, Plan(actions=(StatusWrite(status=observed.status),)), Wanted())
-    assert found.wanted(observed).settled
+    found = UnchangedCache(wanted)
+    assert not found.desired(observed).unchanged
+    found.planned(observed, Plan(actions=(StatusWrite(status=observed.status),)), DesiredObjects())
+    assert found.desired(observed).unchanged
     found.forget("job-uid")
-    assert not found.wanted(observed).settled
+    assert not found.desired(observed).unchanged
 
 
 @pytest.mark.parametrize("change", ["spec", "child", "lost child", "condition"])
@@ -53,29 +53,29 @@ def test_change_of_anything_that_they_depend_on_is_a_new_look(change: str) -> No
     else:
         run.cluster.end_trainer(1)
         run.reconcile()
-    assert not found.wanted(seen(run)).settled
+    assert not found.desired(seen(run)).unchanged
 
 
 def test_pass_that_changed_a_child_or_met_a_problem_settles_nothing() -> None:
     observed = seen(running())
-    found = Settled(wanted)
-    found.planned(observed, Plan(actions=(Apply(manifest={}),)), Wanted())
-    assert not found.wanted(observed).settled
-    found.planned(observed, Plan(), Wanted(problems=("no",)))
-    assert not found.wanted(observed).settled
+    found = UnchangedCache(wanted)
+    found.planned(observed, Plan(actions=(Apply(manifest={}),)), DesiredObjects())
+    assert not found.desired(observed).unchanged
+    found.planned(observed, Plan(), DesiredObjects(problems=("no",)))
+    assert not found.desired(observed).unchanged
 
 
 def test_job_whose_trainer_is_still_to_come_or_of_which_a_child_was_refused_is_not_settled() -> None:
     run = running()
-    assert may_settle(seen(run))
-    found = Settled(wanted)
+    assert has_trainer_job(seen(run))
+    found = UnchangedCache(wanted)
     refusal = Refusal(ref=Ref("PodDisruptionBudget", "job-trainer"), reason="Forbidden", message="", generation=1)
     for plan in (Plan(refused=(refusal,)), Plan(waits=True)):
-        found.planned(seen(run), plan, Wanted())
-        assert not found.wanted(seen(run)).settled
+        found.planned(seen(run), plan, DesiredObjects())
+        assert not found.desired(seen(run)).unchanged
     for ref in [ref for ref in run.cluster.children if ref.kind == "Job"]:
         del run.cluster.children[ref]
-    assert not may_settle(seen(run))
+    assert not has_trainer_job(seen(run))
 
 
 def test_signature_tells_versions_apart_and_not_the_order_of_children() -> None:

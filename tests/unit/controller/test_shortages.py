@@ -118,9 +118,9 @@ def test_words_of_a_deployment_are_read_from_its_condition() -> None:
             ]
         },
     }
-    assert projection.keep_child(raw).child().denied == QUOTA
+    assert projection.project_child(raw).child().denied == QUOTA
     raw["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "False"}]}
-    assert projection.keep_child(raw).child().denied == ""
+    assert projection.project_child(raw).child().denied == ""
 
 
 class Asked:

@@ -51,11 +51,11 @@ def test_times_of_a_start_are_read_from_the_pods_status() -> None:
     ]
     containers = [{"state": {"running": {"startedAt": f"1970-01-01T00:00:{second}Z"}}} for second in (18, 20)]
     status = {"phase": "Running", "conditions": conditions, "containerStatuses": containers}
-    kept = projection.keep_pod({"metadata": metadata, "status": status})
+    kept = projection.project_pod({"metadata": metadata, "status": status})
     assert kept is not None
     assert (kept.pod.scheduled_at, kept.pod.started_at, kept.pod.ready_at) == (12.0, 20.0, 50.0)
     containers[1]["state"] = {"waiting": {"reason": "ContainerCreating"}}
     conditions[1]["status"] = "False"
-    kept = projection.keep_pod({"metadata": metadata, "status": status})
+    kept = projection.project_pod({"metadata": metadata, "status": status})
     assert kept is not None
     assert (kept.pod.started_at, kept.pod.ready_at) == (0.0, 0.0), "it does not run, and is not ready"

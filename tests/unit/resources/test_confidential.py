@@ -50,7 +50,7 @@ def test_a_variables_value_is_in_containers_and_nowhere_else_in_what_is_applied(
 
 def told(statuses: list[JobStatus]) -> str:
     """Return every status and every event between them."""
-    news = [str(one) for before, after in itertools.pairwise(statuses) for one in events.news(before, after)]
+    news = [str(one) for before, after in itertools.pairwise(statuses) for one in events.event_drafts(before, after)]
     return "\n".join([*(status.model_dump_json() for status in statuses), *news])
 
 
