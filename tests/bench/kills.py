@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import names
 from rljob_testing import jobs, models, witnessed_rollout
-from rljob_workers.coordinator import ledger, retention
+from rljob_workers.coordinator.ledger import database, retention
 from rljob_workers.local import process_tree, rundir
 
 ROLES = ("coordinator", "rollout", "verifier", "trainer")
@@ -158,18 +158,16 @@ class Bench:
 
     def problems(self) -> list[str]:
         """Return what does not hold of the run that was stopped, as sentences."""
-        audit = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(self.run_dir.state)]
+        audit = [sys.executable, "-m", "rljob_workers.coordinator.ledger.audit", str(self.run_dir.state)]
         audited = subprocess.run(audit, capture_output=True, text=True, check=False)
         found = (audited.stdout + audited.stderr).splitlines() if audited.returncode else []
         accepted, served = self._witnessed()
-        database = ledger.SqliteDatabase(self.run_dir.state / "ledger.sqlite", read_only=True)
-        known = {
-            str(row["group_id"]) for row in database.all("SELECT group_id FROM answers WHERE outcome = 'accepted'")
-        }
-        known |= {member.group_id for member in retention.everything(database) if member.accepted}
+        file = database.SqliteDatabase(self.run_dir.state / "ledger.sqlite", read_only=True)
+        known = {str(row["group_id"]) for row in file.all("SELECT group_id FROM answers WHERE outcome = 'accepted'")}
+        known |= {member.group_id for member in retention.everything(file) if member.accepted}
         found += [f"group {group} was acknowledged and is lost" for group in sorted(accepted - known)]
-        hashes = {int(row["version"]): row["state_hash"] for row in database.all("SELECT * FROM versions")}
-        database.close()
+        hashes = {int(row["version"]): row["state_hash"] for row in file.all("SELECT * FROM versions")}
+        file.close()
         wrong = {version for version, held in served if version in hashes and hashes[version] != held}
         found += [f"version {version} was served half applied" for version in sorted(wrong)]
         if not accepted or not {version for version, _ in served} & hashes.keys():

@@ -22,8 +22,8 @@ from rljob_api import codec, names, resolve, resolved, types
 from rljob_api.load import load_manifest
 from rljob_testing import makers
 from rljob_testing.trainer_makers import VOCAB
-from rljob_workers.coordinator import packing, samples
-from rljob_workers.coordinator.transitions import batches
+from rljob_workers.coordinator.batching import packing, samples
+from rljob_workers.coordinator.ledger import steps
 from rljob_workers.runtime import clock
 from rljob_workers.trainer import critic, learner
 from rljob_workers.trainer.engine import deepspeed, schedule
@@ -129,14 +129,14 @@ def batch_of(
     """Return what the coordinator would hand out for these groups of one version, and their mean reward."""
     config = found.coordinator
     candidates = tuple(
-        batches.Candidate(
+        steps.Candidate(
             group_id=group.group_id, lease_order=order, min_step=version, finished_step=version, num_failures=0,
             queued_s=0.0, generate_started_at=0.0, generate_finished_at=0.0, verify_s=0.0,
             payload=codec.encode_group(group),
         )
         for order, group in enumerate(groups)
     )  # fmt: skip
-    choice = batches.Choice(step=step, candidates=candidates, version_steps={version: version})
+    choice = steps.Choice(step=step, candidates=candidates, version_steps={version: version})
     assembled = samples.assemble(choice, config.algorithm)
     packed = packing.pack(
         assembled.samples,

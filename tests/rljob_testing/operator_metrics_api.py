@@ -20,7 +20,7 @@ from rljob_operator import clock
 from rljob_operator.resources import autoscaling
 from rljob_testing.cluster.certs import Authority
 from rljob_testing.cluster.light import LOOPBACK
-from rljob_workers.coordinator import pressure
+from rljob_workers.coordinator.reporting import scaling_signal
 
 GROUP, VERSION = autoscaling.EXTERNAL_METRICS, "v1beta1"
 SERVICE, NAMESPACE = "external-metrics", "default"
@@ -56,7 +56,7 @@ class MetricsApi:
             return None
         selector = urllib.parse.parse_qs(parts.query).get("labelSelector", [""])[0]
         self.asked.add((found[0], found[1], selector))
-        ratio = pressure.pressure(blocked=self.blocked, waiting=self.waiting, target=self.target)
+        ratio = scaling_signal.pressure(blocked=self.blocked, waiting=self.waiting, target=self.target)
         labels = dict(one.split("=", 1) for one in selector.split(",") if one)
         item = {"metricName": found[1], "metricLabels": labels, "value": f"{round(1000 * ratio)}m"}
         item["timestamp"] = clock.to_timestamp(time.time())

@@ -65,7 +65,7 @@ class RunFolder:
         return dict(json.loads((self.folder / run_dir / "summary.json").read_text()))
 
     def audit(self, run_dir: str = "run") -> str:
-        command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(self.folder / run_dir / "state")]
+        command = [sys.executable, "-m", "rljob_workers.coordinator.ledger.audit", str(self.folder / run_dir / "state")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return "" if done.returncode == 0 else done.stdout + done.stderr
 

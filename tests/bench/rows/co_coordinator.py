@@ -18,10 +18,21 @@ from tests.bench import runner
 
 from rljob_api import codec, names, roles, types
 from rljob_testing import makers
-from rljob_workers.coordinator import ledger as ledgers
-from rljob_workers.coordinator import limits, packing, pulse, samples, tasks
-from rljob_workers.coordinator.transitions import batches
-from rljob_workers.coordinator.transitions import leases as leases_module
+from rljob_workers.coordinator import changes
+from rljob_workers.coordinator.batching import packing, samples
+from rljob_workers.coordinator.ledger import (
+    checkpoints,
+    database,
+    evaluations,
+    groups,
+    leases,
+    queries,
+    sessions,
+    steps,
+    submissions,
+    versions,
+)
+from rljob_workers.coordinator.policy import limits, prompts
 
 GROUPS_PER_S, TICK_S, TOKENS_PER_S = 3000.0, 0.020, 5e6
 B, G, TOGETHER = 256, 2, 64
@@ -57,16 +68,30 @@ class Played:
         bounds = limits.Limits(
             group_size=G, prompts_per_step=B, max_off_policy_steps=1, max_inflight_groups=2 * B, max_steps=10**9
         )
-        index = tasks.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(20_000)))
-        self.order = tasks.TaskOrder([index], seed=7)
-        self.ledger = ledgers.Ledger(folder / "ledger.sqlite", bounds, now=1.0)
-        self.rollout, _ = self.ledger.open_session(
-            role=names.Role.ROLLOUT, pod="rollout-0", boot_id="a", attempt=0, rank=0, resume_step=0, now=1.0
+        index = prompts.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(20_000)))
+        self.order = prompts.TaskOrder([index], seed=7)
+        self.ledger = database.Ledger(folder / "ledger.sqlite", bounds, now=1.0)
+        self.rollout, _ = sessions.open_session(
+            self.ledger,
+            role=names.Role.ROLLOUT,
+            pod="rollout-0",
+            boot_id="a",
+            attempt=0,
+            rank=0,
+            resume_step=0,
+            now=1.0,
         )
-        self.trainer, _ = self.ledger.open_session(
-            role=names.Role.TRAINER, pod="trainer-0", boot_id="b", attempt=1, rank=0, resume_step=0, now=1.0
+        self.trainer, _ = sessions.open_session(
+            self.ledger,
+            role=names.Role.TRAINER,
+            pod="trainer-0",
+            boot_id="b",
+            attempt=1,
+            rank=0,
+            resume_step=0,
+            now=1.0,
         )
-        self.ledger.begin_attempt(attempt=1, rank=0, resume_step=0, replaced=False, now=1.0)
+        checkpoints.begin_attempt(self.ledger, attempt=1, rank=0, resume_step=0, replaced=False, now=1.0)
         self.serving, self.checkpointed = 0, 0
 
     def step(self) -> tuple[int, float]:
@@ -84,64 +109,69 @@ class Played:
         for start in range(0, len(groups), TOGETHER):
             with self.ledger.transaction():
                 for group, payload in zip(groups[start:][:TOGETHER], payloads[start:][:TOGETHER], strict=True):
-                    answer = self.ledger.accept(
-                        token=self.rollout, group=group, filter_config=FILTER, now=1.0, payload=payload
+                    answer = submissions.accept(
+                        self.ledger, token=self.rollout, group=group, filter_config=FILTER, now=1.0, payload=payload
                     )
                     assert answer.outcome is names.TrajectoryOutcome.ACCEPTED, answer
-            pulse.of(self.ledger)
+            changes.of(self.ledger)
         spent = made[1] + time.process_time() - began
         self._train()
         return len(groups), spent
 
-    def _leases(self) -> tuple[list[leases_module.Lease], float]:
+    def _leases(self) -> tuple[list[leases.Lease], float]:
         began = time.process_time()
         granted = []
         with self.ledger.transaction():
             while len(granted) < B:
-                leases, reason = self.ledger.lease(
-                    token=self.rollout, capacity=4, serving_version=self.serving, take=self.order.take, now=1.0
+                some, reason = leases.lease(
+                    self.ledger,
+                    token=self.rollout,
+                    capacity=4,
+                    serving_version=self.serving,
+                    take=self.order.take,
+                    now=1.0,
                 )
-                assert leases, reason
-                granted += leases
+                assert some, reason
+                granted += some
         return granted, time.process_time() - began
 
     def _train(self) -> None:
-        choice = self.ledger.choose(more_prompts=True)
+        choice = steps.choose(self.ledger, more_prompts=True)
         assert choice.candidates is not None, choice.wait_reason
-        frozen = batches.FrozenStep(
+        frozen = steps.FrozenStep(
             step=choice.step,
             group_ids=tuple(candidate.group_id for candidate in choice.candidates),
             world_size=1,
             minibatches=(types.Minibatch(num_tokens=1, num_rows=1),),
             summary={"reward_mean": 0.5},
         )
-        self.ledger.stage(step=choice.step, parts=[batches.Part(rank=0, seq=0, data=b"batch")], fresh=True)
-        assert self.ledger.freeze(frozen, now=1.0)
-        self.ledger.commit_step(
-            token=self.trainer, step=choice.step, stats={}, started_at=1.0, finished_at=1.0, now=1.0
+        steps.stage(self.ledger, step=choice.step, parts=[steps.Part(rank=0, seq=0, data=b"batch")], fresh=True)
+        assert steps.freeze(self.ledger, frozen, now=1.0)
+        steps.commit_step(
+            self.ledger, token=self.trainer, step=choice.step, stats={}, started_at=1.0, finished_at=1.0, now=1.0
         )
         self.publish(choice.step)
 
     def publish(self, step: int) -> None:
         """Publish the next version, with a manifest as large as one of a small model."""
-        version = self.ledger.head().version + 1
+        version = versions.head(self.ledger).version + 1
         manifest = types.WeightVersion(
             job="job", version=types.VersionId(version), step=step, attempt=1, parent=version - 1, created_at=0.0,
             layout_id="layout", digests=dict.fromkeys(range(TENSORS), b"0123456789abcdef"),
             state_hash=f"hash-{version}",
             artifacts=(types.Artifact(artifact_id=f"a{version}", encoding="raw", num_bytes=8),),
         )  # fmt: skip
-        answer = self.ledger.publish(
+        answer = versions.publish(self.ledger,
             token=self.trainer, proposal=manifest,
             layout=types.Layout(layout_id="layout", tensors=(), image_bytes=8), num_bytes=8, evaluate=False, now=1.0,
         )  # fmt: skip
         assert answer.outcome == "accepted", answer
-        self.ledger.retire([version - 3])
+        versions.retire(self.ledger, [version - 3])
         self.serving = version
 
     def publish_many(self, count: int) -> None:
         """Publish versions of the same step, as after skipped updates."""
-        step = self.ledger.committed()
+        step = groups.committed(self.ledger)
         with self.ledger.transaction():
             for _ in range(count):
                 self.publish(step)
@@ -150,8 +180,8 @@ class Played:
         """Make trained groups that a checkpoint does not cover yet, each with its lease, answer and step's row."""
         first = self.ledger.number("SELECT value AS n FROM counters WHERE name = 'groups_opened'") + 1
         steps = count // B
-        done = self.ledger.committed()
-        database = self.ledger.database
+        done = groups.committed(self.ledger)
+        database = self.ledger.db
         with self.ledger.transaction():
             database.many(
                 "INSERT INTO groups (group_id, kind, state, source, prompt_index, prompt_id, epoch, position, copy,"
@@ -176,25 +206,27 @@ class Played:
                 ((done + 1 + i, '{"reward_mean": 0.5, "x": "' + "a" * 3000 + '"}', B) for i in range(steps)),
             )
             self.ledger.count("groups_opened", steps * B)
-        self.publish(self.ledger.committed())
+        self.publish(groups.committed(self.ledger))
 
     def checkpoint(self) -> None:
         """Record a checkpoint of the newest step, so that there is much to prune."""
-        step = self.ledger.committed()
-        self.ledger.commit_checkpoint(token=self.trainer, step=step, uri=f"c{step}", seconds=1.0, final=False, now=1.0)
+        step = groups.committed(self.ledger)
+        checkpoints.commit_checkpoint(
+            self.ledger, token=self.trainer, step=step, uri=f"c{step}", seconds=1.0, final=False, now=1.0
+        )
 
     def tick(self) -> float:
         """Return the CPU seconds of what a housekeeping tick asks of the ledger."""
         began = time.process_time()
         with self.ledger.transaction():
-            self.ledger.expire(now=1.0)
-            self.ledger.completion()
-            self.ledger.running_evaluation()
-            self.ledger.stored_versions()
-            self.ledger.pinned_versions()
-            self.ledger.history_after(self.ledger.number("SELECT MAX(seq) AS n FROM history") - 20)
+            leases.expire(self.ledger, now=1.0)
+            queries.completion(self.ledger)
+            evaluations.running_evaluation(self.ledger)
+            versions.stored_versions(self.ledger)
+            evaluations.pinned_versions(self.ledger)
+            queries.history_after(self.ledger, self.ledger.number("SELECT MAX(seq) AS n FROM history") - 20)
             self.ledger.prune(history_seq=0, now=1.0)
-            self.ledger.snapshot({self.serving})
+            queries.snapshot(self.ledger, {self.serving})
         return time.process_time() - began
 
 
@@ -276,10 +308,10 @@ class Build:
     def rate(self) -> float:
         """Build the batch, from payloads to parts; return tokens per CPU second."""
         began = time.process_time()
-        choice = batches.Choice(
+        choice = steps.Choice(
             step=1,
             candidates=tuple(
-                batches.Candidate(
+                steps.Candidate(
                     group_id=types.GroupId(f"g{number}"), lease_order=number, min_step=0, finished_step=0,
                     num_failures=0, queued_s=0.0, generate_started_at=0.0, generate_finished_at=1.0, verify_s=0.0,
                     payload=payload,

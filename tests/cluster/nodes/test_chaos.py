@@ -238,7 +238,7 @@ def test_job_finishes_and_its_ledger_keeps_every_promise(job: Watched, volume_fo
     metadata = job.get()["metadata"]
     assert isinstance(metadata, dict)
     (ledger,) = (volume_folder / str(metadata["uid"])).rglob("ledger.sqlite")
-    command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(ledger.parent)]
+    command = [sys.executable, "-m", "rljob_workers.coordinator.ledger.audit", str(ledger.parent)]
     audited = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert audited.returncode == 0, audited.stdout + audited.stderr
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tests.bench import kills, runner
 
-from rljob_workers.coordinator import ledger
+from rljob_workers.coordinator.ledger import database
 
 
 def kill(role: str, recovered_s: float) -> kills.Kill:
@@ -31,10 +31,10 @@ def bench(tmp_path: pathlib.Path) -> kills.Bench:
     (tmp_path / "job.yaml").write_text("")
     made = kills.Bench(tmp_path, "fake")
     made.run_dir.state.mkdir(parents=True)
-    ledger.SqliteDatabase(made.run_dir.state / "ledger.sqlite").close()
-    with sqlite3.connect(made.run_dir.state / "ledger.sqlite") as database:
-        database.execute("INSERT INTO answers VALUES ('g1', 1, 'accepted', '', 0)")
-        database.execute(
+    database.SqliteDatabase(made.run_dir.state / "ledger.sqlite").close()
+    with sqlite3.connect(made.run_dir.state / "ledger.sqlite") as connection:
+        connection.execute("INSERT INTO answers VALUES ('g1', 1, 'accepted', '', 0)")
+        connection.execute(
             "INSERT INTO versions (version, step, attempt, state, state_hash, artifact, created_at)"
             " VALUES (1, 1, 1, 'live', 'right', '', 0)"
         )

@@ -9,9 +9,8 @@ import pytest
 
 from rljob_api import names, roles, types
 from rljob_testing import makers
-from rljob_workers.coordinator import ledger as ledgers
-from rljob_workers.coordinator import limits, tasks
-from rljob_workers.coordinator.transitions import batches, leases
+from rljob_workers.coordinator.ledger import checkpoints, database, leases, sessions, steps, submissions, versions
+from rljob_workers.coordinator.policy import limits, prompts
 
 NO_FILTER = roles.FilterConfig(enabled=False, max_extra_groups=1000)
 
@@ -22,49 +21,49 @@ class Bench:
 
     path: pathlib.Path
     bounds: limits.Limits
-    order: tasks.TaskOrder
+    order: prompts.TaskOrder
     now: float = 1000.0
     filter_config: roles.FilterConfig = NO_FILTER
 
     def __post_init__(self) -> None:
-        self.ledger = ledgers.Ledger(self.path, self.bounds, now=self.now)
+        self.ledger = database.Ledger(self.path, self.bounds, now=self.now)
         self.boots = 0
 
     def reopen(self) -> None:
         """Restart the coordinator."""
         self.ledger.close()
-        self.ledger = ledgers.Ledger(self.path, self.bounds, now=self.now)
-        self.ledger.extend_all(now=self.now)
+        self.ledger = database.Ledger(self.path, self.bounds, now=self.now)
+        leases.extend_all(self.ledger, now=self.now)
 
     def rollout(self, pod: str = "rollout-0", boot_id: str = "") -> types.SessionToken:
         """Register a rollout process."""
         self.boots += 1
         with self.ledger.transaction():
-            token, replaced = self.ledger.open_session(
+            token, replaced = sessions.open_session(self.ledger,
                 role=names.Role.ROLLOUT, pod=pod, boot_id=boot_id or f"boot-{self.boots}", attempt=0, rank=0,
                 resume_step=0, now=self.now,
             )  # fmt: skip
             for old in replaced:
-                self.ledger.lose_all_of(old, now=self.now)
+                leases.lose_all_of(self.ledger, old, now=self.now)
         return token
 
     def trainer(self, attempt: int = 1, resume_step: int = 0, rank: int = 0) -> types.SessionToken:
         """Register a trainer rank of a new process."""
         self.boots += 1
         with self.ledger.transaction():
-            token, replaced = self.ledger.open_session(
+            token, replaced = sessions.open_session(self.ledger,
                 role=names.Role.TRAINER, pod="trainer-0", boot_id=f"boot-{self.boots}", attempt=attempt, rank=rank,
                 resume_step=resume_step, now=self.now,
             )  # fmt: skip
-            self.ledger.begin_attempt(
-                attempt=attempt, rank=rank, resume_step=resume_step, replaced=bool(replaced), now=self.now
+            checkpoints.begin_attempt(
+                self.ledger, attempt=attempt, rank=rank, resume_step=resume_step, replaced=bool(replaced), now=self.now
             )
         return token
 
     def lease(self, token: str, capacity: int = 1, serving: int = 0) -> list[leases.Lease]:
         """Lease groups."""
-        return self.ledger.lease(
-            token=token, capacity=capacity, serving_version=serving, take=self.order.take, now=self.now
+        return leases.lease(
+            self.ledger, token=token, capacity=capacity, serving_version=serving, take=self.order.take, now=self.now
         )[0]
 
     def submit(
@@ -81,15 +80,15 @@ class Bench:
             lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, rewards=rewards, versions=versions,
             failures=failures,
         )  # fmt: skip
-        return self.ledger.accept(token=token, group=group, filter_config=self.filter_config, now=self.now)
+        return submissions.accept(self.ledger, token=token, group=group, filter_config=self.filter_config, now=self.now)
 
     def pack(self) -> int | None:
         """Freeze the next step if it can be; return it."""
-        choice = self.ledger.choose(more_prompts=True)
+        choice = steps.choose(self.ledger, more_prompts=True)
         if choice.candidates is None:
             return None
         ordered = sorted(choice.candidates, key=lambda candidate: candidate.lease_order)
-        frozen = batches.FrozenStep(
+        frozen = steps.FrozenStep(
             step=choice.step,
             group_ids=tuple(candidate.group_id for candidate in ordered),
             world_size=1,
@@ -97,19 +96,19 @@ class Bench:
             summary={"reward_mean": 0.5},
         )
         data = b"".join(candidate.group_id.encode() for candidate in ordered)
-        self.ledger.stage(step=choice.step, parts=[batches.Part(rank=0, seq=0, data=data)], fresh=True)
-        return choice.step if self.ledger.freeze(frozen, now=self.now) else None
+        steps.stage(self.ledger, step=choice.step, parts=[steps.Part(rank=0, seq=0, data=data)], fresh=True)
+        return choice.step if steps.freeze(self.ledger, frozen, now=self.now) else None
 
     def commit(self, token: str, step: int) -> bool:
         """Commit a step."""
-        return self.ledger.commit_step(
-            token=token, step=step, stats={}, started_at=self.now, finished_at=self.now, now=self.now
+        return steps.commit_step(
+            self.ledger, token=token, step=step, stats={}, started_at=self.now, finished_at=self.now, now=self.now
         )
 
     def publish(self, token: str, step: int, attempt: int = 1, *, evaluate: bool = False) -> int:
         """Publish the next version id for `step`; return the id."""
-        version = self.ledger.head().version + 1
-        answer = self.ledger.publish(
+        version = versions.head(self.ledger).version + 1
+        answer = versions.publish(self.ledger,
             token=token, proposal=make_version(version, step, attempt), layout=LAYOUT, num_bytes=8, evaluate=evaluate,
             now=self.now,
         )  # fmt: skip
@@ -188,8 +187,8 @@ def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
             curriculum=curriculum,
             first_version=first_version,
         )
-        index = tasks.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(num_prompts)))
-        order = tasks.TaskOrder([index], seed=7, epochs=epochs)
+        index = prompts.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(num_prompts)))
+        order = prompts.TaskOrder([index], seed=7, epochs=epochs)
         return Bench(path=path or tmp_path / "ledger.sqlite", bounds=bounds, order=order, filter_config=filter_config)
 
     return make

@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_api import names
-from rljob_workers.coordinator import actor
+from rljob_workers.coordinator.reporting import oat_metrics
 
 # Workflow reference 9.
 PUBLISHED = {
@@ -15,7 +15,7 @@ PUBLISHED = {
 
 @pytest.mark.covers("workflows 9")
 def test_every_published_metric_has_a_gauge_of_its_own_at_the_coordinator() -> None:
-    assert set(actor.GAUGES) == {f"actor/{name}" for name in PUBLISHED}
+    assert set(oat_metrics.GAUGES) == {f"actor/{name}" for name in PUBLISHED}
     declared = {metric.name for metric in names.METRICS if metric.kind == "g" and metric.role is names.Role.COORDINATOR}
-    assert set(actor.GAUGES.values()) == {name for name in declared if name.startswith("rljob_actor_")}
-    assert len(set(actor.GAUGES.values())) == len(PUBLISHED)
+    assert set(oat_metrics.GAUGES.values()) == {name for name in declared if name.startswith("rljob_actor_")}
+    assert len(set(oat_metrics.GAUGES.values())) == len(PUBLISHED)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import roles
-from rljob_workers.coordinator import advantage
+from rljob_workers.coordinator.batching import advantage
 
 TINY = 1e-15
 GRPO = roles.NormalizeConfig(mean="group", std="group", eps=TINY)

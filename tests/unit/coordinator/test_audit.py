@@ -10,7 +10,7 @@ import pytest
 
 from rljob_api import codec
 from rljob_testing import makers
-from rljob_workers.coordinator import audit
+from rljob_workers.coordinator.ledger import audit
 
 Make = Callable[..., Any]
 
@@ -28,7 +28,7 @@ def sound(make_bench: Make) -> Any:
 
 
 def violations(bench: Any, bound: int = 1) -> list[str]:
-    return audit.audit(bench.ledger._db, max_off_policy_steps=bound)
+    return audit.audit(bench.ledger.db, max_off_policy_steps=bound)
 
 
 def test_a_sound_ledger_has_no_violation(sound: Any) -> None:
@@ -64,29 +64,29 @@ def test_a_sound_ledger_has_no_violation(sound: Any) -> None:
     ],
 )  # fmt: skip
 def test_damage_is_found(sound: Any, damage: str, sentence: str) -> None:
-    sound.ledger._db.change(damage)
+    sound.ledger.db.change(damage)
     assert any(sentence in text for text in violations(sound))
 
 
 def test_a_consumed_group_over_the_bound_is_found(sound: Any) -> None:
-    sound.ledger._db.change("UPDATE groups SET min_step = 0 WHERE step = 2")
+    sound.ledger.db.change("UPDATE groups SET min_step = 0 WHERE step = 2")
     assert any("has age 1 in step 2, the bound is 0" in text for text in violations(sound, bound=0))
 
 
 def test_an_infrastructure_failure_as_a_row_is_found(sound: Any) -> None:
-    row = sound.ledger._db.one("SELECT group_id FROM groups WHERE state = 'submitted'")
+    row = sound.ledger.db.one("SELECT group_id FROM groups WHERE state = 'submitted'")
     group = makers.make_group(group_id=row["group_id"], versions=2)
     failed = dataclasses.replace(group.trajectories[0], verdict=makers.make_verdict(None))
     data = codec.encode_group(dataclasses.replace(group, trajectories=(failed, group.trajectories[1])))
-    sound.ledger._db.change("UPDATE payloads SET data = ? WHERE group_id = ?", data, row["group_id"])
+    sound.ledger.db.change("UPDATE payloads SET data = ? WHERE group_id = ?", data, row["group_id"])
     assert any("infrastructure failure as a scored row" in text for text in violations(sound))
 
 
 def test_the_command_prints_violations_and_exits_1(sound: Any) -> None:
     sound.ledger.set_meta("max_off_policy_steps", "1")
-    command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(sound.path.parent)]
+    command = [sys.executable, "-m", "rljob_workers.coordinator.ledger.audit", str(sound.path.parent)]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0
-    sound.ledger._db.change("UPDATE leases SET floor_step = 7")
+    sound.ledger.db.change("UPDATE leases SET floor_step = 7")
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ended.returncode == 1
     assert "its worker served" in ended.stdout

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from rljob_testing.clock import FakeClock
-from rljob_workers.coordinator import changes, pulse
+from rljob_workers.coordinator import changes
 
 Make = Callable[..., Any]
 
 
 @pytest.fixture
-def quiet(make_bench: Make) -> pulse.Pulse:
+def quiet(make_bench: Make) -> changes.Pulse:
     """The pulse of a run in which nothing may be leased: V is 3, floor 2, nothing is queued."""
     bench = make_bench()
-    found = pulse.of(bench.ledger)
+    found = changes.of(bench.ledger)
     bench.ledger.close()
     return dataclasses.replace(found, room=0, queued=0, floor=2, recorded=3)
 
@@ -28,7 +28,7 @@ def wanted(step: int | None = 3, *, capacity: int = 1, reason: str = "staleness"
     )
 
 
-async def woken(signals: changes.Changes, waiting: list[changes.Wanted], *pulses: pulse.Pulse) -> list[int]:
+async def woken(signals: changes.Changes, waiting: list[changes.Wanted], *pulses: changes.Pulse) -> list[int]:
     """Return which of those who wait are woken by pulses, by their places."""
     tasks = [asyncio.create_task(signals.wait_for_lease(one, signals.mark, 60.0)) for one in waiting]
     await asyncio.sleep(0)
@@ -43,13 +43,13 @@ async def woken(signals: changes.Changes, waiting: list[changes.Wanted], *pulses
     return done
 
 
-async def test_a_commit_that_frees_nothing_wakes_no_rollout(quiet: pulse.Pulse) -> None:
+async def test_a_commit_that_frees_nothing_wakes_no_rollout(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
     assert await woken(signals, [wanted()] * 3, *[quiet] * 100) == []
     assert signals.mark == 100, "who looks at everything is told of everything"
 
 
-async def test_as_many_are_woken_as_there_is_room_for_who_waits_longest_first(quiet: pulse.Pulse) -> None:
+async def test_as_many_are_woken_as_there_is_room_for_who_waits_longest_first(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
     room = dataclasses.replace(quiet, room=3, queued=3)
     waiting = [wanted(capacity=2), wanted(step=1), wanted(step=4), wanted(step=None), wanted(), wanted(), wanted()]
@@ -57,27 +57,27 @@ async def test_as_many_are_woken_as_there_is_room_for_who_waits_longest_first(qu
     assert await woken(signals, waiting, room) == [0, 4]
 
 
-async def test_who_lacks_prompts_is_woken_by_prompts(quiet: pulse.Pulse) -> None:
+async def test_who_lacks_prompts_is_woken_by_prompts(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
     lacking = wanted(reason="no_prompts")
     assert await woken(signals, [lacking], dataclasses.replace(quiet, room=5)) == []
     assert await woken(signals, [lacking], dataclasses.replace(quiet, room=5, queued=1)) == [0]
 
 
-async def test_groups_of_an_evaluation_wake_those_that_evaluate_it(quiet: pulse.Pulse) -> None:
+async def test_groups_of_an_evaluation_wake_those_that_evaluate_it(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
     waiting = [wanted(), wanted(evaluates=True), wanted(2, evaluates=True), wanted(evaluates=True)]
     evaluating = dataclasses.replace(quiet, evaluating=3, eval_queued=1)
     assert await woken(signals, waiting, evaluating) == [1]
 
 
-async def test_the_end_of_the_run_wakes_everybody(quiet: pulse.Pulse) -> None:
+async def test_the_end_of_the_run_wakes_everybody(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
     end = dataclasses.replace(quiet.completion, committed=quiet.completion.last_step)
     assert await woken(signals, [wanted(step=1), wanted()], dataclasses.replace(quiet, completion=end)) == [0, 1]
 
 
-async def test_what_happens_between_the_look_and_the_wait_is_not_missed(quiet: pulse.Pulse) -> None:
+async def test_what_happens_between_the_look_and_the_wait_is_not_missed(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
     mark = signals.mark
     signals.take(dataclasses.replace(quiet, room=1, queued=1))
@@ -90,7 +90,7 @@ async def test_what_happens_between_the_look_and_the_wait_is_not_missed(quiet: p
     task.cancel()
 
 
-async def test_ranks_are_woken_by_batches_and_not_by_groups(quiet: pulse.Pulse) -> None:
+async def test_ranks_are_woken_by_batches_and_not_by_groups(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
     batches, heads = signals.batches.mark, signals.heads.mark
     signals.take(dataclasses.replace(quiet, room=1, queued=4))

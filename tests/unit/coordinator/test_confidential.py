@@ -14,7 +14,8 @@ from rljob_api import codec, names, roles, types
 from rljob_testing import clock as fake_clock
 from rljob_testing import makers, marked
 from rljob_testing.marked import COMPLETION, GOLD, IDS, PROMPT
-from rljob_workers.coordinator import core, dispatch, loop, process, publishing, resume, training
+from rljob_workers.coordinator import app, context, dispatch, housekeeping, resume, training
+from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
 MakeConfig = Callable[..., roles.CoordinatorConfig]
@@ -33,11 +34,11 @@ class Coordinator:
         data = resume.load_data(config)
         self.state = resume.open_state(config, data_digest=data.digest, now=self.clock.now())
         self.metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
-        self.core: core.Core = process.make_core(
+        self.core: context.CoordinatorContext = app.make_context(
             config, clock=self.clock, metrics=self.metrics, data=data, state=self.state
         )
         self.work, self.trainer = dispatch.Dispatch(self.core), training.Training(self.core)
-        self.housekeeper = loop.Housekeeper(self.core, publishing.Publishing(self.core), self.state.history)
+        self.housekeeper = housekeeping.Housekeeper(self.core, registry.Publishing(self.core), self.state.history)
         self._history = pathlib.Path(config.state_dir) / resume.HISTORY
 
     async def register(self, role: names.Role, attempt: int = 0) -> str:

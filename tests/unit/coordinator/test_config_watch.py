@@ -9,7 +9,9 @@ import pytest
 
 from rljob_api import names, roles
 from rljob_testing import clock as fake_clock
-from rljob_workers.coordinator import config_watch, core, loop, process, publishing, resume
+from rljob_workers.coordinator import app, config_watch, context, housekeeping, resume
+from rljob_workers.coordinator.ledger import groups, steps
+from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
 MakeConfig = Callable[..., roles.CoordinatorConfig]
@@ -23,8 +25,10 @@ class Watched:
         data = resume.load_data(config)
         self.state = resume.open_state(config, data_digest=data.digest, now=self.clock.now())
         metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
-        self.core: core.Core = process.make_core(config, clock=self.clock, metrics=metrics, data=data, state=self.state)
-        self.housekeeper = loop.Housekeeper(self.core, publishing.Publishing(self.core), self.state.history)
+        self.core: context.CoordinatorContext = app.make_context(
+            config, clock=self.clock, metrics=metrics, data=data, state=self.state
+        )
+        self.housekeeper = housekeeping.Housekeeper(self.core, registry.Publishing(self.core), self.state.history)
         self.path = folder / "role.json"
         self.mount(config)
         self.watch = config_watch.ConfigWatch(self.core, self.path)
@@ -45,7 +49,7 @@ class Watched:
         self.mount(config.model_copy(update={"job": job, **changes}))
 
     async def last_step(self) -> int:
-        return await self.core.ledger.run(lambda ledger: ledger.last_step())
+        return await self.core.ledger.run(groups.last_step)
 
     async def held_bound(self) -> str | None:
         return await self.core.ledger.run(lambda ledger: ledger.meta("max_off_policy_steps"))
@@ -79,9 +83,9 @@ async def test_a_raised_end_holds_and_is_acknowledged_in_status(watched: Watched
 
 async def test_the_file_is_looked_at_again_and_again(watched: Watched) -> None:
     watching = asyncio.ensure_future(watched.watch.run())
-    for steps in (20, 30):
-        watched.edit(max_steps=steps)
-        while watched.core.config.max_steps != steps:
+    for limit in (20, 30):
+        watched.edit(max_steps=limit)
+        while watched.core.config.max_steps != limit:
             await watched.clock.advance(1.0)
             await asyncio.to_thread(lambda: None)
             assert not watching.done()
@@ -172,7 +176,7 @@ async def test_a_file_that_is_gone_is_told_once_and_the_next_one_holds(
 async def test_an_end_that_is_raised_after_the_trainer_heard_of_it_is_told_as_too_late(
     watched: Watched, said: Callable[[], list[str]]
 ) -> None:
-    await watched.core.ledger.run(lambda ledger: ledger.announce_end())
+    await watched.core.ledger.run(steps.announce_end)
     watched.edit(max_steps=20)
     await watched.watch.look()
     assert await watched.last_step() == 10

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from rljob_api import roles
-from rljob_workers.coordinator import curriculum, limits
+from rljob_workers.coordinator.ledger import groups, leases
+from rljob_workers.coordinator.policy import curriculum, limits
 
 # A maker of the bench that conftest.py describes.
 Make = Callable[..., Any]
@@ -61,7 +62,7 @@ def test_a_prompt_above_the_threshold_is_in_no_later_epoch_also_after_a_restart(
     easy = {"p1": (1.0, 0.75), "p2": (1.0, 0.5)}
     assert epoch(bench, rollout, trainer, rewards=easy, serving=0) == {"p0", "p1", "p2", "p3"}
     (first, *_) = bench.lease(rollout, 1, serving=2)
-    bench.ledger.release(token=rollout, lease_id=first.lease_id, reason="drain", now=bench.now)
+    leases.release(bench.ledger, token=rollout, lease_id=first.lease_id, reason="drain", now=bench.now)
     bench.reopen()
     drawn: list[str] = []
     serving = 2
@@ -103,7 +104,7 @@ def test_where_the_last_prompts_of_the_data_are_left_out_the_data_end(make_bench
     serving = bench.publish(trainer, 1)
     rest = bench.lease(rollout, 2, serving=serving)
     assert len(rest) == 1
-    assert bench.order.take(bench.ledger.cursor(), 1)[0] == []
+    assert bench.order.take(groups.cursor(bench.ledger), 1)[0] == []
 
 
 def test_the_ledger_is_told_of_the_jobs_curriculum(make_config: Callable[..., roles.CoordinatorConfig]) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from rljob_api import codec, roles, types
 from rljob_testing import makers
-from rljob_workers.coordinator import evaluation
-from rljob_workers.coordinator.transitions import evaluations
+from rljob_workers.coordinator.ledger import evaluations
+from rljob_workers.coordinator.reporting import evaluation
 from rljob_workers.data import records
 
 SUITE = roles.EvaluationSuite(source=roles.DataSourceConfig(name="s", path="/x.jsonl", max_prompt_tokens=9))

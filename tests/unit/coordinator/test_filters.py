@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api import names, roles
-from rljob_workers.coordinator import filters
+from rljob_workers.coordinator.policy import filters
 
 ZERO, LOW, HIGH = names.DropReason.ZERO_SPREAD, names.DropReason.TOO_LOW, names.DropReason.TOO_HIGH
 

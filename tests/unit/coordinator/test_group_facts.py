@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rljob_api import codec, types
-from rljob_workers.coordinator import group_facts, packing
+from rljob_workers.coordinator.batching import packing
+from rljob_workers.coordinator.ledger import group_facts
 from rljob_workers.local import group_facts as asked
 
 Make = Callable[..., Any]
@@ -54,9 +55,9 @@ def bench(make_bench: Make) -> Any:
 
 
 def with_batch(bench: Any, data: bytes) -> group_facts.Reader:
-    bench.ledger._db.change("DELETE FROM batch_parts")
-    bench.ledger._db.change("INSERT INTO batch_parts (step, rank, seq, data) VALUES (1, 0, 0, ?)", data)
-    return group_facts.Reader(bench.ledger._db)
+    bench.ledger.db.change("DELETE FROM batch_parts")
+    bench.ledger.db.change("INSERT INTO batch_parts (step, rank, seq, data) VALUES (1, 0, 0, ?)", data)
+    return group_facts.Reader(bench.ledger.db)
 
 
 def test_group_of_a_step_has_its_step_age_and_the_advantage_of_each_sample(bench: Any) -> None:
@@ -79,8 +80,8 @@ def test_advantages_that_were_packed_are_read_back_over_ranks_and_epochs(bench: 
         for sample, advantage in wanted.items()
     ]  # fmt: skip
     shape = packing.Shape(seed=1, minibatches=2, epochs=2, world_size=2, max_tokens=8)
-    bench.ledger._db.change("DELETE FROM batch_parts")
-    bench.ledger._db.many(
+    bench.ledger.db.change("DELETE FROM batch_parts")
+    bench.ledger.db.many(
         "INSERT INTO batch_parts (step, rank, seq, data) VALUES (1, ?, ?, ?)",
         [
             (rank, seq, codec.encode_micro_batch(part))
@@ -88,14 +89,14 @@ def test_advantages_that_were_packed_are_read_back_over_ranks_and_epochs(bench: 
             for seq, part in enumerate(parts)
         ],
     )
-    facts = group_facts.Reader(bench.ledger._db).group("g00000002")
+    facts = group_facts.Reader(bench.ledger.db).group("g00000002")
     told = asked.Facts.model_validate(facts)
     assert {sample: told.advantage(sample) for sample in wanted} == wanted
 
 
 def test_advantages_are_unknown_once_a_checkpoint_let_the_batch_go(bench: Any) -> None:
-    bench.ledger._db.change("DELETE FROM batch_parts")
-    assert group_facts.Reader(bench.ledger._db).group("g00000001")["advantages"] is None
+    bench.ledger.db.change("DELETE FROM batch_parts")
+    assert group_facts.Reader(bench.ledger.db).group("g00000001")["advantages"] is None
 
 
 def test_advantages_that_the_trainer_makes_are_unknown_here(bench: Any) -> None:
@@ -104,7 +105,7 @@ def test_advantages_that_the_trainer_makes_are_unknown_here(bench: Any) -> None:
 
 
 def test_groups_that_wait_have_their_state_and_no_step(bench: Any) -> None:
-    reader = group_facts.Reader(bench.ledger._db)
+    reader = group_facts.Reader(bench.ledger.db)
     found = [reader.group(name) for name in ("g00000003", "g00000004")]
     assert [(facts["state"], facts["step"], facts["advantages"]) for facts in found] == [
         ("submitted", None, None), ("leased", None, None),
@@ -113,14 +114,14 @@ def test_groups_that_wait_have_their_state_and_no_step(bench: Any) -> None:
 
 def test_unknown_group_is_answered_and_not_an_error(bench: Any) -> None:
     answers = io.StringIO()
-    group_facts.answer(group_facts.Reader(bench.ledger._db), io.StringIO("nobody\n"), answers)
+    group_facts.answer(group_facts.Reader(bench.ledger.db), io.StringIO("nobody\n"), answers)
     assert json.loads(answers.getvalue()) == {"group": "nobody", "known": False}
 
 
 def test_program_answers_questions_while_the_coordinator_holds_the_ledger(bench: Any) -> None:
-    bench.ledger._db.change("DELETE FROM batch_parts")
+    bench.ledger.db.change("DELETE FROM batch_parts")
     asked = subprocess.run(
-        [sys.executable, "-m", "rljob_workers.coordinator.group_facts", str(bench.path.parent)],
+        [sys.executable, "-m", "rljob_workers.coordinator.ledger.group_facts", str(bench.path.parent)],
         input="g00000002\n", capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert json.loads(asked.stdout)["step"] == 1

@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from rljob_workers.coordinator import history
+from rljob_workers.coordinator.reporting import history
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rljob_workers.coordinator import infra_share
-from rljob_workers.coordinator.infra_share import MIN_ANSWERS, WINDOW_S, InfraShare, failing_role
+from rljob_workers.coordinator.reporting import infra_share
+from rljob_workers.coordinator.reporting.infra_share import MIN_ANSWERS, WINDOW_S, InfraShare, failing_role
 
 
 def counters(*, lost: int, accepted: int) -> dict[str, int]:

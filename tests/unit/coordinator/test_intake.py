@@ -4,20 +4,20 @@ import pytest
 
 from rljob_api import names, roles, types
 from rljob_testing import makers
-from rljob_workers.coordinator import intake, limits
+from rljob_workers.coordinator.policy import limits, submission
 
 BOUNDS = limits.Limits(
     group_size=4, prompts_per_step=2, max_off_policy_steps=1, max_inflight_groups=4, max_steps=9, max_infra_attempts=3
 )
 OPEN = roles.FilterConfig(enabled=False, max_extra_groups=9)
 TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
-Outcome, Drop, Requeue = names.TrajectoryOutcome, names.DropReason, intake.Requeue
+Outcome, Drop, Requeue = names.TrajectoryOutcome, names.DropReason, submission.Requeue
 
 
 def facts(
     *, infra: int = 0, data: int = 0, batch_index: int = 0, kind: names.GroupKind = TRAIN, pinned: int | None = None
-) -> intake.Facts:
-    return intake.Facts(
+) -> submission.Facts:
+    return submission.Facts(
         kind=kind, group_size=4, infra_attempts=infra, data_attempts=data, batch_index=batch_index,
         version_steps={0: 0, 1: 1, 2: 2, 7: 1}, pinned_version=pinned,
     )  # fmt: skip
@@ -29,12 +29,12 @@ def failure(index: int, *, infra: bool = True) -> types.MemberFailure:
 
 def judge(
     group: types.PromptGroup,
-    known: intake.Facts,
+    known: submission.Facts,
     *,
     filters: roles.FilterConfig = OPEN,
     bounds: limits.Limits = BOUNDS,
-) -> intake.Judgement:
-    return intake.judge(group, known, bounds=bounds, filter_config=filters)
+) -> submission.Decision:
+    return submission.evaluate(group, known, bounds=bounds, filter_config=filters)
 
 
 def test_a_complete_group_is_accepted() -> None:
@@ -197,8 +197,8 @@ def test_a_failed_evaluation_item_is_retried_then_left_out_never_scored() -> Non
 def test_a_filter_may_look_at_one_named_reward() -> None:
     row = makers.make_trajectory(reward=1.0)
     verdict = dataclasses.replace(row.verdict, parts={"format": 0.25})
-    assert intake.metric(dataclasses.replace(row, verdict=verdict), "format") == 0.25
-    assert intake.metric(row, "sum") == 1.0
+    assert submission.metric(dataclasses.replace(row, verdict=verdict), "format") == 0.25
+    assert submission.metric(row, "sum") == 1.0
 
 
 @pytest.mark.covers("algorithms 12.13")

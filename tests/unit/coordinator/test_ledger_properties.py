@@ -24,7 +24,8 @@ from hypothesis.stateful import (
 )
 
 from rljob_api import errors, names, types
-from rljob_workers.coordinator import audit, retention, staleness
+from rljob_workers.coordinator.ledger import audit, checkpoints, groups, leases, retention, steps, versions
+from rljob_workers.coordinator.policy import staleness
 
 # Events that undo a lot: too many of them, and nothing is ever under way.
 RARELY = st.sampled_from([False, False, False, True])
@@ -65,16 +66,16 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
                 self.folder.cleanup()
 
         def serving(self, behind: int) -> int:
-            return max(0, int(self.bench.ledger.head().version) - behind)
+            return max(0, int(versions.head(self.bench.ledger).version) - behind)
 
         @rule(pod=st.sampled_from(PODS), capacity=st.integers(1, 4), behind=st.integers(0, 2))
         def lease(self, pod: str, capacity: int, behind: int) -> None:
             serving = self.serving(behind)
-            bounds, published = self.bench.bounds, self.bench.ledger.published_step()
+            bounds, published = self.bench.bounds, groups.published_step(self.bench.ledger)
             open_groups = self.bench.ledger.number(
                 "SELECT COUNT(*) AS n FROM groups WHERE state IN ('leased', 'submitted')"
             )
-            before = self.bench.ledger.recorded() * bounds.prompts_per_step + open_groups
+            before = groups.recorded(self.bench.ledger) * bounds.prompts_per_step + open_groups
             for number, lease in enumerate(self.bench.lease(self.tokens[pod], capacity, serving)):
                 held = before + number
                 assert held < (bounds.max_off_policy_steps + published + 1) * bounds.prompts_per_step
@@ -136,21 +137,21 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
                 self.accepted.add(lease.group_id)
 
         def _is_pruned(self, group_id: str) -> bool:
-            return retention.find(self.bench.ledger.database, group_id) is not None
+            return retention.find(self.bench.ledger.db, group_id) is not None
 
         @precondition(lambda self: self.leases)
         @rule(data=st.data(), reason=st.sampled_from(["drain", "engine"]))
         def release(self, data: st.DataObject, reason: str) -> None:
             pod, lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
-            self.bench.ledger.release(
-                token=self.tokens[pod], lease_id=lease.lease_id, reason=reason, now=self.bench.now
+            leases.release(
+                self.bench.ledger, token=self.tokens[pod], lease_id=lease.lease_id, reason=reason, now=self.bench.now
             )
 
         @rule(seconds=st.sampled_from([1.0, 1.0, 20.0, 31.0]), pod=st.sampled_from(PODS))
         def time_passes(self, seconds: float, pod: str) -> None:
             self.bench.now += seconds
-            self.bench.ledger.renew(token=self.tokens[pod], lease_ids=[], now=self.bench.now)
-            self.bench.ledger.expire(now=self.bench.now)
+            leases.renew(self.bench.ledger, token=self.tokens[pod], lease_ids=[], now=self.bench.now)
+            leases.expire(self.bench.ledger, now=self.bench.now)
 
         @rule(pod=st.sampled_from(PODS), really=RARELY)
         def rollout_restarts(self, pod: str, really: bool) -> None:
@@ -167,44 +168,50 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
 
         @rule()
         def pack(self) -> None:
-            ahead = self.bench.ledger.recorded() > self.bench.ledger.committed()
+            ahead = groups.recorded(self.bench.ledger) > groups.committed(self.bench.ledger)
             stale = self.bench.ledger.counters().get("dropped:stale", 0)
             step = self.bench.pack()
             if ahead:
                 assert self.bench.ledger.counters().get("dropped:stale", 0) == stale, "nobody is dropped for it"
             if step is not None:
-                self.parts[step] = self.bench.ledger.parts(step=step, rank=0)
+                self.parts[step] = steps.parts(self.bench.ledger, step=step, rank=0)
 
         @rule()
         def train(self) -> None:
-            step = self.bench.ledger.committed() + 1
-            header = self.bench.ledger.decide(token=self.trainer, step=step, rank=0, world_size=1, stop=False)
+            step = groups.committed(self.bench.ledger) + 1
+            header = steps.decide(self.bench.ledger, token=self.trainer, step=step, rank=0, world_size=1, stop=False)
             if header.kind is names.BatchKind.BATCH:
-                assert self.bench.ledger.parts(step=step, rank=0) == self.parts[step]
+                assert steps.parts(self.bench.ledger, step=step, rank=0) == self.parts[step]
                 assert self.bench.commit(self.trainer, step) is False
                 assert self.bench.commit(self.trainer, step) is True
 
         @rule()
         def publish(self) -> None:
-            version = self.bench.publish(self.trainer, self.bench.ledger.committed(), self.attempt)
+            version = self.bench.publish(self.trainer, groups.committed(self.bench.ledger), self.attempt)
             assert version not in self.versions
             self.versions.add(version)
 
         @rule()
         def checkpoint(self) -> None:
-            step = self.bench.ledger.committed()
+            step = groups.committed(self.bench.ledger)
             if step > 0:
-                self.bench.ledger.commit_checkpoint(
-                    token=self.trainer, step=step, uri=f"c{step}", seconds=0.1, final=False, now=self.bench.now
+                checkpoints.commit_checkpoint(
+                    self.bench.ledger,
+                    token=self.trainer,
+                    step=step,
+                    uri=f"c{step}",
+                    seconds=0.1,
+                    final=False,
+                    now=self.bench.now,
                 )
                 self.checkpoints.append(step)
 
         @rule(most=st.integers(1, 4), seq=st.integers(0, 5))
         def prune(self, most: int, seq: int) -> None:
             """One slice, however small: a crash may come before the next one."""
-            counts, counters = self.bench.ledger.counts(), self.bench.ledger.counters()
-            self.bench.ledger.prune(history_seq=seq, now=self.bench.now, most=most)
-            assert self.bench.ledger.counts() == counts
+            counts, counters = groups.counts(self.bench.ledger), self.bench.ledger.counters()
+            retention.prune(self.bench.ledger, history_seq=seq, now=self.bench.now, most=most)
+            assert groups.counts(self.bench.ledger) == counts
             assert self.bench.ledger.counters() == counters
 
         @rule(deep=RARELY, really=RARELY)
@@ -217,21 +224,21 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
             self.attempt += 1
             self.trainer = self.bench.trainer(attempt=self.attempt, resume_step=resume_step)
             self.checkpoints = [step for step in self.checkpoints if step <= resume_step]
-            assert self.bench.ledger.committed() == resume_step
-            recorded = self.bench.ledger.recorded()
+            assert groups.committed(self.bench.ledger) == resume_step
+            recorded = groups.recorded(self.bench.ledger)
             self.parts = {step: parts for step, parts in self.parts.items() if step <= recorded}
 
         @rule()
         def coordinator_restarts(self) -> None:
-            before = self.bench.ledger.counts()
+            before = groups.counts(self.bench.ledger)
             self.bench.reopen()
-            assert self.bench.ledger.counts() == before
+            assert groups.counts(self.bench.ledger) == before
 
         @invariant()
         def promises_hold(self) -> None:
             if not hasattr(self, "bench"):
                 return
-            database = self.bench.ledger._db
+            database = self.bench.ledger.db
             bound = self.bench.bounds.max_off_policy_steps
             assert audit.audit(database, max_off_policy_steps=bound) == []
             found = {row["group_id"] for row in database.all("SELECT group_id FROM answers WHERE outcome = 'accepted'")}
@@ -242,7 +249,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
         def prompts_follow_their_order(self) -> None:
             if not hasattr(self, "bench"):
                 return
-            drawn = [use.ref.prompt_id for use in audit.first_uses(self.bench.ledger.database)]
+            drawn = [use.ref.prompt_id for use in audit.first_uses(self.bench.ledger.db)]
             order = [ref.prompt_id for epoch in range(len(drawn) // 7 + 1) for ref in self.bench.order.order(epoch)]
             assert drawn == order[: len(drawn)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rljob_api import errors
-from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator.ledger import database, groups, thread
 
 Make = Callable[..., Any]
 
@@ -21,11 +21,11 @@ class Watched:
     def __init__(self, bench: Any) -> None:
         self.changes, self.commits = 0, 0
         self.bench = bench
-        self.thread = ledgers.LedgerThread(
+        self.thread = thread.LedgerThread(
             bench.ledger, on_change=self._changed, on_commit=self._committed, path=bench.path
         )
 
-    def _changed(self, ledger: ledgers.Ledger) -> None:
+    def _changed(self, ledger: database.Ledger) -> None:
         self.changes += 1
 
     def _committed(self, seconds: float) -> None:
@@ -40,7 +40,7 @@ def watched(make_bench: Make) -> Iterator[Watched]:
     found.thread.close()
 
 
-def set_value(key: str, ledger: ledgers.Ledger) -> None:
+def set_value(key: str, ledger: database.Ledger) -> None:
     ledger.set_meta(key, "x")
 
 
@@ -70,7 +70,7 @@ async def test_a_call_returns_what_it_computed(watched: Watched) -> None:
 
 
 async def test_reading_notifies_nobody(watched: Watched) -> None:
-    await watched.thread.run(lambda ledger: ledger.counts())
+    await watched.thread.run(lambda ledger: groups.counts(ledger))
     assert (watched.changes, watched.commits) == (0, 1)
 
 
@@ -85,7 +85,7 @@ async def test_calls_that_wait_together_share_one_commit(watched: Watched) -> No
 
 
 async def test_a_failing_call_undoes_itself_and_nothing_else(watched: Watched) -> None:
-    def half(ledger: ledgers.Ledger) -> None:
+    def half(ledger: database.Ledger) -> None:
         ledger.set_meta("half", "done")
         raise errors.LedgerError("no")
 
@@ -101,7 +101,7 @@ async def test_a_failing_call_undoes_itself_and_nothing_else(watched: Watched) -
 
 
 async def test_nobody_is_told_of_what_could_not_be_committed_and_all_may_ask_again(watched: Watched) -> None:
-    def disk_full(ledger: ledgers.Ledger) -> None:
+    def disk_full(ledger: database.Ledger) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
     async with Hold(watched):
@@ -119,7 +119,7 @@ async def test_nobody_is_told_of_what_could_not_be_committed_and_all_may_ask_aga
 async def test_an_answered_call_is_on_the_disk(watched: Watched) -> None:
     await watched.thread.run(lambda ledger: ledger.set_meta("key", "value"))
     # A second connection sees only what was committed; synchronous 2 is FULL: the commit was synced.
-    other = ledgers.SqliteDatabase(watched.bench.path, read_only=True)
+    other = database.SqliteDatabase(watched.bench.path, read_only=True)
     row = other.one("SELECT value FROM meta WHERE key = 'key'")
     assert row is not None
     assert row["value"] == "value"
@@ -133,17 +133,17 @@ async def test_an_answered_call_is_on_the_disk(watched: Watched) -> None:
 
 def test_closing_finishes_what_was_asked(make_bench: Make) -> None:
     bench = make_bench()
-    thread = ledgers.LedgerThread(
+    running = thread.LedgerThread(
         bench.ledger, on_change=lambda ledger: None, on_commit=lambda seconds: None, path=bench.path
     )
 
     async def ask_and_close() -> None:
-        asked = asyncio.ensure_future(thread.run(lambda ledger: ledger.set_meta("key", "value")))
+        asked = asyncio.ensure_future(running.run(lambda ledger: ledger.set_meta("key", "value")))
         await asyncio.sleep(0)
-        thread.close()
+        running.close()
         await asked
 
     asyncio.run(ask_and_close())
-    again = ledgers.Ledger(bench.path, bench.bounds, now=0.0)
+    again = database.Ledger(bench.path, bench.bounds, now=0.0)
     assert again.meta("key") == "value"
     again.close()

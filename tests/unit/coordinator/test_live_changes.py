@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rljob_api import roles
-from rljob_workers.coordinator import live_changes
+from rljob_workers.coordinator.policy import live_changes
 
 MakeConfig = Callable[..., roles.CoordinatorConfig]
 

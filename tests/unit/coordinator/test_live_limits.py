@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rljob_api import names
+from rljob_workers.coordinator.ledger import checkpoints, groups, queries, steps
 
 MakeBench = Callable[..., Any]
 KIND = names.BatchKind
@@ -12,11 +13,11 @@ KIND = names.BatchKind
 
 def take_over(bench: Any, **changes: int) -> None:
     bench.bounds = dataclasses.replace(bench.bounds, **changes)
-    bench.ledger.take_over(bench.bounds, now=bench.now)
+    groups.take_over(bench.ledger, bench.bounds, now=bench.now)
 
 
 def answer(bench: Any, trainer: str, step: int) -> names.BatchKind:
-    header = bench.ledger.decide(token=trainer, step=step, rank=0, world_size=1, stop=False)
+    header = steps.decide(bench.ledger, token=trainer, step=step, rank=0, world_size=1, stop=False)
     kind: names.BatchKind = header.kind
     return kind
 
@@ -27,7 +28,9 @@ def ended(bench: Any, *, saved: bool) -> str:
     bench.step(rollout, trainer)
     assert answer(bench, trainer, 2) is KIND.FINISHED
     if saved:
-        bench.ledger.commit_checkpoint(token=trainer, step=1, uri="c1", seconds=0.0, final=True, now=bench.now)
+        checkpoints.commit_checkpoint(
+            bench.ledger, token=trainer, step=1, uri="c1", seconds=0.0, final=True, now=bench.now
+        )
     return str(trainer)
 
 
@@ -50,16 +53,16 @@ def test_a_larger_bound_makes_room_for_more_groups(make_bench: MakeBench) -> Non
 def test_a_smaller_bound_drops_at_once_what_no_longer_fits_and_its_prompts_are_next(make_bench: MakeBench) -> None:
     bench = make_bench(max_off_policy_steps=1)
     rollout, trainer = bench.rollout(), bench.trainer()
-    groups = bench.lease(rollout, capacity=4)
-    for lease in groups:
+    granted = bench.lease(rollout, capacity=4)
+    for lease in granted:
         bench.submit(rollout, lease, versions=0)
     bench.commit(trainer, bench.pack())
     bench.publish(trainer, 1)
-    assert bench.ledger.counts().submitted == 2
+    assert groups.counts(bench.ledger).submitted == 2
     take_over(bench, max_off_policy_steps=0)
-    assert bench.ledger.counts().submitted == 0
+    assert groups.counts(bench.ledger).submitted == 0
     again = bench.lease(rollout, capacity=2, serving=1)
-    assert [lease.ref.prompt_id for lease in again] == [lease.ref.prompt_id for lease in groups[2:]]
+    assert [lease.ref.prompt_id for lease in again] == [lease.ref.prompt_id for lease in granted[2:]]
 
 
 def test_the_largest_bound_that_ever_held_is_kept_over_a_restart(make_bench: MakeBench) -> None:
@@ -75,7 +78,7 @@ def test_an_end_that_the_trainer_was_told_stays_the_end(make_bench: MakeBench) -
     trainer = ended(bench, saved=False)
     take_over(bench, max_steps=3)
     assert answer(bench, trainer, 2) is KIND.FINISHED
-    assert bench.ledger.completion().last_step == 1
+    assert queries.completion(bench.ledger).last_step == 1
     assert bench.lease(bench.rollout("rollout-1"), capacity=9, serving=1) == []
 
 
@@ -84,7 +87,7 @@ def test_the_next_attempt_of_the_trainer_goes_on_to_the_later_end(make_bench: Ma
     ended(bench, saved=False)
     take_over(bench, max_steps=3)
     assert answer(bench, bench.trainer(attempt=2, resume_step=1), 2) is KIND.NOT_READY
-    assert bench.ledger.completion().last_step == 3
+    assert queries.completion(bench.ledger).last_step == 3
 
 
 def test_a_run_that_ended_goes_on_when_it_is_started_again_with_a_later_end(make_bench: MakeBench) -> None:
@@ -92,9 +95,9 @@ def test_a_run_that_ended_goes_on_when_it_is_started_again_with_a_later_end(make
     ended(bench, saved=True)
     bench.bounds = dataclasses.replace(bench.bounds, max_steps=3)
     bench.reopen()
-    bench.ledger.go_on_after_end()
-    assert bench.ledger.completion().last_step == 3
-    assert bench.ledger.completion().final_checkpoint_at is None
+    checkpoints.go_on_after_end(bench.ledger)
+    assert queries.completion(bench.ledger).last_step == 3
+    assert queries.completion(bench.ledger).final_checkpoint_at is None
 
 
 def test_a_restart_while_the_trainer_saves_its_last_checkpoint_does_not_move_the_end(make_bench: MakeBench) -> None:
@@ -102,14 +105,14 @@ def test_a_restart_while_the_trainer_saves_its_last_checkpoint_does_not_move_the
     ended(bench, saved=False)
     bench.bounds = dataclasses.replace(bench.bounds, max_steps=3)
     bench.reopen()
-    bench.ledger.go_on_after_end()
-    assert bench.ledger.completion().last_step == 1
+    checkpoints.go_on_after_end(bench.ledger)
+    assert queries.completion(bench.ledger).last_step == 1
 
 
 def test_a_run_that_ended_and_is_started_again_as_it_was_has_ended(make_bench: MakeBench) -> None:
     bench = make_bench(max_steps=1)
     ended(bench, saved=True)
     bench.reopen()
-    bench.ledger.go_on_after_end()
-    assert bench.ledger.announced_end() == 1
-    assert bench.ledger.completion().final_checkpoint_at is not None
+    checkpoints.go_on_after_end(bench.ledger)
+    assert groups.announced_end(bench.ledger) == 1
+    assert queries.completion(bench.ledger).final_checkpoint_at is not None

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from rljob_api import errors, names, roles
-from rljob_workers.coordinator import metering
+from rljob_workers.coordinator.reporting import metrics as metering
 from rljob_workers.runtime import metrics
 
 JOB = roles.JobIdentity(name="run", namespace="team", uid="u")

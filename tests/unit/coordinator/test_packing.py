@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import types
-from rljob_workers.coordinator import blocks, packing
+from rljob_workers.coordinator.batching import blocks, packing
 
 
 def sample(

@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from rljob_api import names
-from rljob_workers.coordinator import pods, pressure
+from rljob_workers.coordinator.reporting import processes, scaling_signal
 
 TARGET = 0.1
 
@@ -26,13 +26,13 @@ TARGET = 0.1
     ],
 )
 def test_pressure_is_needed_over_present(blocked: float, waiting: float, expected: float) -> None:
-    assert pressure.pressure(blocked=blocked, waiting=waiting, target=TARGET) == pytest.approx(expected)
+    assert scaling_signal.pressure(blocked=blocked, waiting=waiting, target=TARGET) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("bad", [{"blocked": -0.1}, {"waiting": 1.1}, {"target": 1.0}])
 def test_what_is_no_share_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="need shares"):
-        pressure.pressure(**{"blocked": 0.0, "waiting": 0.0, "target": TARGET, **bad})
+        scaling_signal.pressure(**{"blocked": 0.0, "waiting": 0.0, "target": TARGET, **bad})
 
 
 def _shares(replicas: int, *, per_rollout: float, taken: float) -> tuple[float, float]:
@@ -47,7 +47,7 @@ def test_an_autoscaler_finds_the_same_fleet_from_anywhere_and_stays_there(start:
     replicas, history = start, [start]
     for _ in range(20):
         blocked, waiting = _shares(replicas, per_rollout=1.0, taken=10.0)
-        ratio = pressure.pressure(blocked=blocked, waiting=waiting, target=TARGET)
+        ratio = scaling_signal.pressure(blocked=blocked, waiting=waiting, target=TARGET)
         if abs(ratio - 1) > 0.1:
             replicas = max(1, math.ceil(replicas * ratio))
         history.append(replicas)
@@ -56,18 +56,18 @@ def test_an_autoscaler_finds_the_same_fleet_from_anywhere_and_stays_there(start:
     assert len(set(history[8:])) == 1
 
 
-def _rollout(seen_s: float) -> pods.Pod:
-    samples = deque([pods.Sample(0.0, 0.0, 0), pods.Sample(seen_s, 0.0, 0)])
-    return pods.Pod(token="t", role=names.Role.ROLLOUT, pod="r-0", samples=samples)
+def _rollout(seen_s: float) -> processes.Pod:
+    samples = deque([processes.Sample(0.0, 0.0, 0), processes.Sample(seen_s, 0.0, 0)])
+    return processes.Pod(token="t", role=names.Role.ROLLOUT, pod="r-0", samples=samples)
 
 
 def test_the_signal_is_held_until_every_rollout_was_seen_for_a_window() -> None:
-    whole, new = _rollout(pods.WINDOW_S), _rollout(30.0)
-    assert pressure.is_settled(names.Phase.RUNNING, [whole, whole])
-    assert not pressure.is_settled(names.Phase.RUNNING, [whole, new])
-    assert not pressure.is_settled(names.Phase.RUNNING, [])
+    whole, new = _rollout(processes.WINDOW_S), _rollout(30.0)
+    assert scaling_signal.is_settled(names.Phase.RUNNING, [whole, whole])
+    assert not scaling_signal.is_settled(names.Phase.RUNNING, [whole, new])
+    assert not scaling_signal.is_settled(names.Phase.RUNNING, [])
 
 
 @pytest.mark.parametrize("phase", [phase for phase in names.Phase if phase is not names.Phase.RUNNING])
 def test_the_signal_is_held_while_the_run_does_not_train(phase: names.Phase) -> None:
-    assert not pressure.is_settled(phase, [_rollout(pods.WINDOW_S)])
+    assert not scaling_signal.is_settled(phase, [_rollout(processes.WINDOW_S)])

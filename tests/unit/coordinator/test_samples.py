@@ -7,8 +7,8 @@ import pytest
 
 from rljob_api import codec, roles, types
 from rljob_testing import makers
-from rljob_workers.coordinator import samples
-from rljob_workers.coordinator.transitions import batches
+from rljob_workers.coordinator.batching import samples
+from rljob_workers.coordinator.ledger import steps
 
 DRGRPO = roles.NormalizeConfig(mean="group", std="none")
 NONE = roles.NormalizeConfig(mean="none", std="none")
@@ -21,8 +21,8 @@ def config(**changes: object) -> roles.AlgorithmConfig:
     )  # fmt: skip
 
 
-def candidate(order: int, group: types.PromptGroup, *, min_step: int = 0, finished_step: int = 0) -> batches.Candidate:
-    return batches.Candidate(
+def candidate(order: int, group: types.PromptGroup, *, min_step: int = 0, finished_step: int = 0) -> steps.Candidate:
+    return steps.Candidate(
         group_id=types.GroupId(f"g{order}"), lease_order=order, min_step=min_step, finished_step=finished_step,
         num_failures=0, queued_s=0.0, generate_started_at=1.0, generate_finished_at=2.0, verify_s=0.1,
         payload=codec.encode_group(group),
@@ -33,7 +33,7 @@ def assemble(
     groups: Sequence[types.PromptGroup], *, chosen: roles.AlgorithmConfig | None = None, step: int = 1
 ) -> samples.Assembled:
     candidates = tuple(candidate(order, group) for order, group in enumerate(groups))
-    choice = batches.Choice(step=step, candidates=candidates, version_steps={0: 0})
+    choice = steps.Choice(step=step, candidates=candidates, version_steps={0: 0})
     return samples.assemble(choice, chosen or config())
 
 
@@ -42,7 +42,7 @@ def test_age_is_split_into_in_flight_and_in_queue() -> None:
     """V 3: a token of step 1, finished under step 2; and one of step 2, finished under step 3."""
     group = makers.make_group(rewards=(1.0, 0.0))
     old, young = candidate(0, group, min_step=1, finished_step=2), candidate(1, group, min_step=2, finished_step=3)
-    choice = batches.Choice(step=4, candidates=(old, young), version_steps={0: 1})
+    choice = steps.Choice(step=4, candidates=(old, young), version_steps={0: 1})
     summary = samples.assemble(choice, config()).summary
     assert summary["staleness"] == {"1": 1, "2": 1}
     assert (summary["staleness_inflight_mean"], summary["staleness_queue_mean"]) == (1.0, 0.5)

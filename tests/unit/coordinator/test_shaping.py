@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api import roles
-from rljob_workers.coordinator import shaping
+from rljob_workers.coordinator.batching import shaping
 
 
 def overlong(maximum: int, tail: int, factor: float) -> roles.OverlongConfig:

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from rljob_workers.coordinator import limits, staleness
+from rljob_workers.coordinator.policy import limits, staleness
 
 
 def bounds(*, eta: int, b: int, inflight: int | None = None, group_size: int = 4) -> limits.Limits:

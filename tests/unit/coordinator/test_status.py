@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rljob_api import names, roles, types
-from rljob_workers.coordinator import pods, status
-from rljob_workers.coordinator.transitions import facts
+from rljob_workers.coordinator.ledger import queries, steps, versions
+from rljob_workers.coordinator.reporting import processes, status
 
 Make = Callable[..., Any]
 MakeConfig = Callable[..., roles.CoordinatorConfig]
@@ -17,14 +17,14 @@ def config(make_config: MakeConfig) -> roles.CoordinatorConfig:
     return make_config(max_steps=100)
 
 
-def step(number: int, *, trained_at: float, wait_s: float = 0.0, reward: float = 0.5) -> facts.StepRecord:
-    return facts.StepRecord(
+def step(number: int, *, trained_at: float, wait_s: float = 0.0, reward: float = 0.5) -> queries.StepRecord:
+    return queries.StepRecord(
         step=number, packed_at=0.0, trained_at=trained_at, summary={"reward_mean": reward},
         stats={names.StepStat.WAIT_S: wait_s},
     )  # fmt: skip
 
 
-def view(config: roles.CoordinatorConfig, known: facts.Facts, *some: pods.Pod) -> status.View:
+def view(config: roles.CoordinatorConfig, known: queries.Facts, *some: processes.Pod) -> status.View:
     return status.View(
         config=config, facts=known, pods=some, results=(), now=100.0, started_at=1.0, last_progress_at=99.0
     )
@@ -48,8 +48,8 @@ def test_status_tells_of_the_wait_of_a_trainer_that_is_there(
     make_bench: Make, config: roles.CoordinatorConfig, last_seen: float, share: float
 ) -> None:
     steps = (step(1, trained_at=10, wait_s=9), step(2, trained_at=20, wait_s=2), step(3, trained_at=30, wait_s=4))
-    known = dataclasses.replace(make_bench().ledger.snapshot(), steps=steps)
-    waiting = pods.Pod(
+    known = dataclasses.replace(queries.snapshot(make_bench().ledger), steps=steps)
+    waiting = processes.Pod(
         token="t",
         role=names.Role.TRAINER,
         pod="trainer-0",
@@ -61,7 +61,7 @@ def test_status_tells_of_the_wait_of_a_trainer_that_is_there(
 
 
 def test_a_fresh_run_is_starting(make_bench: Make, config: roles.CoordinatorConfig) -> None:
-    found = status.status(view(config, make_bench().ledger.snapshot()))
+    found = status.status(view(config, queries.snapshot(make_bench().ledger)))
     assert (found.phase, found.step, found.max_steps, found.reward_mean) == (names.Phase.STARTING, 0, 100, None)
 
 
@@ -71,7 +71,7 @@ def test_status_tells_of_each_trainer_attempt_and_by_which_clock(
     bench = make_bench()
     rollout, trainer = bench.rollout(), bench.trainer()
     bench.step(rollout, trainer)
-    found = status.status(view(config, bench.ledger.snapshot()))
+    found = status.status(view(config, queries.snapshot(bench.ledger)))
     assert found.attempts == (types.TrainerAttempt(attempt=1, first_step_at=bench.now),)
     assert found.said_at == 100.0, "when it was asked, as `last_progress_at` is"
 
@@ -83,8 +83,8 @@ def test_reward_lag_and_step_time_come_from_recent_steps(make_bench: Make, confi
     steps = (
         step(1, trained_at=10, reward=0.2), step(2, trained_at=30, reward=0.4), step(3, trained_at=40, reward=0.6)
     )  # fmt: skip
-    known = dataclasses.replace(bench.ledger.snapshot(), steps=steps)
-    late = pods.Pod(token="t", role=names.Role.ROLLOUT, pod="rollout-0", last_seen=99.0, serving_version=0)
+    known = dataclasses.replace(queries.snapshot(bench.ledger), steps=steps)
+    late = processes.Pod(token="t", role=names.Role.ROLLOUT, pod="rollout-0", last_seen=99.0, serving_version=0)
     found = status.status(view(config, known, late))
     assert found.reward_mean == 0.6
     assert found.reward_delta == pytest.approx(0.3)
@@ -93,11 +93,11 @@ def test_reward_lag_and_step_time_come_from_recent_steps(make_bench: Make, confi
 
 
 def test_a_silent_process_neither_counts_nor_waits(make_bench: Make, config: roles.CoordinatorConfig) -> None:
-    gone = pods.Pod(
+    gone = processes.Pod(
         token="t", role=names.Role.ROLLOUT, pod="rollout-0", last_seen=10.0, serving_version=0,
         receiver_state=names.ReceiverState.SERVING, waiting_for="verifier", waiting_since=5.0,
     )  # fmt: skip
-    found = status.status(view(config, make_bench().ledger.snapshot(), gone))
+    found = status.status(view(config, queries.snapshot(make_bench().ledger), gone))
     assert [pod.ready for pod in found.pods] == [False]
     assert found.waiting == ()
 
@@ -105,7 +105,7 @@ def test_a_silent_process_neither_counts_nor_waits(make_bench: Make, config: rol
 @pytest.mark.covers("workflows 6.2")
 def test_filter_starvation_is_named(make_bench: Make, make_config: MakeConfig) -> None:
     config = make_config()
-    known = dataclasses.replace(make_bench().ledger.snapshot(), filtered_this_step=1001)
+    known = dataclasses.replace(queries.snapshot(make_bench().ledger), filtered_this_step=1001)
     assert status.status(view(config, known)).reason == "FilterStarvation"
 
 
@@ -122,13 +122,13 @@ def test_everything_that_moves_is_progress(make_bench: Make) -> None:
         bench.submit(rollout, lease)
         note()
     bench.pack()
-    bench.ledger.decide(token=trainer, step=1, rank=0, world_size=1, stop=False)
+    steps.decide(bench.ledger, token=trainer, step=1, rank=0, world_size=1, stop=False)
     note()
     bench.commit(trainer, 1)
     note()
     version = bench.publish(trainer, 1)
     note()
-    bench.ledger.mark_live(version, now=1.0)
+    versions.mark_live(bench.ledger, version, now=1.0)
     note()
     assert seen == sorted(set(seen))
 
@@ -141,7 +141,7 @@ def test_a_ledger_that_does_not_answer_is_named_with_the_last_status_known() -> 
 def test_a_share_of_lost_answers_above_the_policys_is_the_reason(
     make_bench: Make, config: roles.CoordinatorConfig
 ) -> None:
-    seen, most = view(config, make_bench().ledger.snapshot()), config.failure.max_infra_failure_fraction
+    seen, most = view(config, queries.snapshot(make_bench().ledger)), config.failure.max_infra_failure_fraction
     within, above = (
         status.status(dataclasses.replace(seen, infra_share=share)).reason for share in (most, most + 0.01)
     )
@@ -164,14 +164,16 @@ def test_groups_that_are_left_out_are_told_by_reason(make_bench: Make, config: r
         for index in range(2)
     ]
     bench.submit(rollout, lease, rewards=(), failures=failures)
-    told = status.status(view(config, bench.ledger.snapshot())).left_out
+    told = status.status(view(config, queries.snapshot(bench.ledger))).left_out
     assert told == {"too_long": 1, "invalid_record": 0}
 
 
 @pytest.mark.covers("workflows 10")
 def test_dumps_that_failed_are_counted_over_all_rollouts(make_bench: Make, config: roles.CoordinatorConfig) -> None:
     some = [
-        pods.Pod(token=f"t{n}", role=names.Role.ROLLOUT, pod=f"rollout-{n}", load=types.RolloutLoad(dump_failures=n))
+        processes.Pod(
+            token=f"t{n}", role=names.Role.ROLLOUT, pod=f"rollout-{n}", load=types.RolloutLoad(dump_failures=n)
+        )
         for n in (2, 3)
     ]
-    assert status.status(view(config, make_bench().ledger.snapshot(), *some)).dump_failures == 5
+    assert status.status(view(config, queries.snapshot(make_bench().ledger), *some)).dump_failures == 5

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import roles
-from rljob_workers.coordinator.store_process import StoreProcess
+from rljob_workers.coordinator.weights.store_process import StoreProcess
 from rljob_workers.runtime import clock
 
 _LIMIT_S = 100.0
@@ -58,7 +58,7 @@ def test_a_store_says_that_it_works_and_ends_with_its_starter(path: pathlib.Path
     starter, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rljob_workers.coordinator.weight_store", "--config", str(path)], stdin=theirs
+            [sys.executable, "-m", "rljob_workers.coordinator.weights.store", "--config", str(path)], stdin=theirs
         )
     with starter:
         starter.settimeout(_LIMIT_S)

@@ -16,19 +16,10 @@ import pytest
 from rljob_api import codec, errors, names, roles, types
 from rljob_testing import clock as fake_clock
 from rljob_testing import makers
-from rljob_workers.coordinator import (
-    audit,
-    building,
-    core,
-    dispatch,
-    loop,
-    process,
-    publishing,
-    resume,
-    training,
-)
-from rljob_workers.coordinator import ledger as ledgers
-from rljob_workers.coordinator.transitions import batches
+from rljob_workers.coordinator import app, context, dispatch, housekeeping, resume, training
+from rljob_workers.coordinator.batching import builder
+from rljob_workers.coordinator.ledger import audit, database, groups, steps, versions
+from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
 MakeConfig = Callable[..., roles.CoordinatorConfig]
@@ -45,10 +36,12 @@ class Coordinator:
         self.state = resume.open_state(config, data_digest=data.digest, now=clock.now())
         metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
         self.metrics = metrics
-        self.core: core.Core = process.make_core(config, clock=clock, metrics=metrics, data=data, state=self.state)
-        self.weights, self.trainer = publishing.Publishing(self.core), training.Training(self.core)
+        self.core: context.CoordinatorContext = app.make_context(
+            config, clock=clock, metrics=metrics, data=data, state=self.state
+        )
+        self.weights, self.trainer = registry.Publishing(self.core), training.Training(self.core)
         self.work = dispatch.Dispatch(self.core)
-        self.housekeeper = loop.Housekeeper(self.core, self.weights, self.state.history)
+        self.housekeeper = housekeeping.Housekeeper(self.core, self.weights, self.state.history)
         self.building = asyncio.create_task(self.trainer.builder.run())
 
     async def register(
@@ -95,7 +88,7 @@ class Coordinator:
         await self.trainer.commit_step(token=token, step=step, stats=STATS, started_at=now, finished_at=now)
 
     async def publish(self, token: str, step: int, attempt: int = 1) -> int:
-        head = await self.core.ledger.run(lambda ledger: ledger.head().version)
+        head = (await self.core.ledger.run(versions.head)).version
         data = f"weights of step {step}, version {head + 1}".encode()
         name = f"artifact{head + 1}"
         self.core.artifacts.path(name).write_bytes(data)
@@ -253,7 +246,7 @@ async def test_the_evaluation_before_training_holds_rollouts_on_version_0_until_
     assert (result.suite, result.step, result.version, result.accuracy, result.n) == ("held_out", 0, 0, 1.0, 3)
     written = pathlib.Path(run.config.state_dir) / "eval_results" / "0_held_out.json"
     assert [line["id"] for line in json.loads(written.read_text(encoding="utf-8"))] == ["e0", "e1", "e2"]
-    accepted = await run.core.ledger.run(lambda ledger: ledger.counts().accepted)
+    accepted = (await run.core.ledger.run(groups.counts)).accepted
     assert accepted == 4  # evaluation is in no staleness counter
 
 
@@ -298,7 +291,7 @@ async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_eval
     assert [event["kind"] for event in run.events()] == [
         "evaluation", "evaluation_metrics", "step", "version", "checkpoint", "evaluation", "evaluation_metrics",
     ]  # fmt: skip
-    violations = await run.core.ledger.run(lambda ledger: audit.audit(ledger._db, max_off_policy_steps=1))
+    violations = await run.core.ledger.run(lambda ledger: audit.audit(ledger.db, max_off_policy_steps=1))
     assert violations == []
 
 
@@ -328,7 +321,7 @@ async def test_a_finished_run_that_is_started_again_with_a_later_end_trains_and_
     status = await run.housekeeper.current()
     assert (status.phase, status.step, status.max_steps) == (names.Phase.FINISHED, 2, 2)
     assert [result.step for result in status.evaluations] == [0, 1, 2], "before training, and at each end"
-    violations = await run.core.ledger.run(lambda ledger: audit.audit(ledger._db, max_off_policy_steps=1))
+    violations = await run.core.ledger.run(lambda ledger: audit.audit(ledger.db, max_off_policy_steps=1))
     assert violations == []
 
 
@@ -491,7 +484,7 @@ async def test_a_run_of_which_no_prompt_can_be_used_ends_with_the_reason_and_not
     run = start(drop=True)
     rollout = await run.register(names.Role.ROLLOUT)
     for left in range(20, 0, -1):
-        assert run.core.order.num_prompts - await run.core.ledger.run(lambda ledger: ledger.num_unusable()) == left
+        assert run.core.order.num_prompts - await run.core.ledger.run(groups.num_unusable) == left
         await run.housekeeper.tick()
         await hand_in_as_too_long(run, rollout)
     with pytest.raises(errors.DataError, match="none of the 20 prompts of data.train can be used"):
@@ -527,16 +520,16 @@ class SlowBuild:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[int] = []
         self.go_on = threading.Event()
-        self._build = building.build
-        monkeypatch.setattr(building, "build", self)
+        self._build = builder.build
+        monkeypatch.setattr(builder, "build", self)
 
-    def __call__(self, choice: batches.Choice, config: roles.CoordinatorConfig) -> building.Built:
+    def __call__(self, choice: steps.Choice, config: roles.CoordinatorConfig) -> builder.Built:
         self.begun.append(choice.step)
         assert self.go_on.wait(60)
         return self._build(choice, config)
 
 
-async def until(run: Coordinator, holds: Callable[[ledgers.Ledger], bool]) -> None:
+async def until(run: Coordinator, holds: Callable[[database.Ledger], bool]) -> None:
     """Return once the ledger says so; every change of it is looked at."""
     while True:
         mark = run.core.changes.mark
@@ -572,7 +565,7 @@ async def test_the_next_batch_is_built_while_the_trainer_is_at_work_and_nobody_a
     run = start()
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0)
-    await until(run, lambda ledger: ledger.recorded() == 2)
+    await until(run, lambda ledger: groups.recorded(ledger) == 2)
     assert (await run.fetch(trainer, 2))[0].wait_reason == "step 1 to be committed"
     await run.commit(trainer, 1)
     header, parts = await run.fetch(trainer, 2)
@@ -586,12 +579,12 @@ async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
     begun: list[int] = []
 
-    def broken(choice: batches.Choice, config: roles.CoordinatorConfig) -> building.Built:
+    def broken(choice: steps.Choice, config: roles.CoordinatorConfig) -> builder.Built:
         begun.append(choice.step)
         raise ZeroDivisionError("of an answer that nobody is to read in a log")
 
     with monkeypatch.context() as patched:
-        patched.setattr(building, "build", broken)
+        patched.setattr(builder, "build", broken)
         await run.generate(rollout, serving=0)
         for _ in range(3):
             header, _ = await run.fetch(trainer, 1)
@@ -676,7 +669,7 @@ async def test_a_submitted_group_whose_tokens_are_lost_ends_the_run_instead_of_b
     grant = await run.work.lease(token=rollout, capacity=2, serving_version=0, wait_s=0)
     made = [makers.make_group(lease_id=x.lease_id, group_id=x.group_id, attempt=x.attempt) for x in grant.leases]
     await run.work.submit(rollout, made[0])
-    await run.core.ledger.run(lambda ledger: ledger.database.change("DELETE FROM payloads"))
+    await run.core.ledger.run(lambda ledger: ledger.db.change("DELETE FROM payloads"))
     await run.work.submit(rollout, made[1])
     header, _ = await run.fetch(trainer, 1)
     assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, run.why())

@@ -9,19 +9,20 @@ import pytest
 from rljob_api import errors, names, roles
 from rljob_operator import coordinators
 from rljob_testing.clock import FakeClock
-from rljob_workers.coordinator import ledger as ledgers
-from rljob_workers.coordinator import loop, process, publishing, resume
+from rljob_workers.coordinator import app, housekeeping, resume
+from rljob_workers.coordinator.ledger import thread
+from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
 
-class Full(ledgers.LedgerThread):
+class Full(thread.LedgerThread):
     """A ledger on a disk that is full."""
 
     def __init__(self) -> None:
         """No thread: nothing is ever done."""
         self.num_asked = 0
 
-    async def run(self, call: Callable[[ledgers.Ledger], object]) -> object:  # type: ignore[override]  # no result
+    async def run(self, *_: object, **__: object) -> object:  # type: ignore[override]  # no result
         self.num_asked += 1
         raise errors.UnavailableError("the ledger could not commit: database or disk is full")
 
@@ -39,13 +40,13 @@ def full() -> Full:
 @pytest.fixture
 async def housekeeper(
     make_config: Callable[..., roles.CoordinatorConfig], clock: FakeClock, full: Full, tmp_path: pathlib.Path
-) -> AsyncIterator[loop.Housekeeper]:
+) -> AsyncIterator[housekeeping.Housekeeper]:
     config = make_config()
     data = resume.load_data(config)
     state = resume.open_state(config, data_digest=data.digest, now=clock.now())
     metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
-    parts = process.make_core(config, clock=clock, metrics=metrics, data=data, state=state)
-    found = loop.Housekeeper(parts, publishing.Publishing(parts), state.history)
+    parts = app.make_context(config, clock=clock, metrics=metrics, data=data, state=state)
+    found = housekeeping.Housekeeper(parts, registry.Publishing(parts), state.history)
     await found.refresh()
     good, parts.ledger = parts.ledger, full
     yield found
@@ -54,14 +55,14 @@ async def housekeeper(
 
 
 async def test_status_of_a_ledger_that_cannot_commit_is_the_last_known_with_the_reason(
-    housekeeper: loop.Housekeeper,
+    housekeeper: housekeeping.Housekeeper,
 ) -> None:
     found = await housekeeper.current()
     assert (found.reason, found.phase) == ("LedgerStuck", names.Phase.STARTING)
 
 
 async def test_background_work_goes_on_and_says_so_once(
-    housekeeper: loop.Housekeeper, full: Full, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    housekeeper: housekeeping.Housekeeper, full: Full, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("ERROR"):
         working = asyncio.create_task(housekeeper.run())
@@ -73,4 +74,4 @@ async def test_background_work_goes_on_and_says_so_once(
 
 
 def test_status_gives_up_on_the_ledger_before_the_operator_gives_up_on_the_coordinator() -> None:
-    assert loop.STATUS_S < coordinators.TIMEOUT_S
+    assert housekeeping.STATUS_S < coordinators.TIMEOUT_S

@@ -3,22 +3,24 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import names, types
-from rljob_workers.coordinator import versions
+from rljob_workers.coordinator.policy import version_rules
 
 Make = Callable[..., types.WeightVersion]
 
 
 def known(
     version: int, *, state: names.VersionState = names.VersionState.PUBLISHED, artifact: str | None = None
-) -> versions.Known:
-    return versions.Known(
+) -> version_rules.Known:
+    return version_rules.Known(
         version=version, step=version, attempt=1, state=state, superseded=False, state_hash=f"hash-{version}",
         artifact=(f"a{version}" if version else "") if artifact is None else artifact,
     )  # fmt: skip
 
 
-def outcome(proposal: types.WeightVersion, *, existing: versions.Known | None = None, stored: int | None = 8) -> str:
-    return versions.judge(proposal, known=existing, head=4, committed=5, attempt=1, num_bytes=stored).outcome
+def outcome(
+    proposal: types.WeightVersion, *, existing: version_rules.Known | None = None, stored: int | None = 8
+) -> str:
+    return version_rules.judge(proposal, known=existing, head=4, committed=5, attempt=1, num_bytes=stored).outcome
 
 
 def test_the_next_id_with_its_bytes_stored_is_accepted(version_maker: Make) -> None:
@@ -49,31 +51,31 @@ def test_a_version_whose_bytes_are_not_stored_whole_is_missing(version_maker: Ma
 
 def test_the_newest_and_the_needed_are_kept() -> None:
     everything = [known(version) for version in range(8)]
-    assert [v.version for v in versions.to_retire(everything, keep=3, needed={2})] == [4, 3, 1]
+    assert [v.version for v in version_rules.to_retire(everything, keep=3, needed={2})] == [4, 3, 1]
 
 
 def test_the_head_is_kept_whatever_is_asked() -> None:
-    assert [v.version for v in versions.to_retire([known(1), known(2)], keep=0, needed=set())] == [1]
+    assert [v.version for v in version_rules.to_retire([known(1), known(2)], keep=0, needed=set())] == [1]
 
 
 def test_bytes_shared_with_a_kept_version_stay() -> None:
     everything = [known(1, artifact="same"), known(2, artifact="same")]
-    assert versions.to_retire(everything, keep=1, needed=set()) == []
+    assert version_rules.to_retire(everything, keep=1, needed=set()) == []
 
 
 def test_nothing_is_retired_twice() -> None:
     everything = [known(1, state=names.VersionState.RETIRED), known(2)]
-    assert versions.to_retire(everything, keep=1, needed=set()) == []
+    assert version_rules.to_retire(everything, keep=1, needed=set()) == []
 
 
 def test_rollouts_stay_on_the_version_under_evaluation() -> None:
-    assert versions.version_to_load(head=9, evaluating=7) == 7
-    assert versions.version_to_load(head=9, evaluating=0) == 0
-    assert versions.version_to_load(head=9, evaluating=None) == 9
+    assert version_rules.version_to_load(head=9, evaluating=7) == 7
+    assert version_rules.version_to_load(head=9, evaluating=0) == 0
+    assert version_rules.version_to_load(head=9, evaluating=None) == 9
 
 
 def test_a_rollout_goes_back_to_what_is_evaluated_only_without_leases() -> None:
     """Ids along a running sequence must not decrease."""
-    assert versions.version_to_load(head=9, evaluating=7, serving=9, idle=False) == 9
-    assert versions.version_to_load(head=9, evaluating=7, serving=9, idle=True) == 7
-    assert versions.version_to_load(head=9, evaluating=7, serving=6, idle=False) == 7
+    assert version_rules.version_to_load(head=9, evaluating=7, serving=9, idle=False) == 9
+    assert version_rules.version_to_load(head=9, evaluating=7, serving=9, idle=True) == 7
+    assert version_rules.version_to_load(head=9, evaluating=7, serving=6, idle=False) == 7

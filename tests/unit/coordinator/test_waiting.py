@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rljob_api import names
-from rljob_workers.coordinator import staleness
+from rljob_workers.coordinator.ledger import groups, leases
+from rljob_workers.coordinator.policy import staleness
 
 STEPS = 6
 
@@ -42,7 +43,7 @@ def drive(bench: Any, choices: Callable[[int], int]) -> None:
             assert open_leases, f"step {step} waits with nothing in flight"
             if choices(4) == 0:
                 lost, _ = open_leases.pop(choices(len(open_leases)))
-                bench.ledger.release(token=rollout, lease_id=lost.lease_id, reason="drain", now=bench.now)
+                leases.release(bench.ledger, token=rollout, lease_id=lost.lease_id, reason="drain", now=bench.now)
                 take(bench, rollout, open_leases, version)
             else:
                 finish(bench, rollout, open_leases, choices(len(open_leases)))
@@ -65,7 +66,7 @@ def test_under_wait_every_step_closes_and_nothing_is_dropped(
             drive(bench, random.Random(seed).randrange)
             counters = bench.ledger.counters()
             assert [name for name in counters if name.startswith("dropped:")] == []
-            ages = bench.ledger._db.all("SELECT step - 1 - min_step AS age FROM groups WHERE step IS NOT NULL")
+            ages = bench.ledger.db.all("SELECT step - 1 - min_step AS age FROM groups WHERE step IS NOT NULL")
             assert len(ages) == STEPS * groups
             assert max(row["age"] for row in ages) <= eta
         finally:
@@ -87,7 +88,7 @@ def test_a_lower_bound_drops_once_what_no_longer_fits_and_the_run_goes_on(make_b
     bench.bounds = dataclasses.replace(bench.bounds, max_off_policy_steps=1)
     bench.reopen()
     for _ in range(2):
-        bench.ledger.drop_stale(now=bench.now)
+        groups.drop_stale(bench.ledger, now=bench.now)
         assert bench.ledger.counters()["dropped:stale"] == 2
     again = bench.lease(rollout, 2, version)
     assert [lease.ref for lease in again] == [lease.ref for lease in leases[2:]]
@@ -100,20 +101,20 @@ def share_dropped(bench: Any, *, train_s: float, steps: int, seed: int) -> float
     rng, rollout, trainer = random.Random(seed), bench.rollout(), bench.trainer()
     events: list[tuple[float, int, Any, int]] = []
     now, version, number, training = 0.0, 0, 0, False
-    while bench.ledger.committed() < steps:
+    while groups.committed(bench.ledger) < steps:
         for lease in bench.lease(rollout, 99, version):
             number += 1
             heapq.heappush(events, (now + rng.lognormvariate(0, 1), number, lease, version))
         now, _, lease, sampled_by = heapq.heappop(events)
         if lease is None:
             training = False
-            bench.commit(trainer, bench.ledger.committed() + 1)
-            version = bench.publish(trainer, bench.ledger.committed())
+            bench.commit(trainer, groups.committed(bench.ledger) + 1)
+            version = bench.publish(trainer, groups.committed(bench.ledger))
         else:
             bench.submit(rollout, lease, versions=sampled_by)
         while bench.pack() is not None:
             pass
-        if not training and bench.ledger.recorded() > bench.ledger.committed():
+        if not training and groups.recorded(bench.ledger) > groups.committed(bench.ledger):
             training = True
             heapq.heappush(events, (now + train_s, 0, None, 0))
     counters = bench.ledger.counters()
@@ -126,7 +127,7 @@ def test_packing_a_step_ahead_drops_no_more_groups(
 ) -> None:
     def share(name: str) -> float:
         bench = make_bench(path=tmp_path / name, prompts_per_step=4, max_off_policy_steps=eta, lease_s=1e9)
-        bench.ledger.database.all("PRAGMA synchronous = OFF")
+        bench.ledger.db.all("PRAGMA synchronous = OFF")
         found = share_dropped(bench, train_s=train_s, steps=40, seed=1)
         bench.ledger.close()
         return found

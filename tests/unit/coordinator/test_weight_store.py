@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from rljob_api import codec, errors, types
-from rljob_workers.coordinator import weight_store
+from rljob_workers.coordinator.weights import store as weight_store
 from rljob_workers.rpc import channel
 from rljob_workers.weights import frames
 from rljob_workers.weights.backends import grpc_store

@@ -12,8 +12,8 @@ import torch
 
 from rljob_api import codec, roles, types
 from rljob_testing import makers, trainer_makers
-from rljob_workers.coordinator import packing, samples
-from rljob_workers.coordinator.transitions import batches
+from rljob_workers.coordinator.batching import packing, samples
+from rljob_workers.coordinator.ledger import steps
 from rljob_workers.trainer import pre_update
 from rljob_workers.trainer.model import batch_tensors
 
@@ -64,14 +64,14 @@ def advantages(
         trainer_returns=True, train_zero_advantage=True, train_masked=True,
     )  # fmt: skip
     candidates = tuple(
-        batches.Candidate(
+        steps.Candidate(
             group_id=types.GroupId(f"g{order}"), lease_order=order, min_step=0, finished_step=0, num_failures=0,
             queued_s=0.0, generate_started_at=0.0, generate_finished_at=0.0, verify_s=0.0,
             payload=codec.encode_group(dataclasses.replace(makers.make_group(), trajectories=tuple(rows))),
         )
         for order, rows in enumerate(groups)
     )  # fmt: skip
-    choice = batches.Choice(step=1, candidates=candidates, version_steps={0: 0})
+    choice = steps.Choice(step=1, candidates=candidates, version_steps={0: 0})
     shape = packing.Shape(
         seed=1, minibatches=1, epochs=1, world_size=1, max_tokens=max_tokens, keep_zero_advantage=True,
         keep_masked=True,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rljob_api import roles
 from rljob_testing import ranks
-from rljob_workers.coordinator import advantage
+from rljob_workers.coordinator.batching import advantage
 from rljob_workers.trainer.algorithms import advantages
 
 PRESET = roles.NormalizeConfig(mean="batch", std="batch", eps=0.0)

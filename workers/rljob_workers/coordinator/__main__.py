@@ -24,9 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return check(invocation.config)
     boot.configure_process(invocation.config)
     # After parsing: --help and --check need none of it.
-    from rljob_workers.coordinator import process
+    from rljob_workers.coordinator import app
 
-    return boot.run_main(lambda: asyncio.run(process.serve(invocation.config, invocation.config_path)))
+    return boot.run_main(lambda: asyncio.run(app.serve(invocation.config, invocation.config_path)))
 
 
 def check(config: roles.CoordinatorConfig) -> int:

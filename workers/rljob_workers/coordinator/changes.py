@@ -11,8 +11,60 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rljob_api import names
-from rljob_workers.coordinator import pulse as pulses
+from rljob_workers.coordinator.ledger import database, evaluations, groups, queries, sessions, steps, versions
+from rljob_workers.coordinator.policy import staleness
 from rljob_workers.runtime import clock as clocks
+
+# Waiting groups of an evaluation that are counted: more than a fleet takes at once.
+_MOST_COUNTED = 10_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """The ledger after a commit, as far as calls wait for it.
+
+    room: training groups that may be leased, by rollouts that serve a step from `floor` to `recorded`; queued: how many
+    are open already. evaluating: version of the evaluation under way; evaluations: how many are unfinished;
+    eval_queued: groups of the one under way that nobody has.
+    """
+
+    head_version: int
+    recorded: int
+    committed: int
+    attempt: int | None
+    stop_step: int | None
+    completion: queries.Completion
+    room: int
+    queued: int
+    floor: int
+    evaluating: int | None
+    evaluations: int
+    eval_queued: int
+
+    @property
+    def batches(self) -> tuple[object, ...]:
+        """Return what a rank waits for: when this changes, it looks again."""
+        return (self.recorded, self.committed, self.attempt, self.stop_step, self.completion.last_step)
+
+
+def of(ledger: database.Ledger) -> Pulse:
+    """Return the pulse of a ledger."""
+    counts, attempt = groups.counts(ledger), sessions.trainer_attempt(ledger)
+    running = evaluations.oldest_evaluation(ledger)
+    return Pulse(
+        head_version=versions.head(ledger).version,
+        recorded=counts.recorded,
+        committed=counts.committed,
+        attempt=attempt,
+        stop_step=None if attempt is None else steps.stop_step(ledger, attempt),
+        completion=queries.completion(ledger),
+        room=groups.capacity(ledger, counts),
+        queued=counts.queued,
+        floor=staleness.version_floor(ledger.limits, accepted=counts.accepted, running=counts.running),
+        evaluating=None if running is None else running[1],
+        evaluations=len(evaluations.pinned_versions(ledger)),
+        eval_queued=0 if running is None else evaluations.eval_queued(ledger, running[0], most=_MOST_COUNTED),
+    )
 
 
 class Signal:
@@ -68,7 +120,7 @@ class Wanted:
 class Changes(Signal):
     """Every change of the ledger; and apart, changes of what ranks wait for, of the head, and leases that are there."""
 
-    def __init__(self, clock: clocks.Clock, pulse: pulses.Pulse) -> None:
+    def __init__(self, clock: clocks.Clock, pulse: Pulse) -> None:
         """`pulse` is the ledger's as it stands."""
         super().__init__(clock)
         self._loop = asyncio.get_running_loop()
@@ -77,12 +129,12 @@ class Changes(Signal):
         self._wanted: dict[int, Wanted] = {}
         self._number = 0
 
-    def pulse_from_thread(self, pulse: pulses.Pulse) -> None:
+    def pulse_from_thread(self, pulse: Pulse) -> None:
         """Take a pulse over, from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self.take, pulse)
 
-    def take(self, pulse: pulses.Pulse) -> None:
+    def take(self, pulse: Pulse) -> None:
         """Take a pulse over and wake who can go on."""
         before, self.pulse = self.pulse, pulse
         super().notify()
@@ -100,7 +152,7 @@ class Changes(Signal):
         self.heads.notify()
         self._grant(self.pulse, everybody=True)
 
-    def _grant(self, pulse: pulses.Pulse, *, everybody: bool) -> None:
+    def _grant(self, pulse: Pulse, *, everybody: bool) -> None:
         """Wake as many of those who were refused as there is room for, who waits longest first."""
         room, eval_queued = pulse.room, pulse.eval_queued
         for wanted in self._wanted.values():
@@ -130,12 +182,12 @@ class Changes(Signal):
             del self._wanted[number]
 
 
-def may_evaluate(wanted: Wanted, pulse: pulses.Pulse) -> bool:
+def may_evaluate(wanted: Wanted, pulse: Pulse) -> bool:
     """Return whether a group of an evaluation may be there for who was refused. Pure."""
     return pulse.eval_queued > 0 and wanted.evaluates and wanted.version == pulse.evaluating
 
 
-def may_lease(wanted: Wanted, pulse: pulses.Pulse) -> bool:
+def may_lease(wanted: Wanted, pulse: Pulse) -> bool:
     """Return whether a training group may be there for who was refused. Pure."""
     if pulse.room <= 0 or wanted.step is None or not pulse.floor <= wanted.step <= pulse.recorded:
         return False

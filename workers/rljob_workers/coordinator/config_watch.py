@@ -11,8 +11,9 @@ import pathlib
 import pydantic
 
 from rljob_api import roles
-from rljob_workers.coordinator import core, limits, live_changes
-from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator import context
+from rljob_workers.coordinator.ledger import database, groups
+from rljob_workers.coordinator.policy import limits, live_changes
 
 logger = logging.getLogger(__name__)
 _EVERY_S = 3.0
@@ -21,16 +22,16 @@ _EVERY_S = 3.0
 class ConfigWatch:
     """Looks at the file every few seconds. What is wrong with it is told once and changes nothing."""
 
-    def __init__(self, parts: core.Core, path: pathlib.Path) -> None:
+    def __init__(self, parts: context.CoordinatorContext, path: pathlib.Path) -> None:
         """`path` is what --config named."""
-        self._core, self._path = parts, path
+        self._context, self._path = parts, path
         self._seen, self._readable = b"", True
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
             await self.look()
-            await self._core.clock.sleep(_EVERY_S)
+            await self._context.clock.sleep(_EVERY_S)
 
     async def look(self) -> None:
         """Take over what has changed since the last look."""
@@ -54,25 +55,25 @@ class ConfigWatch:
         await self._follow(new)
 
     async def _follow(self, new: roles.CoordinatorConfig) -> None:
-        found = live_changes.live_changes(self._core.config, new)
+        found = live_changes.live_changes(self._context.config, new)
         for sentence in found.refused:
             logger.warning("refused a change of the config: %s", sentence)
         if found.ignored:
             logger.warning("ignored changes of the config until the next start: %s", ", ".join(found.ignored))
-        if not found.taken and found.config == self._core.config:
+        if not found.taken and found.config == self._context.config:
             return
-        now = self._core.clock.now()
+        now = self._context.clock.now()
 
-        def take_over(ledger: ledgers.Ledger) -> int | None:
-            ledger.take_over(limits.of(found.config), now=now)
-            return ledger.announced_end()
+        def take_over(ledger: database.Ledger) -> int | None:
+            groups.take_over(ledger, limits.of(found.config), now=now)
+            return groups.announced_end(ledger)
 
-        ended = await self._core.ledger.run(take_over)
-        if found.config.log_level != self._core.config.log_level:
+        ended = await self._context.ledger.run(take_over)
+        if found.config.log_level != self._context.config.log_level:
             logging.getLogger().setLevel(found.config.log_level.upper())
-        self._core.config = found.config
+        self._context.config = found.config
         # Who waits for capacity or for a batch may have room now.
-        self._core.changes.notify()
+        self._context.changes.notify()
         if found.taken:
             logger.info("took over %s", ", ".join(found.taken), extra={"event": "config"})
         if ended is not None and ended < found.config.max_steps:

@@ -7,9 +7,20 @@ import functools
 from collections.abc import Sequence
 
 from rljob_api import errors, names, roles, types
-from rljob_workers.coordinator import changes, core, evaluation, pods, seeds, status, tasks, versions
-from rljob_workers.coordinator import ledger as ledgers
-from rljob_workers.coordinator.transitions import leases
+from rljob_workers.coordinator import changes, context
+from rljob_workers.coordinator.ledger import (
+    checkpoints,
+    database,
+    evaluations,
+    groups,
+    leases,
+    queries,
+    sessions,
+    submissions,
+    versions,
+)
+from rljob_workers.coordinator.policy import prompts, version_rules
+from rljob_workers.coordinator.reporting import evaluation, processes, status
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +51,9 @@ class Report:
 class Dispatch:
     """Answers the `Work` service."""
 
-    def __init__(self, parts: core.Core) -> None:
+    def __init__(self, parts: context.CoordinatorContext) -> None:
         """Keep the shared parts."""
-        self._core = parts
+        self._context = parts
         self._live: set[int] = set()
         self._members_of: tuple[object, ...] = ()
         self._looked_at = 0.0
@@ -51,92 +62,100 @@ class Dispatch:
         """Open a session; a newer process or trainer attempt fences the older, whose leases are offered again at
         once.
         """
-        now = self._core.clock.now()
+        now = self._context.clock.now()
 
-        def open_session(ledger: ledgers.Ledger) -> tuple[types.SessionToken, list[str], versions.Known]:
-            ledger.agree_on_initial_state(call.initial_state_hash)
-            token, replaced = ledger.open_session(
+        def open_session(ledger: database.Ledger) -> tuple[types.SessionToken, list[str], version_rules.Known]:
+            sessions.agree_on_initial_state(ledger, call.initial_state_hash)
+            token, replaced = sessions.open_session(ledger,
                 role=call.role, pod=call.pod, boot_id=call.boot_id, attempt=call.attempt, rank=call.rank,
                 resume_step=call.resume_step, now=now,
             )  # fmt: skip
             for old in replaced:
-                ledger.lose_all_of(old, now=now)
+                leases.lose_all_of(ledger, old, now=now)
             if call.role is names.Role.TRAINER:
-                ledger.begin_attempt(
-                    attempt=call.attempt, rank=call.rank, resume_step=call.resume_step, replaced=bool(replaced), now=now
+                checkpoints.begin_attempt(
+                    ledger,
+                    attempt=call.attempt,
+                    rank=call.rank,
+                    resume_step=call.resume_step,
+                    replaced=bool(replaced),
+                    now=now,
                 )
             elif replaced:
                 ledger.note({"kind": "restart", "at": now, "role": call.role, "pod": call.pod})
-            return token, replaced, ledger.head()
+            return token, replaced, versions.head(ledger)
 
-        token, replaced, head = await self._core.ledger.run(open_session)
-        known = pods.Pod(token=token, role=call.role, pod=call.pod, attempt=call.attempt, rank=call.rank, last_seen=now)
-        self._core.pods.add(known, replaced=replaced)
+        token, replaced, head = await self._context.ledger.run(open_session)
+        known = processes.Pod(
+            token=token, role=call.role, pod=call.pod, attempt=call.attempt, rank=call.rank, last_seen=now
+        )
+        self._context.pods.add(known, replaced=replaced)
         return types.Session(
             token=token,
             head_version=types.VersionId(head.version),
             head_step=head.step,
-            heartbeat_s=self._core.config.heartbeat_s,
+            heartbeat_s=self._context.config.heartbeat_s,
         )
 
     async def lease(self, *, token: str, capacity: int, serving_version: int, wait_s: float) -> types.LeaseGrant:
         """Long poll for leases; answers at once when there are any, or when the run is finished."""
-        end = self._core.clock.monotonic() + wait_s
+        end = self._context.clock.monotonic() + wait_s
         while True:
-            mark = self._core.changes.mark
-            self._core.pods.seen(token, now=self._core.clock.now())
+            mark = self._context.changes.mark
+            self._context.pods.seen(token, now=self._context.clock.now())
             evaluates = token in await self._evaluators()
-            leases, reason, finished, step = await self._core.ledger.run(
+            leases, reason, finished, step = await self._context.ledger.run(
                 functools.partial(self._lease, token, capacity, serving_version, evaluates)
             )
-            left_s = end - self._core.clock.monotonic()
+            left_s = end - self._context.clock.monotonic()
             if leases or finished or left_s <= 0:
                 return types.LeaseGrant(leases=leases, wait_reason="" if leases else reason, finished=finished)
             wanted = changes.Wanted(
                 version=serving_version, step=step, capacity=capacity, reason=reason, evaluates=evaluates
             )
-            await self._core.changes.wait_for_lease(wanted, mark, left_s)
+            await self._context.changes.wait_for_lease(wanted, mark, left_s)
 
     def _lease(
-        self, token: str, capacity: int, serving_version: int, evaluates: bool, ledger: ledgers.Ledger
+        self, token: str, capacity: int, serving_version: int, evaluates: bool, ledger: database.Ledger
     ) -> tuple[list[types.GroupLease], str, bool, int | None]:
         """Return the leases, why there are not more, whether the run is finished, and the step that is served."""
-        running = ledger.oldest_evaluation() if evaluates else None
+        running = evaluations.oldest_evaluation(ledger) if evaluates else None
         if running is not None and serving_version > running[1]:
             # It is to go back to what is evaluated, and does once it holds nothing more.
             return [], str(names.WaitReason.WEIGHTS), False, None
-        leases, reason = ledger.lease(
+        granted, reason = leases.lease(
+            ledger,
             token=token,
             capacity=capacity,
             serving_version=serving_version,
-            take=self._core.order.take,
-            now=self._core.clock.now(),
+            take=self._context.order.take,
+            now=self._context.clock.now(),
             evaluates=evaluates,
         )
-        finished = not leases and status.is_finished(self._core.config, ledger.completion())
-        step = None if leases else ledger.version_steps([serving_version]).get(serving_version)
-        return [self._group_lease(lease) for lease in leases], str(reason or ""), finished, step
+        finished = not granted and status.is_finished(self._context.config, queries.completion(ledger))
+        step = None if granted else groups.version_steps(ledger, [serving_version]).get(serving_version)
+        return [self._group_lease(lease) for lease in granted], str(reason or ""), finished, step
 
     async def _evaluators(self) -> frozenset[str]:
         """Return who serves the version that is evaluated; looked at again for another one, another fleet, or later."""
-        pulse, pods_, now = self._core.changes.pulse, self._core.pods, self._core.clock.monotonic()
+        pulse, pods_, now = self._context.changes.pulse, self._context.pods, self._context.clock.monotonic()
         if pulse.evaluating is None:
             pods_.evaluators = frozenset()
             return pods_.evaluators
         ended = pulse.committed >= pulse.completion.last_step
         key = (pulse.evaluating, pulse.evaluations, ended, pods_.num_changes)
-        if key != self._members_of or now - self._looked_at >= self._core.config.heartbeat_s:
-            holders = await self._core.ledger.run(lambda ledger: ledger.evaluating_sessions())
-            silent_s = status.silent_s(self._core.config)
+        if key != self._members_of or now - self._looked_at >= self._context.config.heartbeat_s:
+            holders = await self._context.ledger.run(evaluations.evaluating_sessions)
+            silent_s = status.silent_s(self._context.config)
             servers = [
                 evaluation.Server(token=pod.token, pod=pod.pod, version=pod.serving_version, holds=pod.token in holders)
                 for pod in pods_.all(names.Role.ROLLOUT)
-                if self._core.clock.now() - pod.last_seen <= silent_s and not pod.draining
+                if self._context.clock.now() - pod.last_seen <= silent_s and not pod.draining
             ]
             pods_.evaluators = evaluation.members(
                 servers,
                 version=pulse.evaluating,
-                fraction=self._core.config.evaluation.rollout_fraction,
+                fraction=self._context.config.evaluation.rollout_fraction,
                 waiting=pulse.evaluations,
                 training_ended=ended,
             )
@@ -145,87 +164,88 @@ class Dispatch:
 
     def _group_lease(self, lease: leases.Lease) -> types.GroupLease:
         evaluating = lease.kind is names.GroupKind.EVALUATION
-        config = self._core.config
+        config = self._context.config
         return types.GroupLease(
             lease_id=lease.lease_id,
             group_id=lease.group_id,
             kind=lease.kind,
             attempt=lease.attempt,
             deadline_s=config.lease_s,
-            prompt=self._core.record(lease.ref, evaluating=evaluating),
+            prompt=self._context.record(lease.ref, evaluating=evaluating),
             group_size=lease.group_size,
             sampling=sampling(config.evaluation.sampling_of(lease.ref.source) if evaluating else config.sampling),
-            seed=tasks.group_seed(seed=_seed(config, evaluating=evaluating), ref=lease.ref, attempt=lease.attempt),
+            seed=prompts.group_seed(seed=_seed(config, evaluating=evaluating), ref=lease.ref, attempt=lease.attempt),
             version_floor_step=lease.floor_step,
             pinned_version=None if lease.pinned_version is None else types.VersionId(lease.pinned_version),
         )
 
     async def heartbeat(self, token: str, report: Report) -> types.HeartbeatOrder:
         """Renew leases, take the report, and say what to cancel and which version to serve."""
-        now = self._core.clock.now()
-        known = self._core.pods.report(
+        now = self._context.clock.now()
+        known = self._context.pods.report(
             token, serving_version=report.serving_version, receiver_state=report.receiver_state, load=report.load,
             draining=report.draining, now=now,
         )  # fmt: skip
 
-        def beat(ledger: ledgers.Ledger) -> list[types.LeaseId]:
-            cancel = ledger.renew(token=token, lease_ids=report.lease_ids, now=now)
+        def beat(ledger: database.Ledger) -> list[types.LeaseId]:
+            cancel = leases.renew(ledger, token=token, lease_ids=report.lease_ids, now=now)
             if report.syncs:
-                name = ledger.check_session(token, names.Role.ROLLOUT)["pod"]
+                name = sessions.check_session(ledger, token, names.Role.ROLLOUT)["pod"]
                 for sync in sorted(report.syncs, key=lambda sync: sync.finished_at):
-                    ledger.note_sync(pod=name, sync=sync, now=now)
+                    versions.note_sync(ledger, pod=name, sync=sync, now=now)
             if known is not None:
                 self._note_live(ledger, known, now)
             return cancel
 
-        cancel = await self._core.ledger.run(beat)
+        cancel = await self._context.ledger.run(beat)
         # As of this commit or a later one: what is to be cancelled was cancelled before the head moved.
-        pulse = self._core.changes.pulse
+        pulse = self._context.changes.pulse
         evaluates = token in await self._evaluators()
-        load = versions.version_to_load(
+        load = version_rules.version_to_load(
             head=pulse.head_version,
             evaluating=pulse.evaluating if evaluates else None,
             serving=report.serving_version,
             idle=not report.lease_ids,
         )
-        finished = status.is_finished(self._core.config, pulse.completion)
+        finished = status.is_finished(self._context.config, pulse.completion)
         return types.HeartbeatOrder(drain=False, cancel=cancel, load_version=types.VersionId(load), finished=finished)
 
-    def _note_live(self, ledger: ledgers.Ledger, pod: pods.Pod, now: float) -> None:
+    def _note_live(self, ledger: database.Ledger, pod: processes.Pod, now: float) -> None:
         if pod.serving_version in self._live:
             return
-        version = ledger.version(pod.serving_version)
+        version = versions.find(ledger, pod.serving_version)
         if version is None:
             return
-        config = self._core.config
-        ready = pods.is_ready(
-            pod, serving_step=version.step, head_step=ledger.head().step,
+        config = self._context.config
+        ready = processes.is_ready(
+            pod, serving_step=version.step, head_step=versions.head(ledger).step,
             bound=config.staleness.max_off_policy_steps, now=now, silent_s=status.silent_s(config),
         )  # fmt: skip
         if ready:
-            ledger.mark_live(version.version, now=now)
+            versions.mark_live(ledger, version.version, now=now)
             self._live.add(version.version)
 
     async def submit(self, token: str, group: types.PromptGroup, payload: bytes = b"") -> types.SubmitAnswer:
         """Accept a group, or say why not; what is answered is durable. `payload`: the group's message as it came."""
-        now = self._core.clock.now()
-        self._core.pods.seen(token, now=now)
-        return await self._core.ledger.run(
-            lambda ledger: ledger.accept(
-                token=token, group=group, filter_config=self._core.config.algorithm.filter, now=now, payload=payload
-            )
+        now = self._context.clock.now()
+        self._context.pods.seen(token, now=now)
+        return await self._context.ledger.run(
+            submissions.accept,
+            token=token,
+            group=group,
+            filter_config=self._context.config.algorithm.filter,
+            now=now,
+            payload=payload,
         )
 
     async def release(self, *, token: str, lease_id: str, reason: str) -> bool:
         """Take a lease back."""
-        now = self._core.clock.now()
-        return await self._core.ledger.run(
-            lambda ledger: ledger.release(token=token, lease_id=lease_id, reason=reason, now=now)
-        )
+        now = self._context.clock.now()
+        return await self._context.ledger.run(leases.release, token=token, lease_id=lease_id, reason=reason, now=now)
 
 
 def _seed(config: roles.CoordinatorConfig, *, evaluating: bool) -> int:
-    return seeds.derive("evaluation", config.seed) if evaluating else config.seed
+    return prompts.derive("evaluation", config.seed) if evaluating else config.seed
 
 
 def sampling(config: roles.SamplingConfig) -> types.Sampling:

@@ -10,8 +10,10 @@ import pathlib
 from typing import IO
 
 from rljob_api import errors, names, roles
-from rljob_workers.coordinator import evaluation, history, limits, pods, tasks, weight_store
-from rljob_workers.coordinator import ledger as ledgers
+from rljob_workers.coordinator.ledger import checkpoints, database, groups, leases, sessions, versions
+from rljob_workers.coordinator.policy import limits, prompts
+from rljob_workers.coordinator.reporting import evaluation, history, processes
+from rljob_workers.coordinator.weights import store
 from rljob_workers.data import records
 
 logger = logging.getLogger(__name__)
@@ -26,7 +28,7 @@ class Data:
 
     sources: dict[str, records.LoadedSource]
     suites: dict[str, evaluation.Suite]
-    indexes: tuple[tasks.SourceIndex, ...]
+    indexes: tuple[prompts.SourceIndex, ...]
     digest: str
 
 
@@ -34,11 +36,11 @@ class Data:
 class State:
     """An opened state directory. `lock` keeps a second coordinator out as long as it is open."""
 
-    ledger: ledgers.Ledger
+    ledger: database.Ledger
     path: pathlib.Path
-    artifacts: weight_store.ArtifactStore
+    artifacts: store.ArtifactStore
     history: history.HistoryFile
-    pods: pods.Pods
+    pods: processes.Pods
     lock: IO[str]
 
 
@@ -52,19 +54,19 @@ def load_data(config: roles.CoordinatorConfig) -> Data:
         for suite in config.evaluation.suites
     }
     indexes = tuple(
-        tasks.SourceIndex(name=source.name, prompt_ids=source.prompt_ids, weight=source.weight)
+        prompts.SourceIndex(name=source.name, prompt_ids=source.prompt_ids, weight=source.weight)
         for source in sources.values()
     )
-    data = Data(sources=sources, suites=suites, indexes=indexes, digest=tasks.digest(indexes))
+    data = Data(sources=sources, suites=suites, indexes=indexes, digest=prompts.digest(indexes))
     order_of(data, config)
     return data
 
 
-def order_of(data: Data, config: roles.CoordinatorConfig, *, version: int = tasks.VERSION) -> tasks.TaskOrder:
+def order_of(data: Data, config: roles.CoordinatorConfig, *, version: int = prompts.VERSION) -> prompts.TaskOrder:
     """Return the order of the prompts; `version` is the one that the ledger was made with. Raises DataError without a
     prompt.
     """
-    return tasks.TaskOrder(
+    return prompts.TaskOrder(
         data.indexes, seed=config.seed, shuffle=config.data.shuffle, epochs=config.data.epochs, version=version
     )
 
@@ -79,11 +81,11 @@ def open_state(config: roles.CoordinatorConfig, *, data_digest: str, now: float)
     with contextlib.ExitStack() as undo:
         lock = undo.enter_context(_lock(folder / "lock"))
         again = path.exists()
-        ledger = undo.enter_context(contextlib.closing(ledgers.Ledger(path, limits.of(config), now=now)))
+        ledger = undo.enter_context(contextlib.closing(database.Ledger(path, limits.of(config), now=now)))
         with ledger.transaction():
-            ledger.bind(_identity(config, data_digest), remedy=_FROZEN)
+            sessions.bind(ledger, _identity(config, data_digest), remedy=_FROZEN)
             _rebuild(ledger, config, again=again, now=now)
-        artifacts = weight_store.ArtifactStore(folder / weight_store.FOLDER)
+        artifacts = store.ArtifactStore(folder / store.FOLDER)
         _remove_orphans(artifacts, ledger)
         state = State(
             ledger=ledger,
@@ -97,8 +99,8 @@ def open_state(config: roles.CoordinatorConfig, *, data_digest: str, now: float)
     return state
 
 
-def _remove_orphans(artifacts: weight_store.ArtifactStore, ledger: ledgers.Ledger) -> None:
-    known = {version.artifact for version in ledger.stored_versions()}
+def _remove_orphans(artifacts: store.ArtifactStore, ledger: database.Ledger) -> None:
+    known = {version.artifact for version in versions.stored_versions(ledger)}
     orphans = artifacts.remove_orphans(known)
     if orphans:
         logger.info("removed %d orphaned artifacts", len(orphans))
@@ -124,25 +126,25 @@ def _identity(config: roles.CoordinatorConfig, data_digest: str) -> dict[str, st
     }
 
 
-def _rebuild(ledger: ledgers.Ledger, config: roles.CoordinatorConfig, *, again: bool, now: float) -> None:
+def _rebuild(ledger: database.Ledger, config: roles.CoordinatorConfig, *, again: bool, now: float) -> None:
     """Leases get one more period: their workers live on and renew. Counters need nothing: they are counted, not
     stored.
     """
-    ledger.take_over(limits.of(config), now=now)
+    groups.take_over(ledger, limits.of(config), now=now)
     if again:
-        ledger.go_on_after_end()
-        ledger.extend_all(now=now)
-        ledger.note({"kind": "restart", "at": now, "role": names.Role.COORDINATOR, "step": ledger.committed()})
+        checkpoints.go_on_after_end(ledger)
+        leases.extend_all(ledger, now=now)
+        ledger.note({"kind": "restart", "at": now, "role": names.Role.COORDINATOR, "step": groups.committed(ledger)})
     # The first version of a fork is evaluated when it is published.
-    if evaluation.due_before_training(config.evaluation) and ledger.committed() == 0 and not config.first_version:
-        ledger.begin_evaluation(step=0, version=0, now=now)
+    if evaluation.due_before_training(config.evaluation) and groups.committed(ledger) == 0 and not config.first_version:
+        versions.begin_evaluation(ledger, step=0, version=0, now=now)
 
 
-def _known_pods(ledger: ledgers.Ledger) -> pods.Pods:
-    known = pods.Pods()
-    for row in ledger.open_sessions():
+def _known_pods(ledger: database.Ledger) -> processes.Pods:
+    known = processes.Pods()
+    for row in sessions.open_sessions(ledger):
         known.add(
-            pods.Pod(
+            processes.Pod(
                 token=row["token"],
                 role=names.Role(row["role"]),
                 pod=row["pod"],

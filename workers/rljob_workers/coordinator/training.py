@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 
 from rljob_api import names, types
-from rljob_workers.coordinator import actor, building, core, samples
-from rljob_workers.coordinator.transitions import batches
+from rljob_workers.coordinator import context
+from rljob_workers.coordinator.batching import builder, samples
+from rljob_workers.coordinator.ledger import checkpoints, steps
+from rljob_workers.coordinator.reporting import oat_metrics
 
 Reply = tuple[types.BatchHeader, list[bytes]]
 # Series of reward means at most: 16 rewards with a few parts each.
@@ -14,43 +16,43 @@ MOST_PARTS = 64
 class Training:
     """Answers the `Train` service."""
 
-    def __init__(self, parts: core.Core) -> None:
+    def __init__(self, parts: context.CoordinatorContext) -> None:
         """Keep the shared parts."""
-        self._core = parts
-        self.builder = building.Builder(parts, self._observe)
+        self._context = parts
+        self.builder = builder.Builder(parts, self._observe)
         self._parts: set[str] = set()
 
     async def fetch(self, *, token: str, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Reply:
         """Long poll for a rank's batch of `step`; the same bytes every time. All ranks learn of a stop at the same
         step.
         """
-        end, since = self._core.clock.monotonic() + wait_s, self._core.clock.now()
+        end, since = self._context.clock.monotonic() + wait_s, self._context.clock.now()
         while True:
-            mark = self._core.changes.batches.mark
-            self._core.pods.seen(token, now=self._core.clock.now())
-            header = await self._core.ledger.run(
-                lambda ledger: ledger.decide(token=token, step=step, rank=rank, world_size=world_size, stop=stop)
+            mark = self._context.changes.batches.mark
+            self._context.pods.seen(token, now=self._context.clock.now())
+            header = await self._context.ledger.run(
+                steps.decide, token=token, step=step, rank=rank, world_size=world_size, stop=stop
             )
-            left_s = end - self._core.clock.monotonic()
+            left_s = end - self._context.clock.monotonic()
             if header.kind is names.BatchKind.NOT_READY and not header.wait_reason:
                 reason = await self.builder.needed(left_s)
                 if not reason:
                     continue
                 header = types.BatchHeader(kind=names.BatchKind.NOT_READY, step=step, wait_reason=reason)
-                left_s = end - self._core.clock.monotonic()
+                left_s = end - self._context.clock.monotonic()
             if header.kind is not names.BatchKind.NOT_READY or left_s <= 0:
                 break
-            on = names.Role.COORDINATOR if header.wait_reason == building.BEING_BUILT else names.Role.ROLLOUT
-            self._core.pods.waits(token, what=header.wait_reason, on=on, since=since)
-            await self._core.changes.batches.wait(mark, left_s)
+            on = names.Role.COORDINATOR if header.wait_reason == builder.BEING_BUILT else names.Role.ROLLOUT
+            self._context.pods.waits(token, what=header.wait_reason, on=on, since=since)
+            await self._context.changes.batches.wait(mark, left_s)
         if header.kind is not names.BatchKind.NOT_READY:
-            self._core.pods.waits(token, what="", on="", since=0.0)
+            self._context.pods.waits(token, what="", on="", since=0.0)
         if header.kind is not names.BatchKind.BATCH:
             return header, []
-        return header, await self._core.ledger.read(lambda database: batches.parts_of(database, step=step, rank=rank))
+        return header, await self._context.ledger.read(lambda database: steps.parts_of(database, step=step, rank=rank))
 
-    def _observe(self, choice: batches.Choice, assembled: samples.Assembled, summary: Mapping[str, object]) -> None:
-        metrics, now = self._core.metrics, self._core.clock.now()
+    def _observe(self, choice: steps.Choice, assembled: samples.Assembled, summary: Mapping[str, object]) -> None:
+        metrics, now = self._context.metrics, self._context.clock.now()
         for candidate in choice.candidates or ():
             metrics.histogram("rljob_trajectory_staleness_steps").observe(choice.step - 1 - candidate.min_step)
             seconds = metrics.histogram("rljob_group_seconds")
@@ -64,7 +66,7 @@ class Training:
             ("rljob_reward_mean", "reward_mean"),
             ("rljob_reward_std", "reward_std"),
             ("rljob_truncated_ratio", "truncated_ratio"),
-            *((name, key) for key, name in actor.GAUGES.items() if key in summary),
+            *((name, key) for key, name in oat_metrics.GAUGES.items() if key in summary),
         ):
             metrics.gauge(name).set(float(str(summary[key])))
         parts = summary["rewards"]
@@ -79,25 +81,27 @@ class Training:
         self, *, token: str, step: int, stats: Mapping[str, float], started_at: float, finished_at: float
     ) -> bool:
         """Record a finished step; True if it was already."""
-        now = self._core.clock.now()
-        self._core.pods.seen(token, now=now)
-        return await self._core.ledger.run(
-            lambda ledger: ledger.commit_step(
-                token=token, step=step, stats=stats, started_at=started_at, finished_at=finished_at, now=now
-            )
+        now = self._context.clock.now()
+        self._context.pods.seen(token, now=now)
+        return await self._context.ledger.run(
+            steps.commit_step,
+            token=token,
+            step=step,
+            stats=stats,
+            started_at=started_at,
+            finished_at=finished_at,
+            now=now,
         )
 
     async def commit_checkpoint(self, *, token: str, step: int, uri: str, seconds: float, final: bool) -> list[int]:
         """Record a checkpoint and prune. Which older ones may go is the trainer's decision: the answer is empty."""
-        now = self._core.clock.now()
-        self._core.pods.seen(token, now=now)
-        await self._core.ledger.run(
-            lambda ledger: ledger.commit_checkpoint(
-                token=token, step=step, uri=uri, seconds=seconds, final=final, now=now
-            )
+        now = self._context.clock.now()
+        self._context.pods.seen(token, now=now)
+        await self._context.ledger.run(
+            checkpoints.commit_checkpoint, token=token, step=step, uri=uri, seconds=seconds, final=final, now=now
         )
         return []
 
     async def stop(self) -> int:
         """Ask the current trainer attempt to end; return the last step that it trains."""
-        return await self._core.ledger.run(lambda ledger: ledger.request_stop())
+        return await self._context.ledger.run(steps.request_stop)

@@ -12,7 +12,7 @@ import pydantic
 
 from rljob_api import errors
 
-_PROGRAM = "rljob_workers.coordinator.group_facts"
+_PROGRAM = "rljob_workers.coordinator.ledger.group_facts"
 
 
 class Facts(pydantic.BaseModel):

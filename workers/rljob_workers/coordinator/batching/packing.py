@@ -1,0 +1,262 @@
+"""From rows with advantages to each rank's micro-batches. Pure and deterministic; no padding.
+
+Rows are permuted by hash(seed, step, epoch) and cut into minibatches whose row counts differ by at most 1; with one
+minibatch nothing is cut, so groups stay whole. Inside a minibatch rows form blocks (`blocks.py`), blocks go to the rank
+with the fewest tokens, largest first, and are halved where a rank would have much more than its part; on each rank they
+fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
+numerator (masked, or all advantages exactly 0) are left out of the micro-batches and stay in the denominators, which
+count all rows on all ranks before any of this. Terms and statistics over all sampled tokens keep the one or the other.
+Where rows without advantage are left out, one for every 32 of the minibatch stays in the first epoch: it stands for the
+others in what is said of all rows, such as entropy. A group that the policy always or never solves is another kind of
+group than those that are trained, so a mean over the latter is none of the batch.
+"""
+
+import dataclasses
+import heapq
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from rljob_api import types
+from rljob_workers.coordinator.batching import blocks
+from rljob_workers.coordinator.batching import blocks as blocks_module
+from rljob_workers.coordinator.policy import prompts
+
+Block = blocks_module.Block
+# A rank may have this much less than the fullest: part of the mean over the maximum. Ranks wait for the fullest.
+_EVEN = 0.95
+_MOST_CUTS_PER_RANK = 8
+ROWS_PER_OBSERVED = 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A step's batch: micro-batches by rank, updates ascending, and the denominators of each update over all ranks."""
+
+    micro_batches: tuple[tuple[types.MicroBatch, ...], ...]
+    minibatches: tuple[types.Minibatch, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How a step is cut. `max_tokens` is the budget of a micro-batch; rows without advantage are kept on demand, or a
+    few of them for statistics (`observes_skipped`).
+    """
+
+    seed: int
+    minibatches: int
+    epochs: int
+    world_size: int
+    max_tokens: int
+    keep_zero_advantage: bool = False
+    keep_masked: bool = False
+    observes_skipped: bool = False
+
+
+def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Packed:
+    """Return the packed batch of `step`."""
+    by_rank: list[list[types.MicroBatch]] = [[] for _ in range(shape.world_size)]
+    denominators: list[types.Minibatch] = []
+    for epoch in range(shape.epochs):
+        for rows in cut(samples, key=(shape.seed, step, epoch), parts=shape.minibatches):
+            update = len(denominators)
+            denominators.append(
+                types.Minibatch(num_tokens=sum(len(row.advantages) for row in rows), num_rows=len(rows))
+            )
+            for rank, shares in enumerate(distribute(rows, shape=shape, observes=epoch == 0)):
+                by_rank[rank] += [lay_out(share, update=update) for share in shares]
+    return Packed(micro_batches=tuple(map(tuple, by_rank)), minibatches=tuple(denominators))
+
+
+def cut(
+    samples: Sequence[types.TrainSample], *, key: tuple[int, int, int], parts: int
+) -> list[list[types.TrainSample]]:
+    """Return the rows permuted by hash(*key) in `parts` parts whose sizes differ by at most 1."""
+    permuted = sorted(samples, key=lambda row: (prompts.derive("rows", *key, row.row), row.row))
+    sizes = [len(permuted) // parts + (part < len(permuted) % parts) for part in range(parts)]
+    ends = itertools.accumulate(sizes)
+    return [permuted[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def is_active(row: types.TrainSample, *, shape: Shape) -> bool:
+    """Return whether the row adds anything to a loss numerator, or to statistics that its trainer takes."""
+    if row.masked:
+        return shape.keep_masked
+    return shape.keep_zero_advantage or bool(blocks.floats(row.advantages).any())
+
+
+def observed(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[types.TrainSample]:
+    """Return those of a minibatch's rows without advantage that are computed for statistics alone: its first ones."""
+    if not shape.observes_skipped or shape.keep_zero_advantage or shape.keep_masked:
+        return []
+    skipped = (row for row in rows if not row.masked and not is_active(row, shape=shape))
+    return list(itertools.islice(skipped, -(-len(rows) // ROWS_PER_OBSERVED)))
+
+
+def distribute(rows: Sequence[types.TrainSample], *, shape: Shape, observes: bool = False) -> list[list[list[Block]]]:
+    """Return, for each rank, its micro-batches as lists of blocks; with rows to be observed if it `observes`."""
+    kept = {row.row for row in observed(rows, shape=shape)} if observes else set()
+    computed = [row for row in rows if row.row in kept or is_active(row, shape=shape)]
+    blocks = blocks_module.make_blocks(computed, max_tokens=shape.max_tokens)
+    return [_fill(share, shape.max_tokens) for share in balance(blocks, shape.world_size)]
+
+
+def balance(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
+    """Return each rank's blocks. While the fullest rank has more than its part, one of its blocks is halved, and that
+    stands where it makes the largest load smaller: a halved block costs its prompt once more, so not every cut pays.
+    """
+    part = sum(block.num_tokens for block in blocks) / world_size
+    best = shares = _assign(blocks, world_size)
+    current = list(blocks)
+    for _ in range(_MOST_CUTS_PER_RANK * world_size):
+        fullest = max(shares, key=_load)
+        if _load(fullest) * _EVEN <= part:
+            break
+        block = _to_cut(fullest, part) or _to_cut(current, part)
+        if block is None:
+            break
+        current = [other for other in current if other is not block] + list(blocks_module.halve(block))
+        shares = _assign(current, world_size)
+        if max(map(_load, shares)) < max(map(_load, best)):
+            best = shares
+    return best
+
+
+def _load(share: Sequence[Block]) -> int:
+    return sum(block.num_tokens for block in share)
+
+
+def _to_cut(blocks: Sequence[Block], part: float) -> Block | None:
+    """Return the largest block if it alone is more than a rank's part, else the smallest: what is over is little."""
+    divisible = _largest_first([block for block in blocks if len(block.rows) > 1])
+    if not divisible:
+        return None
+    return divisible[0] if divisible[0].num_tokens > part else divisible[-1]
+
+
+def _largest_first(blocks: Sequence[Block]) -> list[Block]:
+    return sorted(blocks, key=lambda block: (-block.num_tokens, block.first_row))
+
+
+def _assign(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
+    """Return the blocks by rank, largest first, each to the rank with the fewest tokens so far."""
+    shares: list[list[Block]] = [[] for _ in range(world_size)]
+    loads = [(0, rank) for rank in range(world_size)]
+    for block in _largest_first(blocks):
+        load, rank = loads[0]
+        shares[rank].append(block)
+        heapq.heapreplace(loads, (load + block.num_tokens, rank))
+    return shares
+
+
+def _fill(blocks: Sequence[Block], max_tokens: int) -> list[list[Block]]:
+    bins: list[list[Block]] = []
+    used: list[int] = []
+    for block in _largest_first(blocks):
+        place = next((i for i, tokens in enumerate(used) if tokens + block.num_tokens <= max_tokens), len(bins))
+        if place == len(bins):
+            bins.append([])
+            used.append(0)
+        bins[place].append(block)
+        used[place] += block.num_tokens
+    return bins
+
+
+class _Layout:
+    """The arrays of a micro-batch while it is laid out: pieces of rows, copied once when it is whole."""
+
+    def __init__(self) -> None:
+        self._num_tokens = 0
+        self._tokens: list[blocks.Array] = []
+        self._positions: list[blocks.Array] = []
+        self._targets: list[blocks.Array] = []
+        self._predictors: list[blocks.Array] = []
+        self._logprobs: list[blocks.Array] = []
+        self._counts: list[int] = []
+        self._samples: list[types.TrainSample] = []
+        self.segments: list[types.Segment] = []
+
+    @property
+    def last_position(self) -> int:
+        """Return the place of the newest token."""
+        return self._num_tokens - 1
+
+    def add_segment(self, row: types.TrainSample, *, first: int, end: int, parent: int = -1) -> int:
+        """Append tokens [first, end) of a row, position ids as in the row, and return the segment's start."""
+        start = self._num_tokens
+        self._tokens.append(blocks.ints(row.tokens)[first:end])
+        self._positions.append(np.arange(first, end, dtype=np.int32))
+        self._num_tokens += end - first
+        self.segments.append(types.Segment(start=start, end=self._num_tokens, parent=parent))
+        return start
+
+    def add_targets(self, row: types.TrainSample, *, start: int, first: int, opener: int) -> None:
+        """Append the row's sampled tokens. Row token `first` stands at `start`; `opener` predicts the one at
+        `start`.
+        """
+        sampled = np.flatnonzero(np.frombuffer(row.loss_mask, dtype=np.uint8)[first:]).astype(np.int32)
+        targets = sampled + np.int32(start)
+        predictors = targets - np.int32(1)
+        if len(sampled) and sampled[0] == 0:
+            predictors[0] = opener
+        self._targets.append(targets)
+        self._predictors.append(predictors)
+        self._logprobs.append(blocks.floats(row.logprobs)[first:][sampled])
+        self._counts.append(len(sampled))
+        self._samples.append(row)
+
+    def micro_batch(self, update: int) -> types.MicroBatch:
+        """Return what was laid out."""
+        rows = self._samples
+        return types.MicroBatch(
+            update=update,
+            tokens=blocks.joined(self._tokens, np.int32),
+            position_ids=blocks.joined(self._positions, np.int32),
+            segments=tuple(self.segments),
+            target_index=blocks.joined(self._targets, np.int32),
+            predictor_index=blocks.joined(self._predictors, np.int32),
+            logprobs=blocks.joined(self._logprobs, np.float32),
+            advantages=blocks.joined([blocks.floats(row.advantages) for row in rows], np.float32),
+            version_steps=blocks.joined([blocks.ints(row.version_steps) for row in rows], np.int32),
+            row_index=blocks.view(np.repeat(np.arange(len(rows), dtype=np.int32), self._counts)),
+            rows=tuple(map(_row_header, rows)),
+            rewards=blocks.joined([blocks.floats(row.rewards) for row in rows], np.float32),
+            turn_ids=blocks.joined([blocks.ints(row.turn_ids) for row in rows], np.int32),
+        )
+
+
+def _row_header(row: types.TrainSample) -> types.RowHeader:
+    return types.RowHeader(
+        group_id=row.group_id,
+        sample_index=row.sample_index,
+        num_tokens=len(row.advantages),
+        row=row.row,
+        raw_reward=row.raw_reward,
+        shaped_reward=row.shaped_reward,
+        truncated=row.truncated,
+        masked=row.masked,
+        group=row.group,
+    )
+
+
+def lay_out(blocks: Sequence[Block], *, update: int) -> types.MicroBatch:
+    """Return one micro-batch of the blocks, in order."""
+    layout = _Layout()
+    for block in blocks:
+        if block.prompt_len:
+            _lay_out_shared(layout, block)
+        else:
+            row = block.rows[0]
+            start = layout.add_segment(row, first=0, end=len(row.tokens))
+            layout.add_targets(row, start=start, first=0, opener=-1)
+    return layout.micro_batch(update)
+
+
+def _lay_out_shared(layout: _Layout, block: Block) -> None:
+    root = len(layout.segments)
+    layout.add_segment(block.rows[0], first=0, end=block.prompt_len)
+    opener = layout.last_position
+    for row in block.rows:
+        start = layout.add_segment(row, first=block.prompt_len, end=len(row.tokens), parent=root)
+        layout.add_targets(row, start=start, first=block.prompt_len, opener=opener)

@@ -1,0 +1,227 @@
+"""From the groups of a step to its rows with advantages, and to the numbers that the step's history line reports. Pure.
+
+Rows stand in (lease order, sample index) order, never in order of arrival.
+"""
+
+import collections
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rljob_api import codec, roles, types
+from rljob_workers.coordinator.batching import advantage, blocks, shaping
+from rljob_workers.coordinator.ledger import steps
+from rljob_workers.coordinator.policy import submission
+from rljob_workers.coordinator.reporting import oat_metrics
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """A step before packing. `summary` becomes part of the step's history line."""
+
+    group_ids: tuple[types.GroupId, ...]
+    samples: tuple[types.TrainSample, ...]
+    summary: dict[str, object]
+    zero_advantage_groups: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """A row of the step. shaped: its reward, or the sum of its turns'; turns: shaped rewards by turn id, if any."""
+
+    candidate: steps.Candidate
+    row: types.Trajectory
+    group: int
+    shaped: float
+    turns: tuple[float, ...]
+    version_steps: types.Ints
+
+
+def assemble(choice: steps.Choice, config: roles.AlgorithmConfig) -> Assembled:
+    """Return rows and summary of a chosen batch, whose candidates must be set. Batch index V is `choice.step` - 1."""
+    assert choice.candidates is not None, "a choice without candidates cannot be assembled"
+    ordered = sorted(choice.candidates, key=lambda candidate: candidate.lease_order)
+    groups = [
+        _members(candidate, index, choice.version_steps, config.rewards) for index, candidate in enumerate(ordered)
+    ]
+    sizes = [len(members) for members in groups]
+    members = [member for group in groups for member in group]
+    values = advantage.normalize(config.normalize_reward, [member.shaped for member in members], sizes)
+    samples = tuple(
+        _sample(member, value, index, config) for index, (member, value) in enumerate(zip(members, values, strict=True))
+    )
+    # What the trainer makes of rewards is the trainer's to report.
+    zero = 0 if config.trainer_returns else _zero_groups(values, sizes)
+    summary = _summary(choice.step - 1, ordered, members) | _actor(ordered, members, config.rewards)
+    if not config.trainer_returns:
+        summary |= {"zero_advantage_groups": zero} | _advantages(values)
+    return Assembled(
+        group_ids=tuple(candidate.group_id for candidate in ordered),
+        samples=samples,
+        summary=summary,
+        zero_advantage_groups=zero,
+    )
+
+
+def _members(
+    candidate: steps.Candidate, group: int, version_steps: Mapping[int, int], config: roles.RewardShapingConfig
+) -> list[_Member]:
+    rows = codec.decode_group(candidate.payload, checked=True).trajectories
+    return [
+        _member(candidate, group, row, version_steps, config) for row in sorted(rows, key=lambda row: row.sample_index)
+    ]
+
+
+def _member(
+    candidate: steps.Candidate,
+    group: int,
+    row: types.Trajectory,
+    version_steps: Mapping[int, int],
+    config: roles.RewardShapingConfig,
+) -> _Member:
+    cut, count = row.truncated, row.num_sampled
+    turns: tuple[float, ...] = ()
+    if row.turn_rewards:
+        turns = shaping.shape_turns(config, rewards=row.turn_rewards, truncated=cut, num_tokens=count)
+    return _Member(
+        candidate=candidate,
+        row=row,
+        group=group,
+        shaped=math.fsum(turns) if turns else shaping.shape(config, reward=row.reward, truncated=cut, num_tokens=count),
+        turns=turns,
+        version_steps=_steps_of(row, version_steps),
+    )
+
+
+def _steps_of(row: types.Trajectory, version_steps: Mapping[int, int]) -> types.Ints:
+    """Return the step of the version that sampled each token [N]."""
+    runs = row.version_runs()
+    steps = np.array([version_steps[version] for version, _ in runs], dtype=np.int32)
+    return blocks.view(np.repeat(steps, [count for _, count in runs]))
+
+
+def _sample(member: _Member, value: float, index: int, config: roles.AlgorithmConfig) -> types.TrainSample:
+    row, count = member.row, len(member.version_steps)
+    returns = config.trainer_returns
+    turn_ids = types.NO_INTS
+    if returns:
+        turn_ids = blocks.view(blocks.ints(row.turn_ids)[np.frombuffer(row.loss_mask, dtype=np.bool_)])
+    return types.TrainSample(
+        group_id=member.candidate.group_id,
+        sample_index=row.sample_index,
+        row=index,
+        tokens=row.tokens,
+        loss_mask=row.loss_mask,
+        logprobs=row.logprobs,
+        version_steps=member.version_steps,
+        advantages=blocks.view(np.full(count, 0.0 if returns else value, dtype=np.float32)),
+        raw_reward=row.raw_reward,
+        shaped_reward=member.shaped,
+        truncated=row.truncated,
+        masked=config.rewards.mask_truncated and row.truncated,
+        group=member.group,
+        rewards=_token_rewards(turn_ids, member.turns, value) if returns else types.NO_FLOATS,
+        turn_ids=turn_ids,
+    )
+
+
+def _token_rewards(turn_ids: types.Ints, turns: Sequence[float], value: float) -> types.Floats:
+    """Return what each sampled token earned [N]: the row's value on the last one, or each turn's on its last."""
+    earned = np.zeros(len(turn_ids), dtype=np.float32)
+    if not turns:
+        earned[-1] = value
+    else:
+        ids = blocks.ints(turn_ids)
+        last = np.flatnonzero(np.append(ids[1:] != ids[:-1], True))
+        earned[last] = np.array(turns, dtype=np.float64)[ids[last]]
+    return blocks.view(earned)
+
+
+def _zero_groups(values: Sequence[float], sizes: Sequence[int]) -> int:
+    ends = itertools.accumulate(sizes)
+    return sum(not any(values[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+
+
+def _advantages(values: Sequence[float]) -> dict[str, object]:
+    return {
+        "advantage_mean": statistics.fmean(values),
+        "advantage_std": statistics.pstdev(values),
+        "advantage_min": min(values),
+        "advantage_max": max(values),
+    }
+
+
+def _summary(batch_index: int, candidates: Sequence[steps.Candidate], members: Sequence[_Member]) -> dict[str, object]:
+    rewards = [member.row.raw_reward for member in members]
+    lengths = [len(member.version_steps) for member in members]
+    ages = [batch_index - candidate.min_step for candidate in candidates]
+    token_ages = sum(
+        batch_index * len(member.version_steps) - int(blocks.ints(member.version_steps).sum()) for member in members
+    )
+    return {
+        "groups": len(candidates),
+        "rows": len(members),
+        "short_groups": sum(candidate.num_failures > 0 for candidate in candidates),
+        "reward_mean": statistics.fmean(rewards),
+        "reward_std": statistics.pstdev(rewards),
+        "shaped_mean": statistics.fmean(member.shaped for member in members),
+        "success": statistics.fmean(reward > 0 for reward in rewards),
+        "rewards": _part_means(members),
+        "staleness": {str(age): count for age, count in sorted(collections.Counter(ages).items())},
+        "staleness_mean": statistics.fmean(ages),
+        "staleness_token_mean": token_ages / sum(lengths),
+        "staleness_inflight_mean": statistics.fmean(c.finished_step - c.min_step for c in candidates),
+        "staleness_queue_mean": statistics.fmean(batch_index - c.finished_step for c in candidates),
+        "mixed_version_trajectories": sum(len(submission.sampling_versions(member.row)) > 1 for member in members),
+        "tokens": sum(lengths),
+        "response_tokens_mean": statistics.fmean(lengths),
+        "response_tokens_max": max(lengths),
+        **_lengths_by_success(members),
+        "truncated_ratio": statistics.fmean(member.row.truncated for member in members),
+        "verify_s": sum(candidate.verify_s for candidate in candidates),
+        "generate": [[c.generate_started_at, c.generate_finished_at] for c in candidates],
+    }
+
+
+def _actor(
+    candidates: Sequence[steps.Candidate], members: Sequence[_Member], config: roles.RewardShapingConfig
+) -> dict[str, object]:
+    responses = [
+        oat_metrics.Response(
+            graded=member.row.raw_reward,
+            formatted=member.row.verdict.formatted,
+            truncated=member.row.truncated,
+            num_tokens=len(member.version_steps),
+            num_chars=member.row.output_chars,
+        )
+        for member in members
+    ]
+    return dict(
+        oat_metrics.metrics(
+            responses,
+            zero_truncated=config.zero_truncated,
+            generate_s=[c.generate_finished_at - c.generate_started_at for c in candidates],
+            verify_s=[c.verify_s for c in candidates],
+        )
+    )
+
+
+def _lengths_by_success(members: Sequence[_Member]) -> dict[str, float]:
+    """Return the mean lengths of rows with and without success; a mean over no rows is left out."""
+    lengths: dict[str, list[int]] = {}
+    for member in members:
+        name = "response_tokens_correct" if member.row.raw_reward > 0 else "response_tokens_incorrect"
+        lengths.setdefault(name, []).append(len(member.version_steps))
+    return {name: statistics.fmean(values) for name, values in lengths.items()}
+
+
+def _part_means(members: Sequence[_Member]) -> dict[str, float]:
+    parts: dict[str, list[float]] = {}
+    for member in members:
+        for name, value in member.row.verdict.parts.items():
+            parts.setdefault(name, []).append(value)
+    return {name: statistics.fmean(values) for name, values in sorted(parts.items())}

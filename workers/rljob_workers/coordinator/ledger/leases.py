@@ -1,0 +1,206 @@
+"""QUEUED to LEASED and back: granted, renewed, released, lost."""
+
+import dataclasses
+import secrets
+from collections.abc import Sequence
+
+from rljob_api import names, types
+from rljob_workers.coordinator.ledger import groups, sessions
+from rljob_workers.coordinator.ledger.database import Ledger, Row
+from rljob_workers.coordinator.ledger.groups import LEASED, QUEUED, Take
+from rljob_workers.coordinator.policy import prompts, staleness, submission
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A lease as granted."""
+
+    lease_id: types.LeaseId
+    group_id: types.GroupId
+    kind: names.GroupKind
+    attempt: int
+    ref: prompts.PromptRef
+    group_size: int
+    floor_step: int
+    pinned_version: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Grant:
+    token: str
+    version: int
+    step: int
+    now: float
+
+
+def lease(
+    ledger: Ledger, *, token: str, capacity: int, serving_version: int, take: Take, now: float, evaluates: bool = True
+) -> tuple[list[Lease], names.WaitReason | None]:
+    """Grant up to `capacity` leases: evaluation first, where the rollout `evaluates`, then training. The reason
+    says what is missing for more.
+    """
+    with ledger.db.transaction():
+        sessions.check_session(ledger, token, names.Role.ROLLOUT)
+        version = ledger.db.one("SELECT step FROM versions WHERE version = ?", serving_version)
+        if version is None or serving_version < ledger.limits.first_version:
+            return [], names.WaitReason.WEIGHTS
+        grant = _Grant(token=token, version=serving_version, step=version["step"], now=now)
+        leases = _lease_evaluation(ledger, grant, capacity) if evaluates else []
+        reason = None
+        counts = groups.counts(ledger)
+        while len(leases) < capacity and reason is None:
+            granted, reason, counts = _lease_one(ledger, grant, take, counts)
+            leases += granted
+        return leases, reason
+
+
+def _lease_evaluation(ledger: Ledger, grant: "_Grant", capacity: int) -> list[Lease]:
+    current = ledger.db.one("SELECT step, version FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
+    if current is None or current["version"] != grant.version:
+        return []
+    rows = ledger.db.all(
+        "SELECT * FROM groups WHERE kind = 'evaluation' AND state = 'queued' AND eval_step = ?"
+        " ORDER BY queue_key LIMIT ?",
+        current["step"], capacity,
+    )  # fmt: skip
+    if rows:
+        ledger.db.change(
+            "UPDATE evaluations SET started_at = ? WHERE step = ? AND started_at IS NULL",
+            grant.now,
+            current["step"],
+        )
+    return [_grant(ledger, grant, row, floor=grant.step, target=grant.step, pinned=grant.version) for row in rows]
+
+
+def _lease_one(
+    ledger: Ledger, grant: "_Grant", take: Take, counts: groups.Counts
+) -> tuple[list[Lease], names.WaitReason | None, groups.Counts]:
+    """Return the lease, or what is missing for it, and the counts behind it."""
+    if groups.capacity(ledger, counts) <= 0:
+        return [], names.WaitReason.STALENESS, counts
+    floor = staleness.version_floor(ledger.limits, accepted=counts.accepted, running=counts.running)
+    # Above `recorded`: weights of steps that were undone for good; no batch may take their tokens.
+    if not floor <= grant.step <= counts.recorded:
+        return [], names.WaitReason.WEIGHTS, counts
+    if counts.queued == 0:
+        filled = groups.fill(ledger, take, now=grant.now)
+        if filled == 0:
+            return [], names.WaitReason.NO_PROMPTS, counts
+        counts = dataclasses.replace(counts, queued=filled)
+    row = ledger.require(
+        "SELECT * FROM groups WHERE kind = 'train' AND state = 'queued' ORDER BY queue_key LIMIT 1",
+        problem="the queue is empty although it was filled",
+    )
+    target = (counts.accepted + counts.running) // ledger.limits.prompts_per_step
+    lease = _grant(ledger, grant, row, floor=floor, target=target, pinned=None)
+    return [lease], None, dataclasses.replace(counts, queued=counts.queued - 1, running=counts.running + 1)
+
+
+def _grant(ledger: Ledger, grant: "_Grant", row: Row, *, floor: int, target: int, pinned: int | None) -> Lease:
+    order = ledger.number("SELECT value AS n FROM counters WHERE name = 'leases_granted'") + 1
+    ledger.count("leases_granted")
+    lease_id = types.LeaseId(f"{order:08d}-{secrets.token_hex(4)}")
+    changed = ledger.db.change(
+        "UPDATE groups SET state = ?, granted_step = ?, leased_at = ?, lease_order = COALESCE(lease_order, ?)"
+        " WHERE group_id = ? AND state = ?",
+        LEASED, grant.step, grant.now, order, row["group_id"], QUEUED,
+    )  # fmt: skip
+    assert changed == 1, "a group that was read as queued in this transaction is queued"
+    ledger.db.change(
+        "INSERT INTO leases (lease_id, group_id, attempt, session, state, granted_at, deadline, floor_step,"
+        " target_step, granted_version, granted_step) VALUES (?,?,?,?,'open',?,?,?,?,?,?)",
+        lease_id, row["group_id"], row["attempt"], grant.token, grant.now, grant.now + ledger.limits.lease_s, floor,
+        target, grant.version, grant.step,
+    )  # fmt: skip
+    return Lease(
+        lease_id=lease_id,
+        group_id=types.GroupId(row["group_id"]),
+        kind=names.GroupKind(row["kind"]),
+        attempt=row["attempt"],
+        ref=groups.ref_of(row),
+        group_size=row["group_size"],
+        floor_step=floor,
+        pinned_version=pinned,
+    )
+
+
+def renew(ledger: Ledger, *, token: str, lease_ids: Sequence[str], now: float) -> list[types.LeaseId]:
+    """Extend the session's open leases; return those of `lease_ids` that are no longer open: they are to be
+    cancelled.
+
+    A deadline is written only once a third of the lease has passed, so that idle heartbeats cost no disk write.
+    """
+    with ledger.db.transaction():
+        sessions.check_session(ledger, token, names.Role.ROLLOUT)
+        ledger.db.change(
+            "UPDATE leases SET deadline = ? WHERE session = ? AND state = 'open' AND deadline < ?",
+            now + ledger.limits.lease_s, token, now + ledger.limits.lease_s * 2 / 3,
+        )  # fmt: skip
+        rows = ledger.db.all("SELECT lease_id FROM leases WHERE session = ? AND state = 'open'", token)
+        valid = {row["lease_id"] for row in rows}
+        return [types.LeaseId(lease_id) for lease_id in lease_ids if lease_id not in valid]
+
+
+def expire(ledger: Ledger, *, now: float) -> int:
+    """Offer the groups of leases past their deadline again, oldest first. Returns how many leases were lost."""
+    with ledger.db.transaction():
+        rows = ledger.db.all(
+            "SELECT lease_id FROM leases WHERE state = 'open' AND deadline < ? ORDER BY deadline, lease_id", now
+        )
+        for row in rows:
+            lose(ledger, row["lease_id"], detail="the lease expired", state="lost", now=now)
+        ledger.count("leases_expired", len(rows))
+        return len(rows)
+
+
+def release(ledger: Ledger, *, token: str, lease_id: str, reason: str, now: float) -> bool:
+    """Take a lease back from its worker; False if it was not open. A drain costs the prompt no attempt."""
+    with ledger.db.transaction():
+        sessions.check_session(ledger, token, names.Role.ROLLOUT)
+        lease = ledger.db.one("SELECT session FROM leases WHERE lease_id = ? AND state = 'open'", lease_id)
+        if lease is None or lease["session"] != token:
+            return False
+        lose(ledger, lease_id, detail=f"released: {reason}", state="released", now=now, charge="drain" not in reason)
+        return True
+
+
+def lose_all_of(ledger: Ledger, token: str, *, now: float) -> None:
+    """Offer everything again that a replaced session held, at once."""
+    rows = ledger.db.all("SELECT lease_id FROM leases WHERE session = ? AND state = 'open' ORDER BY lease_id", token)
+    for row in rows:
+        lose(ledger, row["lease_id"], detail="its process was replaced", state="lost", now=now)
+
+
+def close_sessions(ledger: Ledger, tokens: Sequence[str], *, now: float) -> None:
+    """Forget processes that are gone, and what else is kept of their pods; their leases are offered again."""
+    with ledger.db.transaction():
+        for token in tokens:
+            lose_all_of(ledger, token, now=now)
+            row = ledger.db.one("SELECT pod FROM sessions WHERE token = ?", token)
+            ledger.db.change("DELETE FROM sessions WHERE token = ?", token)
+            if row is not None:
+                ledger.db.change("DELETE FROM syncs WHERE pod = ?", row["pod"])
+
+
+def extend_all(ledger: Ledger, *, now: float) -> None:
+    """After a restart: give every worker one lease period to renew."""
+    with ledger.db.transaction():
+        ledger.db.change(
+            "UPDATE leases SET deadline = ? WHERE state = 'open' AND deadline < ?",
+            now + ledger.limits.lease_s, now + ledger.limits.lease_s,
+        )  # fmt: skip
+
+
+def lose(ledger: Ledger, lease_id: str, *, detail: str, state: str, now: float, charge: bool = True) -> None:
+    """Close an open lease without a result; its group gets another attempt or ends, by the infra budget."""
+    lease = ledger.require("SELECT * FROM leases WHERE lease_id = ?", lease_id, problem=f"no lease {lease_id}")
+    ledger.db.change("UPDATE leases SET state = ? WHERE lease_id = ? AND state = 'open'", state, lease_id)
+    group = ledger.require("SELECT * FROM groups WHERE group_id = ?", lease["group_id"], problem="no such group")
+    if charge:
+        judgement = submission.lost(groups.facts(ledger, group), ledger.limits, detail)
+        ledger.count("retries:infra")
+    else:
+        judgement = submission.Decision(
+            outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail, requeue=submission.Requeue.NEXT_ATTEMPT
+        )
+    groups.carry_out(ledger, judgement, group, now=now)

@@ -1,0 +1,123 @@
+"""The coordinator's Prometheus metrics, from ledger snapshots. Counters start at 0 with the process: only what is
+added counts.
+"""
+
+from collections.abc import Callable
+
+from rljob_api import errors, names, roles, types
+from rljob_workers.coordinator.reporting import processes, scaling_signal, status
+from rljob_workers.runtime import metrics as metrics_module
+
+_OUTCOMES = frozenset({"accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate"})
+_INFRA_REASONS = frozenset({"timeout", "oom", "sandbox_lost", "image_pull", "transport", "engine"})
+
+
+def fenced_calls(metrics: metrics_module.Metrics) -> Callable[[errors.RLJobError], None]:
+    """Return what counts the calls among refused ones that came from a replaced session or trainer attempt."""
+    counter = metrics.counter("rljob_fenced_calls_total")
+
+    def count(error: errors.RLJobError) -> None:
+        if isinstance(error, errors.FencedError):
+            counter.inc()
+
+    return count
+
+
+class Metering:
+    """Turns the growth of the ledger's cumulative counters into metrics and sets the gauges."""
+
+    def __init__(self, metrics: metrics_module.Metrics) -> None:
+        """Nothing is counted before the first snapshot."""
+        self._metrics = metrics
+        self._last: dict[str, int] | None = None
+        # From 0: Prometheus sees no increase in a series that begins with its first event.
+        for outcome in _OUTCOMES:
+            metrics.counter("rljob_trajectories_total").inc(0.0, outcome=outcome)
+        for kind in ("infra", "data"):
+            metrics.counter("rljob_prompt_retries_total").inc(0.0, **{"class": kind})
+        for role in (names.Role.ROLLOUT, names.Role.VERIFIER):
+            for why in (*_INFRA_REASONS, "other"):
+                metrics.counter("rljob_infra_failures_total").inc(0.0, role=role, reason=why)
+        for reason in names.DropReason:
+            metrics.counter("rljob_groups_dropped_total").inc(0.0, reason=str(reason))
+
+    def update(self, view: status.View, now: types.RunStatus, *, ledger_bytes: int) -> None:
+        """Take over a snapshot."""
+        self._count(view.facts.counters)
+        gauge = self._metrics.gauge
+        known = view.facts
+        gauge("rljob_step").set(known.counts.committed)
+        gauge("rljob_max_steps").set(known.completion.last_step)
+        gauge("rljob_inflight_limit").set(max(0, known.capacity))
+        gauge("rljob_last_progress_timestamp_seconds").set(view.last_progress_at)
+        gauge("rljob_ledger_bytes").set(ledger_bytes)
+        self._settings(view.config)
+        for queue, depth in known.queue_depth.items():
+            gauge("rljob_queue_depth").set(depth, queue=queue)
+        for state, version in (
+            ("published", now.published_version),
+            ("live", now.live_version),
+            ("oldest_serving", now.oldest_serving_version),
+        ):
+            gauge("rljob_policy_version").set(version, state=state)
+        self._shares(view, now)
+        for result in view.results:
+            # avg@k is the accuracy: both are means over all samples of all prompts.
+            for metric, value in (
+                ("accuracy", result.accuracy),
+                ("score", result.score),
+                ("avg_at_k", result.accuracy),
+                ("pass_at_k", result.pass_at_k),
+            ):
+                gauge("rljob_eval_score").set(value, suite=result.suite, metric=metric)
+
+    def _shares(self, view: status.View, now: types.RunStatus) -> None:
+        gauge = self._metrics.gauge
+        rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and len(pod.samples) > 1]
+        blocked = processes.wait_share(rollouts)
+        if rollouts:
+            gauge("rljob_wait_share_ratio").set(blocked, waiter=names.Role.ROLLOUT)
+        ratio = scaling_signal.STEADY
+        if len(view.facts.steps) > 1:
+            gauge("rljob_wait_share_ratio").set(now.trainer_wait_share, waiter=names.Role.TRAINER)
+            if scaling_signal.is_settled(now.phase, rollouts):
+                target = view.config.trainer_wait_target
+                ratio = scaling_signal.pressure(blocked=blocked, waiting=now.trainer_wait_share, target=target)
+        gauge("rljob_rollout_pressure_ratio").set(ratio)
+
+    def _settings(self, config: roles.CoordinatorConfig) -> None:
+        """Set the job values that alerts compare with; some may change while the job runs."""
+        for name, value in (
+            ("stall_timeout_seconds", config.failure.stall_timeout_s),
+            ("max_off_policy_steps", config.staleness.max_off_policy_steps),
+            ("checkpoint_every_steps", config.checkpoint_every_steps),
+        ):
+            self._metrics.gauge("rljob_setting").set(value, name=name)
+
+    def _count(self, counters: dict[str, int]) -> None:
+        if self._last is None:
+            self._last = counters
+        for name, value in counters.items():
+            grown = value - self._last.get(name, 0)
+            if grown > 0:
+                self._add(name, grown)
+        self._last = counters
+
+    def _add(self, name: str, by: int) -> None:
+        subject, _, rest = name.partition(":")
+        counter = self._metrics.counter
+        if subject == "trajectories" and rest in _OUTCOMES:
+            counter("rljob_trajectories_total").inc(by, outcome=rest)
+        elif subject == "dropped":
+            counter("rljob_groups_dropped_total").inc(by, reason=rest)
+        elif subject == "retries":
+            counter("rljob_prompt_retries_total").inc(by, **{"class": rest})
+        elif subject == "failures" and rest.startswith("infra:"):
+            _, role, reason = rest.split(":", 2)
+            known_role = role if role in set(names.Role) else "other"
+            known_reason = reason if reason in _INFRA_REASONS else "other"
+            counter("rljob_infra_failures_total").inc(by, role=known_role, reason=known_reason)
+        elif name == "leases_expired":
+            counter("rljob_leases_expired_total").inc(by)
+        elif name == "zero_advantage_groups":
+            counter("rljob_zero_advantage_groups_total").inc(by)

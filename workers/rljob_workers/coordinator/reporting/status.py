@@ -1,0 +1,203 @@
+"""What Status says, from a snapshot of the ledger and what the processes reported. Pure; it diagnoses, so it never
+fails.
+"""
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Sequence
+
+from rljob_api import conditions, names, roles, types
+from rljob_workers.coordinator.ledger import queries
+from rljob_workers.coordinator.policy import filters
+from rljob_workers.coordinator.reporting import processes
+
+# A lease alone is none: a run whose groups are all lost, filtered or too late is busy, and stands still.
+_PROGRESS = (
+    "groups:accepted", "groups:recorded", "batches_handed", "steps_committed", "checkpoints", "versions_published",
+    "versions_live", "versions_applied", "evaluations",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything that a status is made of. infra_share: of recent answers, lost by the infrastructure, 0 to 1;
+    failing_role: who lost most since the last progress; evaluators: sessions that serve what is evaluated.
+    """
+
+    config: roles.CoordinatorConfig
+    facts: queries.Facts
+    pods: Sequence[processes.Pod]
+    results: Sequence[types.EvaluationResult]
+    now: float
+    started_at: float
+    last_progress_at: float
+    infra_share: float = 0.0
+    failing_role: str = ""
+    evaluators: frozenset[str] = frozenset()
+
+
+def progress(counters: dict[str, int]) -> int:
+    """Return the monotonic sum of everything that counts as progress."""
+    return sum(counters.get(name, 0) for name in _PROGRESS)
+
+
+def is_finished(config: roles.CoordinatorConfig, known: queries.Completion) -> bool:
+    """Return whether no more work will come: all steps, the final checkpoint and the final evaluation are done.
+
+    With max_steps 0 there is an evaluation alone.
+    """
+    trained = config.max_steps == 0 or (known.committed >= known.last_step and known.final_checkpoint_at is not None)
+    evaluated = not config.evaluation.suites or (known.newest_evaluated or 0) >= known.last_step
+    return trained and evaluated and not known.evaluating
+
+
+def phase(config: roles.CoordinatorConfig, known: queries.Facts) -> names.Phase:
+    """Return the run's phase."""
+    if is_finished(config, known.completion):
+        return names.Phase.FINISHED
+    if known.failed:
+        return names.Phase.FAILED
+    committed = known.counts.committed
+    if known.stop_step is not None:
+        saved = known.checkpoint is not None and known.checkpoint["step"] >= committed
+        ended = committed >= known.stop_step - 1 and (saved or committed == 0)
+        return names.Phase.STOPPED if ended else names.Phase.STOPPING
+    if known.running is not None and (committed == 0 or committed >= known.completion.last_step):
+        return names.Phase.EVALUATING
+    started = committed > 0 or known.counters.get("leases_granted", 0) > 0
+    return names.Phase.RUNNING if started else names.Phase.STARTING
+
+
+def reason(config: roles.CoordinatorConfig, known: queries.Facts, *, infra_share: float) -> str:
+    """Return the condition reason that holds, empty if none."""
+    if filters.starved(config.algorithm.filter, rejected=known.filtered_this_step):
+        return "FilterStarvation"
+    if infra_share > config.failure.max_infra_failure_fraction:
+        return conditions.INFRA_FAILURE_SHARE_HIGH
+    return known.degraded
+
+
+def status(view: View) -> types.RunStatus:
+    """Return the run's status."""
+    known, config = view.facts, view.config
+    rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and _present(view, pod)]
+    serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0 and pod.token not in view.evaluators]
+    oldest = min(serving, default=known.head_version)
+    rewards = [float(str(step.summary["reward_mean"])) for step in known.steps]
+    checkpoint = known.checkpoint
+    return types.RunStatus(
+        job=config.job.name,
+        phase=phase(config, known),
+        reason=reason(config, known, infra_share=view.infra_share),
+        step=known.counts.committed,
+        max_steps=known.completion.last_step,
+        published_version=known.head_version,
+        live_version=known.live_version,
+        oldest_serving_version=oldest,
+        version_lag_steps=max(0, known.head_step - known.version_steps.get(oldest, 0)),
+        progress=progress(known.counters),
+        last_progress_at=view.last_progress_at,
+        queue_depth=known.queue_depth,
+        trajectories=_trajectories(known.counters),
+        reward_mean=rewards[-1] if rewards else None,
+        reward_delta=rewards[-1] - statistics.fmean(rewards[-6:-1]) if len(rewards) > 1 else None,
+        pods=tuple(_pod(view, pod) for pod in view.pods),
+        waiting=tuple(_waiting(pod) for pod in view.pods if pod.waiting_for and _present(view, pod)),
+        evaluations=tuple(view.results),
+        checkpoint_step=0 if checkpoint is None else checkpoint["step"],
+        checkpoint_uri="" if checkpoint is None else checkpoint["uri"],
+        checkpoint_at=0.0 if checkpoint is None else checkpoint["at"],
+        trainer_wait_share=trainer_wait_share(known.steps, waiting_s=_trainer_waiting_s(view)),
+        rollout_wait_share=processes.wait_share(rollouts),
+        tokens_per_s=processes.tokens_per_s(rollouts),
+        step_s=statistics.median(step_seconds(known.steps)) if len(known.steps) > 1 else 0.0,
+        config_generation=config.job.config_generation,
+        started_at=view.started_at,
+        first_step_at=known.first_step_at,
+        evaluating=_evaluating(known),
+        dump_failures=sum(pod.load.dump_failures for pod in view.pods),
+        failure=known.failed,
+        failing_role=view.failing_role,
+        attempts=known.attempts,
+        said_at=view.now,
+        left_out={str(reason): known.counters.get(f"dropped:{reason}", 0) for reason in names.LEFT_OUT},
+    )
+
+
+def step_seconds(steps: Sequence[queries.StepRecord]) -> list[float]:
+    """Return the seconds between consecutive commits."""
+    return [later.trained_at - earlier.trained_at for earlier, later in itertools.pairwise(steps)]
+
+
+def trainer_wait_share(steps: Sequence[queries.StepRecord], *, waiting_s: float = 0.0) -> float:
+    """Return rank 0's waiting seconds over wall seconds, of the recent steps and the wait under way, 0..1.
+
+    waiting_s: seconds since that began, else one that does not end would never show. 0 before the second step.
+    """
+    wall = sum(step_seconds(steps))
+    waited = sum(step.stats.get(names.StepStat.WAIT_S, 0.0) for step in steps[1:])
+    return min(1.0, (waited + waiting_s) / (wall + waiting_s)) if wall > 0 else 0.0
+
+
+def _trainer_waiting_s(view: View) -> float:
+    first = [pod for pod in view.pods if pod.role is names.Role.TRAINER and pod.rank == 0 and _present(view, pod)]
+    return max((view.now - pod.waiting_since for pod in first if pod.waiting_since), default=0.0)
+
+
+def _trajectories(counters: dict[str, int]) -> dict[str, int]:
+    outcomes = ("accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate")
+    return {outcome: counters.get(f"trajectories:{outcome}", 0) for outcome in outcomes}
+
+
+def _present(view: View, pod: processes.Pod) -> bool:
+    return view.now - pod.last_seen <= silent_s(view.config)
+
+
+def silent_s(config: roles.CoordinatorConfig) -> float:
+    """Return after how many seconds without a call a process no longer counts: a few heartbeats, at least 10 s."""
+    return max(10.0, 5 * config.heartbeat_s)
+
+
+def _pod(view: View, pod: processes.Pod) -> types.PodStatus:
+    known = view.facts
+    serving_step = known.version_steps.get(pod.serving_version, 0)
+    ready = _present(view, pod)
+    if pod.role is names.Role.ROLLOUT:
+        ready = processes.is_ready(
+            pod,
+            serving_step=serving_step,
+            head_step=known.head_step,
+            bound=view.config.staleness.max_off_policy_steps,
+            now=view.now,
+            silent_s=silent_s(view.config),
+            evaluates=pod.token in view.evaluators,
+        )
+    return types.PodStatus(
+        role=pod.role,
+        pod=pod.pod,
+        serving_version=pod.serving_version,
+        serving_step=serving_step,
+        leases=known.leases_by_session.get(pod.token, 0),
+        last_seen=pod.last_seen,
+        state="DRAINING" if pod.draining else pod.receiver_state,
+        attempt=pod.attempt,
+        rank=pod.rank,
+        ready=ready,
+    )
+
+
+def _waiting(pod: processes.Pod) -> types.Waiting:
+    return types.Waiting(
+        role=pod.role, pod=pod.pod, what=pod.waiting_for, on_role=pod.waiting_on, since=pod.waiting_since
+    )
+
+
+def _evaluating(known: queries.Facts) -> str:
+    running = known.running
+    return "" if running is None else f"step {running.step}: {running.finished}/{running.total}"
+
+
+def stuck(last: types.RunStatus) -> types.RunStatus:
+    """Return a status for when the ledger does not answer: the last one known, with the reason."""
+    return dataclasses.replace(last, reason="LedgerStuck")

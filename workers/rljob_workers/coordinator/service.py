@@ -1,0 +1,194 @@
+"""The gRPC services on the control port. Thin: messages in, one call, messages out. Errors become statuses in
+transport.
+"""
+
+# ruff: noqa: ARG002  # the signatures are gRPC's
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc.aio
+
+from rljob_api import codec, types
+from rljob_api.wire.v1 import status_pb2_grpc, train_pb2_grpc, weights_pb2_grpc, work_pb2_grpc
+from rljob_workers.coordinator import context, dispatch, housekeeping, training
+from rljob_workers.coordinator.weights import registry
+
+# Messages are typed in codec.py, which alone imports them; here they only pass through.
+Message: TypeAlias = Any
+Context: TypeAlias = Any
+_MOST_WAIT_S = 60.0
+_LEAST_WATCH_S = 0.2
+# Reading a larger group takes milliseconds, in which no other call would be answered.
+_LARGE_BYTES = 1 << 20
+
+
+class WorkService(work_pb2_grpc.WorkServicer):
+    """Work."""
+
+    def __init__(self, answers: dispatch.Dispatch) -> None:
+        self._answers = answers
+
+    async def Register(self, request: Message, context: Context) -> Message:
+        """Open a session."""
+        session = await self._answers.register(
+            dispatch.Registration(
+                role=dispatch.role_of(request.role),
+                pod=request.pod,
+                boot_id=request.boot_id,
+                attempt=request.attempt,
+                rank=request.rank,
+                resume_step=request.resume_step,
+                initial_state_hash=request.initial_state_hash,
+            )
+        )
+        return codec.session_to(session)
+
+    async def LeaseGroups(self, request: Message, context: Context) -> Message:
+        """Long poll for leases."""
+        grant = await self._answers.lease(
+            token=request.session,
+            capacity=request.capacity,
+            serving_version=request.serving_version,
+            wait_s=min(request.wait_seconds, _MOST_WAIT_S),
+        )
+        return codec.grant_to(grant)
+
+    async def Heartbeat(self, request: Message, context: Context) -> Message:
+        """Renew leases; orders in return."""
+        report = dispatch.Report(
+            lease_ids=tuple(request.lease_ids),
+            serving_version=request.serving_version,
+            receiver_state=request.receiver_state,
+            load=codec.load_from(request.load),
+            syncs=tuple(map(codec.sync_from, request.syncs)),
+            draining=request.draining,
+        )
+        return codec.order_to(await self._answers.heartbeat(request.session, report))
+
+    async def SubmitGroup(self, request: Message, context: Context) -> Message:
+        """Accept a group."""
+        token = request.session
+        if request.ByteSize() > _LARGE_BYTES:
+            group = await asyncio.to_thread(codec.group_from, request)
+        else:
+            group = codec.group_from(request)
+        # What is kept is the message itself, without the secret.
+        request.ClearField("session")
+        answer = await self._answers.submit(token, group, request.SerializeToString())
+        return codec.answer_to(answer)
+
+    async def ReleaseGroup(self, request: Message, context: Context) -> Message:
+        """Take a lease back."""
+        released = await self._answers.release(token=request.session, lease_id=request.lease_id, reason=request.reason)
+        return codec.release_reply_to(released=released)
+
+
+class TrainService(train_pb2_grpc.TrainServicer):
+    """Train."""
+
+    def __init__(self, answers: training.Training) -> None:
+        self._answers = answers
+
+    async def FetchBatch(self, request: Message, context: Context) -> AsyncIterator[Message]:
+        """Header, then this rank's micro-batches as they were recorded."""
+        header, parts = await self._answers.fetch(
+            token=request.session,
+            step=request.step,
+            rank=request.rank,
+            world_size=request.world_size,
+            wait_s=min(request.wait_seconds, _MOST_WAIT_S),
+            stop=request.stop,
+        )
+        yield codec.header_to(header)
+        for part in parts:
+            yield codec.batch_part_from(part)
+
+    async def CommitStep(self, request: Message, context: Context) -> Message:
+        """A step is done."""
+        duplicate = await self._answers.commit_step(
+            token=request.session,
+            step=request.step,
+            stats=dict(request.stats),
+            started_at=request.started_at,
+            finished_at=request.finished_at,
+        )
+        return codec.commit_step_reply_to(duplicate=duplicate)
+
+    async def CommitCheckpoint(self, request: Message, context: Context) -> Message:
+        """A checkpoint is durable."""
+        deletable = await self._answers.commit_checkpoint(
+            token=request.session, step=request.step, uri=request.uri, seconds=request.seconds, final=request.final
+        )
+        return codec.commit_checkpoint_reply_to(deletable)
+
+
+class WeightsService(weights_pb2_grpc.WeightsServicer):
+    """Weights."""
+
+    def __init__(self, answers: registry.Publishing) -> None:
+        self._answers = answers
+
+    async def Publish(self, request: Message, context: Context) -> Message:
+        """Register a version."""
+        layout = codec.layout_from(request.layout) if request.HasField("layout") else None
+        answer, head = await self._answers.publish(
+            token=request.session, proposal=codec.version_from(request.manifest), layout=layout
+        )
+        return codec.publish_reply_to(outcome=answer.outcome, head_version=head, detail=answer.detail)
+
+    async def Manifest(self, request: Message, context: Context) -> Message:
+        """What to fetch, and from where."""
+        plan = await self._answers.plan(token=request.session, want=request.want, with_layout=request.layout)
+        return codec.plan_to(plan)
+
+    async def Watch(self, request: Message, context: Context) -> AsyncIterator[Message]:
+        """The head, now and on every change."""
+        async for head in self._answers.watch():
+            yield codec.head_change_to(version=head.version, step=head.step)
+
+
+class StatusService(status_pb2_grpc.RunStatusServicer):
+    """RunStatus."""
+
+    def __init__(
+        self, parts: context.CoordinatorContext, housekeeper: housekeeping.Housekeeper, trainer: training.Training
+    ) -> None:
+        self._context, self._housekeeper, self._trainer = parts, housekeeper, trainer
+
+    async def Status(self, request: Message, context: Context) -> Message:
+        """The status now."""
+        return codec.status_to(await self._housekeeper.current())
+
+    async def WatchStatus(self, request: Message, context: Context) -> AsyncIterator[Message]:
+        """The status on every change, at most every `interval_seconds`."""
+        last: types.RunStatus | None = None
+        interval_s = max(_LEAST_WATCH_S, request.interval_seconds)
+        while True:
+            mark = self._context.changes.mark
+            now = await self._housekeeper.current()
+            if now != last:
+                last = now
+                yield codec.status_to(now)
+            await self._context.clock.sleep(interval_s)
+            await self._context.changes.wait(mark, interval_s)
+
+    async def Stop(self, request: Message, context: Context) -> Message:
+        """Checkpoint at the next step boundary, then end."""
+        return codec.stop_reply_to(await self._trainer.stop())
+
+
+def add_services(
+    server: grpc.aio.Server,
+    *,
+    work: dispatch.Dispatch,
+    trainer: training.Training,
+    weights: registry.Publishing,
+    status: StatusService,
+) -> None:
+    """Add the four services of the control port."""
+    work_pb2_grpc.add_WorkServicer_to_server(WorkService(work), server)
+    train_pb2_grpc.add_TrainServicer_to_server(TrainService(trainer), server)
+    weights_pb2_grpc.add_WeightsServicer_to_server(WeightsService(weights), server)
+    status_pb2_grpc.add_RunStatusServicer_to_server(status, server)
