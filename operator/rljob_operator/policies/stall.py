@@ -12,6 +12,9 @@ from rljob_operator import clock
 from rljob_operator.model import POD, Delete, Observed, Pod, Ref, Report
 from rljob_operator.policies import attempts, scheduling
 
+# A pod that has no node, or that may not be made.
+UNSCHEDULABLE = "PodsUnschedulable"
+
 
 def diagnose(run: types.RunStatus, observed: Observed, *, now: float) -> Diagnosis:
     """Return why a run stands still; Unknown where nothing tells."""
@@ -33,7 +36,7 @@ def pods_fault(observed: Observed, *, since: float, now: float) -> Diagnosis | N
     diagnosis = scheduling.obstacle(observed, drain_s=0.0, now=now)
     if diagnosis is None:
         return None
-    reason = "ImagePullFailed" if diagnosis.reason == "ImagePullFailed" else "PodsUnschedulable"
+    reason = "ImagePullFailed" if diagnosis.reason == "ImagePullFailed" else UNSCHEDULABLE
     return Diagnosis(reason=reason, role=str(diagnosis.role), pod=diagnosis.pod, since=since, message=diagnosis.message)
 
 
@@ -89,7 +92,7 @@ def check_progress(observed: Observed, status: JobStatus, *, withheld: Diagnosis
 def _starts_until(observed: Observed, status: JobStatus) -> float:
     """Return until when a trainer attempt after a failure may start, in unix seconds: it loads, and no step is missed.
 
-    0 once it has a step of its own, or where the coordinator does not tell.
+    Counted from when its last pod had a node. 0 once it has a step of its own, or where the coordinator does not tell.
     """
     number = attempts.current(status, {})
     record, reported = (
@@ -102,7 +105,8 @@ def _starts_until(observed: Observed, status: JobStatus) -> float:
         or any(attempt.attempt == number and attempt.first_step_at for attempt in reported)
     ):
         return 0.0
-    return (clock.to_seconds(record.start) or 0.0) + observed.job.spec.startup_deadline_seconds
+    placed_at = (pod.scheduled_at for pod in observed.pods_of(names.Role.TRAINER, number))
+    return max(clock.to_seconds(record.start) or 0.0, *placed_at, 0.0) + observed.job.spec.startup_deadline_seconds
 
 
 def _later(at: float, now: float) -> float:
@@ -168,7 +172,12 @@ def _window(observed: Observed, *, timeout_s: float, now: float) -> float:
 
 
 def _replaced(observed: Observed, status: JobStatus, diagnosis: Diagnosis, *, before: float) -> tuple[Delete, ...]:
-    """Return the deletion of the culprit, unless it began after `before`: then it has been replaced already."""
+    """Return the deletion of the culprit, unless it began after `before`: then it has been replaced already.
+
+    A pod that waits for a node, or to be made, has no successor that would not wait too.
+    """
+    if diagnosis.reason == UNSCHEDULABLE:
+        return ()
     if diagnosis.role == names.Role.TRAINER:
         number = attempts.current(status, {})
         record, job = attempts.record(status, number), observed.trainer_jobs().get(number)

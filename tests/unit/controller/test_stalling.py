@@ -131,6 +131,44 @@ def test_attempt_that_loads_after_a_failure_is_no_stall_before_a_start_may_take_
     assert stalled(run)[0] == "True"
 
 
+def test_attempt_that_waits_for_a_node_for_hours_is_not_begun_again_for_that_and_then_has_its_time_to_load() -> None:
+    run = standing_still("Restart")
+    run.cluster.end_trainer(75)
+    run.until(lambda: run.cluster.jobs_made == ["job-trainer-1", "job-trainer-2"])
+    report, pod = run.cluster.report, run.cluster.pods["job-trainer-2-0"]
+    assert report is not None
+    loads = (types.TrainerAttempt(attempt=1, first_step_at=1.0), types.TrainerAttempt(attempt=2))
+    run.cluster.report = dataclasses.replace(report, run=dataclasses.replace(report.run, attempts=loads))
+    waits = dataclasses.replace(pod, phase="Pending", ready=False, conditions=frozenset({("PodScheduled", "False")}))
+    run.cluster.pods[pod.name] = waits
+    before = len(run.cluster.calls)
+    for _ in range(6):
+        hear(run, 3600.0)
+        assert stalled(run) == ("True", "PodsUnschedulable")
+    run.cluster.pods[pod.name] = dataclasses.replace(pod, ready=False, scheduled_at=run.clock.now())
+    hear(run, 1700.0)
+    assert stalled(run)[0] == "False", "it loads"
+    assert [call for call in run.cluster.calls[before:] if call != "status"] == []
+    hear(run, 200.0)
+    assert stalled(run)[0] == "True"
+
+
+def test_pod_that_works_is_not_taken_for_one_that_a_quota_denies_beside_it() -> None:
+    run = standing_still("Restart")
+    run.cluster.denied = {names.Role.ROLLOUT: "exceeded quota: team"}
+    del run.cluster.pods["job-rollout-1"]
+    before = len(run.cluster.calls)
+    for _ in range(2):
+        run.cluster.settle()
+        hear(run, 1.0)
+    for _ in range(6):
+        hear(run, 600.0)
+        run.cluster.settle()
+    assert stalled(run) == ("True", "PodsUnschedulable")
+    assert run.alive(names.Role.ROLLOUT) == ["job-rollout-0"]
+    assert [call for call in run.cluster.calls[before:] if call != "status"] == []
+
+
 def test_run_that_starts_is_not_called_stalled() -> None:
     run = Run(operator_job({"failurePolicy": {"stall": {"timeoutSeconds": 600}}}))
     run.settle()
