@@ -289,6 +289,12 @@ CASES: Mapping[str, Case] = {
         fires={condition("StateDurable"): "0x400"},
         quiet={condition("StateDurable"): "1x400"},
     ),
+    "RLJobChildrenNotApplied": Case(
+        severity="warning",
+        at="20m",
+        fires={condition("ChildrenApplied"): "0x30"},
+        quiet={condition("ChildrenApplied"): "1x30"},
+    ),
     "RLJobCertificateExpiring": Case(
         severity="critical",
         at="15m",
@@ -328,6 +334,13 @@ CASES: Mapping[str, Case] = {
         at="15m",
         fires={"rljob_operator_watch_lag_seconds": "301x20"},
         quiet={"rljob_operator_watch_lag_seconds": "300x20"},
+        of_operator=True,
+    ),
+    "RLJobOperatorListsRefused": Case(
+        severity="warning",
+        at="20m",
+        fires={"rljob_operator_refused_lists": "1x30"},
+        quiet={"rljob_operator_refused_lists": "0x30"},
         of_operator=True,
     ),
     "RLJobOperatorWriteStorm": Case(

@@ -31,8 +31,9 @@ _WORKLOADS = POD_MAKERS | {POD}
 _WORKLOAD_RESOURCES = frozenset(f"{kind.lower()}s" for kind in POD_MAKERS)
 _LAYERS = frozenset({"runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network"})
 SHOWN = (
-    Type.ACCEPTED, Type.QUOTA_RESERVED, Type.SUSPENDED, Type.STATE_DURABLE, Type.ISOLATION_VERIFIED, Type.RUNNING,
-    Type.DEGRADED, Type.AUTOSCALING_ACTIVE, Type.STALLED, Type.COMPLETE, Type.FAILED,
+    Type.ACCEPTED, Type.QUOTA_RESERVED, Type.CHILDREN_APPLIED, Type.SUSPENDED, Type.STATE_DURABLE,
+    Type.ISOLATION_VERIFIED, Type.RUNNING, Type.DEGRADED, Type.AUTOSCALING_ACTIVE, Type.STALLED, Type.COMPLETE,
+    Type.FAILED,
 )  # fmt: skip
 
 
