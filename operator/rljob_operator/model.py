@@ -76,7 +76,8 @@ class Pod:
     unscheduled: why it has no node. message: what the cluster says of its waiting.
     preflight: what a verifier's test of its own isolation wrote, empty while it has not ended. runtime_class: the
     name of its RuntimeClass, empty if it has none. scheduled_at, started_at, ready_at: 0 while it is not; started: all
-    of its containers run. deleted_at: when its kubelet should be done with its end, the grace period included.
+    of its containers run. unready_at: since when it is not ready, 0 while it is. deleted_at: when its kubelet should be
+    done with its end, the grace period included.
     disrupted_at: since when `disruption` holds. forced: its deletion grants it no time.
     """
 
@@ -107,6 +108,7 @@ class Pod:
     scheduled_at: float = 0.0
     started_at: float = 0.0
     ready_at: float = 0.0
+    unready_at: float = 0.0
     deleted_at: float = 0.0
     disrupted_at: float = 0.0
     forced: bool = False

@@ -187,14 +187,15 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         scheduled_at=_since(status, "PodScheduled"),
         started_at=_started_at(status),
         ready_at=_since(status, "Ready"),
+        unready_at=_since(status, "Ready", "False"),
     )
     return PodView(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
 
 
-def _since(status: Mapping[str, Any], kind: str) -> float:
-    """Return when a condition became true, in unix seconds; 0 if it is not."""
+def _since(status: Mapping[str, Any], kind: str, value: str = "True") -> float:
+    """Return since when a condition is true, or false, in unix seconds; 0 if it is not."""
     for condition in status.get("conditions") or ():
-        if (condition["type"], condition["status"]) == (kind, "True"):
+        if (condition["type"], condition["status"]) == (kind, value):
             return clock.to_seconds(condition.get("lastTransitionTime")) or 0.0
     return 0.0
 

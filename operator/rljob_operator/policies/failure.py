@@ -123,6 +123,8 @@ def _refuses(pod: Pod) -> bool:
 _OVERDUE_S = 60.0
 # How long after its eviction a pod is waited for where its node is known not to answer.
 _EVICTED_S = 60.0
+# One that was not ready for so long before its eviction neither works nor holds what its grace would save.
+_IDLE_S = 30.0
 _TAINTED = "DeletionByTaintManager"
 _UNREADY, _CONTAINERS_READY = ("Ready", "False"), ("ContainersReady", "True")
 
@@ -131,13 +133,16 @@ def lost_at(pod: Pod) -> float | None:
     """Return from when a pod is given up, in unix seconds; None for one that is not going.
 
     Its end is a minute overdue, or it was evicted for its node's taint and the node does not answer: then the node
-    controller has set Ready to False and left ContainersReady, which a kubelet always sets together.
+    controller has set Ready to False and left ContainersReady, which a kubelet always sets together. Of a pod that was
+    not ready anyway, one that loaded, nothing tells whether its node answers, and nothing is lost with it.
     """
     if not pod.deleting or pod.is_terminal:
         return None
     overdue_at = pod.deleted_at + _OVERDUE_S
-    is_cut_off = pod.disruption == _TAINTED and _UNREADY in pod.conditions and _CONTAINERS_READY in pod.conditions
-    return min(overdue_at, pod.disrupted_at + _EVICTED_S) if is_cut_off else overdue_at
+    is_evicted = pod.disruption == _TAINTED and _UNREADY in pod.conditions
+    is_cut_off = is_evicted and _CONTAINERS_READY in pod.conditions
+    was_idle = is_evicted and 0.0 < pod.unready_at <= pod.disrupted_at - _IDLE_S
+    return min(overdue_at, pod.disrupted_at + _EVICTED_S) if is_cut_off or was_idle else overdue_at
 
 
 def is_lost(pod: Pod, *, now: float) -> bool:

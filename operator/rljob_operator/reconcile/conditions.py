@@ -11,7 +11,7 @@ from rljob_api.manifest.job import OUR_OPERATOR, JobSpec
 from rljob_api.manifest.status import Condition, JobStatus
 from rljob_operator import clock
 from rljob_operator.model import Observed, Refusal
-from rljob_operator.policies import failure, isolation, refusals, scheduling
+from rljob_operator.policies import attempts, failure, isolation, refusals, scheduling
 from rljob_operator.reconcile import status as reporting
 from rljob_operator.resources import autoscaling
 
@@ -140,7 +140,7 @@ def _states(observed: Observed, outcome: RunOutcome, now: float) -> dict[Type, S
     ready = {_READY_TYPES[role]: _ready(observed, outcome, role) for role in names.Role}
     outcome = _held_up(observed, outcome, ready)
     accepted = _accepted(outcome, observed.job.spec)
-    running = _running(outcome, accepted, ready, restarted=(observed.status.attempt or 0) > 1)
+    running = _running(outcome, accepted, ready, restarted=_is_restarted(observed.status))
     below = _degraded(observed) if running.status == "True" else State("False", "AtTarget")
     stalled = _stalled(outcome)
     return {
@@ -261,12 +261,17 @@ def _ready(observed: Observed, outcome: RunOutcome, role: names.Role) -> State:
         return State("False", "IsolationUnverified", verdict.message)
     if crashing is not None:
         return State("False", "CrashLoop", crashing.name)
-    if role is names.Role.TRAINER and (observed.status.attempt or 0) > 1:
+    if role is names.Role.TRAINER and _is_restarted(observed.status):
         return State("False", "BackingOff" if outcome.backing_off else "Restarting")
     if role is names.Role.TRAINER and outcome.backing_off:
         return State("False", "BackingOff")
     below = role in (names.Role.ROLLOUT, names.Role.VERIFIER) and num_ready > 0
     return State("False", "BelowMinimum" if below else "Starting")
+
+
+def _is_restarted(status: JobStatus) -> bool:
+    """Return whether an attempt before this one ended without being asked to: the first after a resume starts."""
+    return (status.attempt or 0) > attempts.first_of_segment(status)
 
 
 def _needed(spec: JobSpec, role: names.Role) -> int:

@@ -14,6 +14,7 @@ from rljob_testing.fake_cluster import DRAIN_S
 from rljob_testing.operator_runs import Run, operator_job
 
 C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+UNREADY = frozenset({("Ready", "False"), ("ContainersReady", "False"), ("DisruptionTarget", "True")})
 GOES = Pod(name="p", uid="u", role=T, phase="Running", deleting=True, deleted_at=1000.0)
 CUT_OFF = dataclasses.replace(
     GOES,
@@ -33,12 +34,26 @@ CUT_OFF = dataclasses.replace(
         (CUT_OFF, 1060.0),
         (dataclasses.replace(CUT_OFF, disruption="EvictionByEvictionAPI"), 1675.0),
         (dataclasses.replace(CUT_OFF, conditions=frozenset({("Ready", "True"), ("ContainersReady", "True")})), 1675.0),
+        (dataclasses.replace(CUT_OFF, conditions=UNREADY, unready_at=400.0), 1060.0),
         (
-            dataclasses.replace(CUT_OFF, conditions=frozenset({("Ready", "False"), ("ContainersReady", "False")})),
+            dataclasses.replace(CUT_OFF, conditions=UNREADY, unready_at=400.0, disruption="EvictionByEvictionAPI"),
             1675.0,
         ),
+        (dataclasses.replace(CUT_OFF, conditions=UNREADY, unready_at=990.0), 1675.0),
+        (dataclasses.replace(CUT_OFF, conditions=UNREADY, unready_at=1001.0), 1675.0),
     ],
-    ids=["runs", "has ended", "overdue", "its node is silent", "drained", "tainted, and it answers", "unready before"],
+    ids=[
+        "runs",
+        "has ended",
+        "overdue",
+        "its node is silent",
+        "drained",
+        "tainted, and it answers",
+        "it loaded",
+        "it loaded and is drained",
+        "unready a moment before",
+        "it stops serving as it goes",
+    ],
 )
 def test_pod_is_given_up_a_minute_after_its_time_or_after_its_node_was_found_silent(
     pod: Pod, lost_at: float | None
@@ -68,6 +83,7 @@ def test_marks_of_a_pod_on_a_silent_node_are_read_as_the_node_controller_leaves_
     kept = projection.project_pod({"metadata": metadata, "status": status})
     assert kept is not None
     assert (kept.pod.deleted_at, kept.pod.disrupted_at, kept.pod.forced) == (1615.0, 1000.0, False)
+    assert (kept.pod.unready_at, kept.pod.ready_at) == (600.0, 0.0)
     assert failure.lost_at(kept.pod) == 1060.0
     forced = {**metadata, "deletionGracePeriodSeconds": 0}
     kept = projection.project_pod({"metadata": forced, "status": status})

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from rljob_api import names
@@ -203,6 +205,31 @@ def test_resume_is_a_new_attempt_that_counts_in_no_budget() -> None:
     assert run.cluster.job.status.restarts is None
     run.wait(100)
     assert condition(run, "Suspended") == ("False", "Resumed")
+
+
+def test_resumed_run_is_starting_until_its_pods_are_ready_and_restarting_after_a_failure_of_its_own() -> None:
+    run = running()
+    run.cluster.edit(suspend=True)
+    run.settle()
+    run.cluster.edit(suspend=False)
+    run.until(lambda: run.alive(T) == ["job-trainer-2-0", "job-trainer-2-1"])
+    for name in run.alive(T):
+        run.cluster.pods[name] = dataclasses.replace(run.cluster.pods[name], ready=False)
+    run.settle()
+    assert (run.summary, condition(run, "TrainerReady")) == ("Starting", ("False", "Starting"))
+    assert condition(run, "Running") == ("False", "Starting")
+    for name in run.alive(T):
+        run.cluster.pods[name] = dataclasses.replace(run.cluster.pods[name], ready=True)
+    run.cluster.pods["job-verifier-0"] = dataclasses.replace(run.cluster.pods["job-verifier-0"], ready=False)
+    run.settle()
+    assert run.summary == "Starting", "its verifier still comes up"
+    run.cluster.end_trainer(75)
+    run.until(lambda: run.cluster.jobs_made[-1] == "job-trainer-3")
+    assert condition(run, "TrainerReady")[0] == "True"
+    for name in run.alive(T):
+        run.cluster.pods[name] = dataclasses.replace(run.cluster.pods[name], ready=False)
+    run.settle()
+    assert (run.summary, condition(run, "TrainerReady")) == ("Restarting", ("False", "Restarting"))
 
 
 def test_stop_that_began_is_completed_before_the_run_goes_on() -> None:
