@@ -1,11 +1,24 @@
 """What the kubelet and Prometheus ask the operator, on its own event loop: an answer shows that the loop turns.
 
 GET /healthz: alive. GET /readyz: the first lists are complete and the API server answered lately. GET /metrics.
+
+No certificate is asked for, so what anybody may cost is bounded: connections, of which the oldest makes room for the
+next one, so that silent ones keep no probe out; and how often the page of metrics, which has every job, is made.
 """
 
+import asyncio
+import collections
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
+
+from rljob_operator.clock import TokenBucket
+
+# A kubelet and a few scrapers have one each, for milliseconds.
+MOST_CONNECTIONS = 32
+_IDLE_S, _LINGERING_S = 5.0, 1.0
+_PAGES_PER_S, PAGES_BURST = 10.0, 20
 
 # Returns why it does not hold; empty if it does.
 Probe = Callable[[], str]
@@ -15,10 +28,20 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class HealthServer:
     """Serves probes on one port and metrics on another."""
 
-    def __init__(self, *, alive: Probe, ready: Probe, exposition: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        *,
+        alive: Probe,
+        ready: Probe,
+        exposition: Callable[[], bytes],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Keep what is asked; nothing listens before `start`."""
+        self._monotonic = monotonic
         self._alive, self._ready, self._exposition = alive, ready, exposition
         self._runners: list[web.AppRunner] = []
+        self._servers: list[asyncio.Server] = []
+        self._pages = TokenBucket(per_s=_PAGES_PER_S, burst=PAGES_BURST)
 
     async def start(self, *, host: str, health_port: int, metrics_port: int) -> tuple[int, int]:
         """Listen and return both ports; 0 takes a free one. Raises OSError if a port is taken."""
@@ -31,21 +54,42 @@ class HealthServer:
         app = web.Application()
         for path, handler in handlers.items():
             app.router.add_get(path, handler)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, keepalive_timeout=_IDLE_S, lingering_time=_LINGERING_S)
         await runner.setup()
         self._runners.append(runner)
-        await web.TCPSite(runner, host, port).start()
-        return int(runner.addresses[0][1])
+        assert runner.server is not None
+        listener = await asyncio.get_running_loop().create_server(_Bounded(runner.server), host, port)
+        self._servers.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """Stop listening."""
+        for listener in self._servers:
+            listener.close()
         for runner in self._runners:
             await runner.cleanup()
+        self._servers.clear()
         self._runners.clear()
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
+        if not self._pages.try_take(self._monotonic()):
+            return web.Response(status=429, text=f"at most {_PAGES_PER_S:.0f} pages a second\n")
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self._exposition(), headers=headers)
+
+
+class _Bounded:
+    """Makes the protocols of connections; each closes the one that was opened MOST_CONNECTIONS before it."""
+
+    def __init__(self, server: web.Server) -> None:
+        self._server = server
+        self._opened = collections.deque[web.RequestHandler](maxlen=MOST_CONNECTIONS)
+
+    def __call__(self) -> web.RequestHandler:
+        if len(self._opened) == MOST_CONNECTIONS:
+            self._opened[0].force_close()
+        self._opened.append(self._server())
+        return self._opened[-1]
 
 
 def _probe(probe: Probe) -> _Handler:
