@@ -121,7 +121,7 @@ class FakeApi:
         return web.json_response({"kind": "List", "metadata": {"resourceVersion": str(self._now())}, "items": items})
 
     async def _watch(
-        self, request: web.Request, plural: str, namespace: str | None, selector: Mapping[str, str]
+        self, request: web.Request, plural: str, namespace: str | None, selector: Mapping[str, str | None]
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
@@ -311,14 +311,16 @@ def _merged(old: Object, new: Object) -> Object:
     return made
 
 
-def _selector(text: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in text.split(",") if part)
+def _selector(text: str) -> dict[str, str | None]:
+    """Return values by label; None where any will do."""
+    parts = (part.partition("=") for part in text.split(",") if part)
+    return {key: value if equals else None for key, equals, value in parts}
 
 
-def _matches(found: Object, namespace: str | None, selector: Mapping[str, str]) -> bool:
+def _matches(found: Object, namespace: str | None, selector: Mapping[str, str | None]) -> bool:
     labels = found["metadata"].get("labels") or {}
     here = namespace is None or found["metadata"].get("namespace") == namespace
-    return here and all(labels.get(key) == value for key, value in selector.items())
+    return here and all(key in labels and value in (None, labels[key]) for key, value in selector.items())
 
 
 def _owners(found: Object) -> Iterable[str]:

@@ -190,7 +190,7 @@ class Stage:
 
     async def pods(self, role: names.Role | None = None) -> list[dict[str, Any]]:
         """Return the jobs' pods, of one role if it is given."""
-        selector = kinds.MANAGED if role is None else f"{kinds.MANAGED},rljob.dev/role={role}"
+        selector = kinds.OF_JOBS if role is None else f"{kinds.OF_JOBS},rljob.dev/role={role}"
         return await self.client.list(kinds.POD, self.namespace, selector=selector)
 
     async def play(self) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from rljob_api import names
 
 MANAGED = "app.kubernetes.io/managed-by=rljob-operator"
+# Controllers find a job's pods by this label too, so one that lost it is none of theirs either. Of other objects the
+# operator writes the label `managed-by` again where it was taken away, of a pod it cannot.
+OF_JOBS = "rljob.dev/uid"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,4 +71,4 @@ def cached_as(kind: Kind) -> str:
 
 def selector_of(kind: Kind) -> str:
     """Return the label selector by which objects of a kind are listed and watched; empty for all."""
-    return "" if kind is RLJOB else MANAGED
+    return {RLJOB: "", POD: OF_JOBS}.get(kind, MANAGED)

@@ -13,10 +13,11 @@ from typing import Any
 
 from rljob_api import names
 from rljob_operator import clock
+from rljob_operator.kube.kinds import OF_JOBS
 from rljob_operator.model import POD_MAKERS, Child, Pod, Ref
 from rljob_operator.resources import container
 
-UID_LABEL, JOB_LABEL, ROLE_LABEL = "rljob.dev/uid", "rljob.dev/job", "rljob.dev/role"
+UID_LABEL, JOB_LABEL, ROLE_LABEL = OF_JOBS, "rljob.dev/job", "rljob.dev/role"
 ATTEMPT_LABEL = "rljob.dev/attempt"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 # Autoscalers, and the condition that says whether they read their metric.

@@ -178,7 +178,7 @@ class Lister:
         job_names = {name for _, name, _, _ in self.cache.entries(_JOB, key)} | _attempts(name, job)
         trainer_jobs = [await self._read(_JOB, key, each) for each in sorted(job_names)]
         before = list(self.cache.entries(kinds.POD, key))
-        selector = f"{kinds.MANAGED},{projection.JOB_LABEL}={name}"
+        selector = f"{kinds.OF_JOBS},{projection.JOB_LABEL}={name}"
         expected = bool(before) or any(each is not None for each in trainer_jobs)
         objects = await self.client.list(kinds.POD, namespace, selector=selector) if expected else []
         self._take(kinds.POD, objects, before)

@@ -473,5 +473,16 @@ def test_the_operators_account_takes_over_and_deletes_nothing_of_others(guarded:
     assert "an RLJob controls" in deleted.stderr
 
 
+def test_the_operators_account_deletes_pods_of_jobs_and_no_others(guarded: LightCluster) -> None:
+    ours = {"rljob.dev/uid": "1-2-3", "rljob.dev/role": "rollout"}
+    for name, labels in (("run-theirs", {"rljob.dev/role": "rollout"}), ("run-ours", ours)):
+        pod = {**_pod("rollout"), "metadata": {"name": name, "labels": labels}}
+        made = guarded.kubectl("create", "-n", FREE, "-f", "-", stdin=json.dumps(pod))
+        assert made.returncode == 0, made.stderr
+        deleted = guarded.kubectl("delete", "pod", name, f"--as={OPERATOR}", "-n", FREE, "--wait=false")
+        assert (deleted.returncode == 0) is (labels is ours), deleted.stderr
+        assert ("pods of jobs alone" in deleted.stderr) is (labels is not ours)
+
+
 def test_others_are_not_bound_by_what_binds_the_operators_account(guarded: LightCluster) -> None:
     assert _refusal(guarded, _object("ConfigMap", owner="", name="other"), FREE) is None

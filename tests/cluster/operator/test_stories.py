@@ -84,6 +84,31 @@ async def test_child_whose_label_is_taken_away_gets_it_back(
     await stage.until("run", "Running")
 
 
+async def test_pod_whose_label_is_taken_away_is_still_a_pod_of_its_job(
+    stage: Stage, light_cluster: LightCluster
+) -> None:
+    await stage.create()
+    await stage.runs()
+    for role in (names.Role.COORDINATOR, names.Role.TRAINER):
+        (pod,) = await stage.pods(role)
+        label = ("label", "pod", pod["metadata"]["name"], "-n", stage.namespace, "app.kubernetes.io/managed-by-")
+        removed = light_cluster.kubectl(*label)
+        assert removed.returncode == 0, removed.stderr
+    await stage.edit("run", {"rollout": {"replicas": 2}})
+
+    async def ready() -> dict[str, int]:
+        roles = ((await stage.job("run")) or {}).get("status", {}).get("roles", [])
+        return {one["name"]: one["ready"] for one in roles}
+
+    async def is_larger() -> bool:
+        # Told by the same watch, later.
+        return (await ready()).get("rollout") == 2
+
+    await stage.sees(is_larger)
+    assert await ready() == {"coordinator": 1, "rollout": 2, "verifier": 1, "trainer": 1}
+    assert await stage.condition("run", "Running") == ("True", "Running")
+
+
 def _made(light_cluster: LightCluster, document: dict[str, Any]) -> None:
     made = light_cluster.kubectl("create", "-f", "-", stdin=json.dumps(document))
     assert made.returncode == 0, made.stderr

@@ -19,6 +19,8 @@ def test_every_setting_is_the_one_of_the_reference() -> None:
     assert (found.posting.enabled, found.peering.standalone, found.queueing.worker_limit) == (False, True, None)
     assert found.execution.default_backoff == 5
     assert len(watching.label_selectors) == len(kinds.WATCHED) - 1
+    of_pods = watching.label_selectors.pop(("", "v1", "pods"))
+    assert of_pods == "rljob.dev/uid", "whatever else was taken away"
     assert set(watching.label_selectors.values()) == {"app.kubernetes.io/managed-by=rljob-operator"}
 
 
