@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from generators import ROOT
-from rljob_api import crd, crd_rule_table, names_elsewhere, unsupported
+from rljob_api import crd, names_elsewhere
 from rljob_api.manifest import base
 from rljob_api.manifest.job import JobSpec
 
@@ -37,7 +37,7 @@ def text() -> str:
     for key, node in root["properties"].items():
         rows = [row for row in _below(node, key, required=key in root.get("required", ())) if not _is_pod(row[0])]
         if _has_fields(node) and rows:
-            parts.append(_section(f"`{key}`", iter(rows), node["description"] + _unserved(key)))
+            parts.append(_section(f"`{key}`", iter(rows), node["description"]))
     pod = root["properties"]["rollout"]["properties"]["pod"]
     about = "A part of core/v1 PodSpec, the same for " + ", ".join(f"`{role}.pod`" for role in ROLES) + "."
     parts.append(_section("`<role>.pod`", _below(pod, "pod", required=False), about))
@@ -89,19 +89,8 @@ def _is_pod(path: str) -> bool:
 
 def _row(path: str, node: Schema, *, required: bool) -> str:
     meaning, default = _meaning(node, required=required)
-    cells = (f"`{path}`", _type(node), default, meaning + _unserved(path), _elsewhere(path))
+    cells = (f"`{path}`", _type(node), default, meaning, _elsewhere(path))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-# Read by no process so far; their defaults cannot be refused.
-_WITHOUT_EFFECT = ("weightSync.delta", "weightSync.anchorEvery")
-
-
-def _unserved(path: str) -> str:
-    if path in _WITHOUT_EFFECT:
-        return " *No effect yet: every version travels whole.*"
-    found = next((row for row in unsupported.UNSUPPORTED if row.path == path), None)
-    return "" if found is None else f" *Not served yet; what works today: {found.works}.*"
 
 
 def _meaning(node: Schema, *, required: bool) -> tuple[str, str]:
@@ -168,7 +157,7 @@ def _elsewhere(path: str) -> str:
     return "<br>".join(shown) or "-"
 
 
-def _place(rule: crd_rule_table.CelRule) -> str:
+def _place(rule: base.CelRule) -> str:
     """Return the field that a refusal names; of the object's name, the object."""
     path = ".".join(part for part in (rule.at, rule.field) if part)
     return f"`{path.removeprefix('spec.')}`" if path else "`metadata.name`"
@@ -180,7 +169,7 @@ def _rules() -> str:
     lines = [
         "## Rules",
         "The API server refuses a manifest that breaks one of these:",
-        *dict.fromkeys(f"- {_place(rule)}: {rule.message}" for rule in crd_rule_table.RULES),
+        *dict.fromkeys(f"- {_place(rule)}: {rule.message}" for rule in crd.RULES),
         "",
         f"May change only while the job is suspended: {frozen}.",
         "",

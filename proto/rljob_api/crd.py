@@ -14,10 +14,9 @@ from typing import TypeAlias, cast
 import yaml
 from pydantic import BaseModel, JsonValue
 
-from rljob_api import names
-from rljob_api.crd_rule_table import FORBIDDEN, RULES, CelRule
-from rljob_api.manifest.base import DECIMAL_PATTERN, INT32
-from rljob_api.manifest.job import JobSpec
+from rljob_api import names, rules
+from rljob_api.manifest.base import DECIMAL_PATTERN, FORBIDDEN, INT32, JOB_NAME_PATTERN, CelRule
+from rljob_api.manifest.job import MAX_JOB_NAME, JobSpec
 from rljob_api.manifest.status import JobStatus
 
 Schema: TypeAlias = dict[str, JsonValue]
@@ -109,7 +108,9 @@ def _set_default(node: Schema, merged: Schema) -> None:
         children = cast(dict[str, Schema], node["properties"])
         node["default"] = {key: child["default"] for key, child in children.items() if "default" in child}
     elif default not in (None, [], {}):
-        node["default"] = default
+        # A list of decimals comes as floats: the type of a bare tuple's items is not known to pydantic.
+        texts = isinstance(default, list) and cast(Schema, node["items"])["type"] == "string"
+        node["default"] = [str(item) for item in cast(list[JsonValue], default)] if texts else default
 
 
 def _ordered(node: Schema) -> Schema:
@@ -119,8 +120,6 @@ def _ordered(node: Schema) -> Schema:
 
 # Fields that may change only while the job is suspended (operator reference, 5.10).
 FROZEN = (
-    "queue",
-    "gang",
     "seed",
     "model",
     "data",
@@ -148,14 +147,38 @@ FROZEN = (
     "observability.podMonitor",
     "observability.trajectoryDump",
     "observability.trajectoryDumpAlso",
-    "observability.traces",
 )
 # What a checkpoint speaks of: another value would make it another run (algorithms reference, 10).
 FROZEN_WITH_CHECKPOINT = ("model", "data", "seed", "algorithm.groupSize", "algorithm.promptsPerStep")
 
 
+# Rules of one state of the object, the API server's own about its name first.
+RULES: tuple[CelRule, ...] = (
+    CelRule(
+        rule=f"size(self.metadata.name) <= {MAX_JOB_NAME} && self.metadata.name.matches('{JOB_NAME_PATTERN}')",
+        message=f"metadata.name must be at most {MAX_JOB_NAME} lower-case letters, digits and dashes,"
+        " beginning with a letter",
+    ),
+    *rules.twins(),
+)
+# Fields whose own value may change in one way only, or never.
+TRANSITIONS = (
+    CelRule(
+        at="spec",
+        field="maxSteps",
+        reason=FORBIDDEN,
+        rule="self.maxSteps >= oldSelf.maxSteps",
+        message="maxSteps may only be raised; to end a run early, suspend or delete it",
+    ),
+    CelRule(
+        at="spec.managedBy", rule="self == oldSelf", reason=FORBIDDEN, message="managedBy is immutable: make a new job"
+    ),
+)
+
+
 def transition_rules(schema: Schema) -> Iterator[CelRule]:
-    """Yield the rules that freeze fields; a field that may be absent is compared by presence too."""
+    """Yield the rules that compare two states; a field that may be absent is compared by presence too."""
+    yield from TRANSITIONS
     for path in FROZEN:
         unchanged = _unchanged(schema, f"spec.{path}", "self", "oldSelf", path)
         yield CelRule(
@@ -225,12 +248,11 @@ COLUMNS: Sequence[tuple[str, str, str, int, str]] = (
     ("Rollout", ".status.rollout.ready", "string", 0, "Ready and wanted rollout pods."),
     ("Lag", ".status.version.lag", "integer", 0, "Steps between the newest and the oldest serving weights."),
     ("Age", ".metadata.creationTimestamp", "date", 0, "Time since creation."),
-    ("Queue", ".spec.queue.name", "string", 1, "Kueue queue."),
     ("Restarts", ".status.restarts.total", "integer", 1, "Trainer restarts."),
     ("Checkpoint", ".status.lastCheckpoint.time", "date", 1, "Last checkpoint."),
     ("Reason", ".status.reason", "string", 1, "Reason of the status."),
 )
-SELECTABLE_FIELDS = (".spec.queue.name", ".spec.managedBy", ".spec.suspend", ".status.summary")
+SELECTABLE_FIELDS = (".spec.managedBy", ".spec.suspend", ".status.summary")
 # Without these, generic clients call a job healthy that no operator has seen yet.
 INITIAL_CONDITIONS: tuple[tuple[str, str], ...] = (("Accepted", "Unknown"), ("Reconciling", "True"))
 # Tells two definitions apart where nobody can compare them.

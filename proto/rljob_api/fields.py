@@ -28,6 +28,11 @@ def model_in(annotation: object) -> type[BaseModel] | None:
     return None
 
 
+def is_list(annotation: object) -> bool:
+    """Return whether an annotation is that of a list, possibly an optional one."""
+    return typing.get_origin(annotation) is tuple or any(is_list(part) for part in typing.get_args(annotation))
+
+
 def model_at(root: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | None:
     """Return the model whose value stands at a location such as ("spec", "data", "train", 0); None if there is none."""
     model: type[BaseModel] | None = root
@@ -63,8 +68,7 @@ def all_paths(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, F
         yield path, info
         inner = model_in(info.annotation)
         if inner is not None:
-            is_list = typing.get_origin(info.annotation) is tuple
-            yield from all_paths(inner, f"{path}[]" if is_list else path)
+            yield from all_paths(inner, f"{path}[]" if is_list(info.annotation) else path)
 
 
 def values_at(root: BaseModel, path: str) -> Iterator[tuple[str, object]]:

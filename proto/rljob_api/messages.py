@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from rljob_api import aliases, fields
 from rljob_api.manifest import base
+from rljob_api.unsupported import UNSUPPORTED
 
 MAX_VALUE_LENGTH = 60
 Location = Sequence[str | int]
@@ -23,7 +24,7 @@ def explain_errors(error: ValidationError, *, document: JsonValue, model: type[B
     """Return one sentence per error of pydantic, in the order of the manifest's fields, without repetitions."""
     found: dict[str, None] = {}
     for detail in error.errors(include_url=False):
-        if not _follows_from_another(detail, document):
+        if detail["type"] != "default_factory_not_called" and not _follows_from_another(detail, document):
             found.setdefault(_sentence(detail, document=document, model=model))
     return list(found)
 
@@ -32,8 +33,10 @@ def show(value: object) -> str:
     """Return a value as a refusal prints it: text in quotes, floats as written, long values cut."""
     if isinstance(value, base.WrittenFloat):
         return value.text
+    if isinstance(value, base.Decimal):
+        value = value.text
     if isinstance(value, BaseModel):
-        value = value.model_dump(exclude_unset=True)
+        value = value.model_dump(mode="json", exclude_unset=True)
     text = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 3] + "..."
 
@@ -98,6 +101,9 @@ def _purpose(field: FieldInfo | None) -> str:
 
 def _unknown_key(location: Location, model: type[BaseModel]) -> str:
     key, path = str(location[-1]), fields.path_text(location)
+    instead = UNSUPPORTED.get(path.removeprefix("spec."))
+    if instead is not None:
+        return f"{path} is not supported yet: {instead}; leave it out"
     parent = fields.model_at(model, location[:-1])
     siblings = [] if parent is None else list(fields.fields_of(parent))
     target = _meant(key, siblings=siblings, model=model)
@@ -180,7 +186,7 @@ def _limits(field: FieldInfo | None) -> Iterator[tuple[str, object]]:
 
 
 def _example(field: FieldInfo | None, default: str = "0.5") -> str:
-    return field.default if field is not None and isinstance(field.default, str) else default
+    return str(field.default) if field is not None and isinstance(field.default, str | base.Decimal) else default
 
 
 def _literals(field: FieldInfo | None) -> list[str]:
@@ -227,14 +233,9 @@ def _takes_text(annotation: object) -> bool:
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType, typing.Annotated):
         return any(_takes_text(part) for part in typing.get_args(annotation))
-    return annotation is str or origin is typing.Literal
+    return annotation in (str, base.Decimal) or origin is typing.Literal
 
 
-def refuse(path: str, value: object, reason: str) -> str:
+def invalid(path: str, value: object, reason: str) -> str:
     """Return "spec.<path> is <value>, but <reason>"."""
     return f"spec.{path} is {show(value)}, but {reason}"
-
-
-def ignored(path: str, value: object, because: str) -> str:
-    """Return the refusal of a written value that the chosen path would not read."""
-    return refuse(path, value, f"{because}: leave it out")

@@ -3,7 +3,7 @@
 Everything that can be wrong with a manifest as a whole is found here, all of it at once, before any process starts.
 """
 
-from rljob_api import errors, rules, unsupported
+from rljob_api import errors, rules
 from rljob_api.explain import explain
 from rljob_api.manifest.job import RLJob
 from rljob_api.placement import (
@@ -39,7 +39,7 @@ def resolve(job: RLJob, placement: Placement) -> ResolvedJob:
 
     Raises ManifestError with every problem at once, each naming field, value and remedy.
     """
-    problems = [*rules.problems(job.spec), *unsupported.problems(job.spec)]
+    problems = rules.problems(job.spec)
     if problems:
         raise errors.ManifestError(*problems)
     return ResolvedJob(

@@ -517,7 +517,6 @@ class TrainerConfig(CommonConfig):
     max_tokens_per_micro_batch: int
     max_row_tokens: int
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    master_weights_dtype: Literal["float32"] = "float32"
     publish_every_steps: int = 1
     spec_digests: dict[str, str] = Field(default_factory=dict)
     checkpoint: CheckpointConfig

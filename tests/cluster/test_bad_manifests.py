@@ -76,7 +76,7 @@ def test_kind_of_another_version_is_refused_with_its_name(api: Api) -> None:
 
 
 def test_job_shows_its_columns(api: Api) -> None:
-    api.ensure(job("columns", {"queue": {"name": "gold"}}))
+    api.ensure(job("columns", {}))
     status = {
         "summary": "Running",
         "reason": "Running",

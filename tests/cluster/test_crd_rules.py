@@ -86,12 +86,5 @@ def test_history_of_a_job_never_changes(api: Api) -> None:
     assert "resumeFrom is history and immutable: make a new job" in other.error
 
 
-def test_jobs_are_found_by_queue(api: Api) -> None:
-    assert api.create(job("queued", {"queue": {"name": "bronze"}})).accepted
-    assert api.create(job("in-no-queue", {})).accepted
-    found = api.get("rljobs", "--field-selector=spec.queue.name=bronze")
-    assert [one["metadata"]["name"] for one in found["items"]] == ["queued"]  # type: ignore[index,union-attr,call-overload]
-
-
 def _key(changes: Changes) -> str:
     return hashlib.sha256(repr(changes).encode()).hexdigest()[:8]

@@ -36,7 +36,7 @@ FIELDS = {
     ),
     "a field that nothing serves yet": (
         {"model__lora": {"rank": 8}},
-        ["not supported yet: spec.model.lora"],
+        ["spec.model.lora is not supported yet"],
     ),
     "a model that is not there": (
         {"model__name": "/no/such/model"},

@@ -119,17 +119,17 @@ async def failed_trainer_comes_again_and_the_other_pods_stay(stage: Stage) -> No
 
 
 async def bad_manifest_is_refused_in_a_condition_and_taken_once_it_is_mended(stage: Stage) -> None:
-    # The server takes it: what is not served yet is no matter of the schema.
-    await stage.create(observability__traces=True)
+    # The server takes it: names across sections are no matter of the schema.
+    await stage.create(data__filterGroups={"metric": "nobody"})
     await stage.until("run", "Accepted", is_="False")
     assert await stage.condition("run", "Accepted") == ("False", "InvalidSpec")
     refused = await stage.job("run")
     assert refused is not None
     (said,) = (one["message"] for one in refused["status"]["conditions"] if one["type"] == "Accepted")
-    assert said.startswith("not supported yet: spec.observability.traces"), "it names the field and what is wrong"
+    assert said.startswith("spec.data.filterGroups.metric is 'nobody'"), "it names the field and what is wrong"
     assert await stage.condition("run", "Stalled") == ("True", "NotAccepted")
     assert await stage.children("StatefulSet") == []
-    for change in ({"suspend": True}, {"observability": {"traces": False}}, {"suspend": False}):
+    for change in ({"suspend": True}, {"data": {"filterGroups": {"metric": "sum"}}}, {"suspend": False}):
         await stage.edit("run", change)
     await stage.until("run", "Accepted")
     await stage.runs()

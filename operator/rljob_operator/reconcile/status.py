@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from rljob_api import names, types
 from rljob_api.conditions import ConditionType as Type
+from rljob_api.manifest.base import Decimal
 from rljob_api.manifest.status import (
     CheckpointStatus,
     EvaluationStatus,
@@ -77,7 +78,7 @@ def on_latest(status: JobStatus, report: Report | None) -> int | None:
     return sum(version == report.run.published_version for version in serving)
 
 
-def decimal(value: float) -> str:
+def decimal(value: float) -> Decimal:
     """Return a number as a decimal string of four digits behind the point, without zeros at its end.
 
     Raises ValueError if it is not finite.
@@ -85,7 +86,7 @@ def decimal(value: float) -> str:
     if not math.isfinite(value):
         raise ValueError(f"need a finite number, got {value}")
     text = f"{value:.{_DIGITS}f}".rstrip("0").rstrip(".")
-    return "0" if text in ("-0", "") else text
+    return Decimal("0" if text in ("-0", "") else text)
 
 
 def _first_step_at(status: JobStatus, run: types.RunStatus, *, now: float) -> float | None:

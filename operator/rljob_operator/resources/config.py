@@ -4,6 +4,7 @@ import hashlib
 import json
 
 from rljob_api import names
+from rljob_api.manifest import base
 from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_labels, metadata
 
 
@@ -24,8 +25,6 @@ TEMPLATE_HASH = "rljob.dev/template-hash"
 LIVE = (
     ("suspend",),
     ("managedBy",),
-    ("queue",),
-    ("gang",),
     ("maxSteps",),
     ("activeDeadlineSeconds",),
     ("schedulingDeadlineSeconds",),
@@ -45,7 +44,7 @@ _LENGTH = 16
 
 def template_hash(inputs: Inputs, role: names.Role) -> str:
     """Return 16 hexadecimal digits of the role's own inputs; other roles' pods do not count."""
-    spec = inputs.job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    spec = base.written(inputs.job.spec)
     others = tuple((str(other), "pod") for other in names.Role if other is not role)
     for path in (*LIVE, *others):
         _drop(spec, path)

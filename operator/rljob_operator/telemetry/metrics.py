@@ -47,7 +47,6 @@ class Row:
 
     labels: tuple[str, str]
     model: str
-    queue: str
     pods: Mapping[tuple[str, str], int]
     status: JobStatus
     isolation: Mapping[str, tuple[bool, bool]]
@@ -61,7 +60,6 @@ def row_of(observed: Observed, certificate_ends: Mapping[names.Role, float]) -> 
     return Row(
         labels=(job.metadata.namespace, job.metadata.name),
         model=job.spec.model.name,
-        queue="" if job.spec.queue is None else job.spec.queue.name,
         pods=_pods(observed),
         status=observed.status,
         isolation=_isolation(observed),
@@ -133,7 +131,7 @@ class _Jobs(Collector):
         pods, attempt, layers = map(_family, ("rljob_role_pods", "rljob_trainer_attempt", "rljob_isolation_layer"))
         expiry = _family("rljob_certificate_expiry_timestamp_seconds")
         for row in list(self._rows.values()):
-            info.add_metric((*row.labels, row.queue, row.model, rljob_api.__version__), 1)
+            info.add_metric((*row.labels, "", row.model, rljob_api.__version__), 1)
             status, statuses = row.status, conditions.statuses(row.status.conditions)
             state.add_metric((*row.labels, status.summary or "Pending"), 1)
             for kind in (kind for kind in SHOWN if kind in statuses):

@@ -1,15 +1,34 @@
-"""What every section is made of: the frozen base class and the scalar types that YAML, pydantic and the CRD agree on.
+"""What every section is made of: the frozen base class, its rules, and the scalar types that YAML, pydantic and the CRD
+agree on.
 
 Non-integers are decimal strings, because an API server may not store floats; quantities are numbers with a unit suffix.
+
+A field has a `default`, which the API server writes into the object, or a `default_factory`: a value derived from other
+fields, which stays out of the object so that "written" and "default" stay apart. Its description ends in
+"Default: <where it comes from>.", which `rljob plan` prints. What a section cannot derive from itself, the job fills in
+(`manifest.job`).
 """
 
+import dataclasses
+import inspect
 import re
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal as ExactDecimal
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 DECIMAL_PATTERN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?$"
 DECIMAL_MAX_LENGTH = 24
@@ -33,6 +52,51 @@ SET: dict[str, JsonValue] = {"x-kubernetes-list-type": "set"}
 FREE: dict[str, JsonValue] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
+INVALID = "FieldValueInvalid"
+FORBIDDEN = "FieldValueForbidden"
+REQUIRED = "FieldValueRequired"
+
+# Path below the section ("": the section itself), value, and what would be right.
+Problem = tuple[str, object, str]
+Check = Callable[[Any], Iterator[Problem]]
+CheckT = TypeVar("CheckT", bound=Callable[..., Iterator[Problem]])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CelRule:
+    """A rule as the API server evaluates it, `self` being the value of a section; `field` is the one that it blames.
+
+    at: the schema node, [] for list items; the section's own where a section states the rule. values: an expression
+    for a message with values in it.
+    """
+
+    rule: str
+    message: str
+    field: str = ""
+    reason: str = INVALID
+    values: str = ""
+    at: str = ""
+
+    def to_schema(self) -> dict[str, JsonValue]:
+        """Return the entry of x-kubernetes-validations."""
+        entry: dict[str, JsonValue] = {"rule": self.rule, "message": self.message, "reason": self.reason}
+        if self.field:
+            entry["fieldPath"] = f".{self.field}"
+        if self.values:
+            entry["messageExpression"] = self.values
+        return entry
+
+
+def rule(*twins: CelRule) -> Callable[[CheckT], CheckT]:
+    """Mark a method of a section as a rule across fields; `twins` are what the API server checks of it by itself."""
+
+    def mark(check: CheckT) -> CheckT:
+        check.__dict__["twins"] = twins
+        return check
+
+    return mark
+
+
 class Section(BaseModel):
     """Base of every section: unknown keys refused, types strict, frozen; camelCase in YAML, snake_case in Python."""
 
@@ -46,6 +110,61 @@ class Section(BaseModel):
         serialize_by_alias=True,
     )
 
+    def is_written(self, name: str) -> bool:
+        """Return whether a field was given a value, which may be its default."""
+        return name in self.model_fields_set
+
+    def unused(self) -> Mapping[str, str]:
+        """Return the fields, by their YAML path, that other values leave without effect, each with the reason.
+
+        Written, they are refused; their defaults are not shown.
+        """
+        return {}
+
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+def rules_of(section: type[BaseModel]) -> Iterator[tuple[str, Check, tuple[CelRule, ...]]]:
+    """Yield name, check and CEL twins of the rules of a section, those of its base classes first."""
+    for base in reversed(section.__mro__):
+        for name, value in vars(base).items():
+            if inspect.isfunction(value) and "twins" in value.__dict__:
+                yield name, value, value.__dict__["twins"]
+
+
+NO_SHARE = "it is a share and must be from 0 to 1"
+
+
+def no_effect(because: str) -> str:
+    """Return the reason against a written value that the chosen path would not read."""
+    return f"{because}: leave it out"
+
+
+def filled(section: SectionT, **derived: object) -> SectionT:
+    """Return a copy of a section with derived values in the fields that nobody wrote; they still count as unwritten."""
+    return with_parts(section, **{name: value for name, value in derived.items() if not section.is_written(name)})
+
+
+def with_parts(section: SectionT, **parts: object) -> SectionT:
+    """Return a copy of a section with other values that are not checked; what was written stays what was written."""
+    copy = section.model_copy()
+    copy.__dict__.update(parts)
+    return copy
+
+
+def written(section: Section, *, without: str = "") -> dict[str, object]:
+    """Return what differs from the schema's defaults, by YAML keys: derived values, empty blocks and the field
+    `without` are left out, so that a field that a later release adds changes nothing.
+    """
+    content = section.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_unset=True)
+    return {key: value for key, value in _without_empty(content).items() if key != without}
+
+
+def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
+    pruned = {key: _without_empty(value) if isinstance(value, dict) else value for key, value in content.items()}
+    return {key: value for key, value in pruned.items() if value != {}}
+
 
 class WrittenFloat(float):
     """A float that remembers how it was written, so that a refusal can quote it."""
@@ -53,14 +172,43 @@ class WrittenFloat(float):
     text: str = ""
 
 
-def number(text: str) -> float:
-    """Return the value of a decimal string."""
-    return float(text)
+class Decimal(float):
+    """A decimal string of the manifest and its value: a float that remembers how it was written."""
+
+    text: str
+
+    def __new__(cls, value: str | float) -> "Decimal":
+        """Raise ValueError for text that is no number."""
+        number = super().__new__(cls, value)
+        number.text = value if isinstance(value, str) else repr(float(value))
+        return number
+
+    def __str__(self) -> str:
+        """Return the text as it was written."""
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Take a decimal string, or a Decimal; serialise to the text."""
+        return core_schema.no_info_plain_validator_function(
+            _decimal,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                str, return_schema=core_schema.str_schema(), when_used="json"
+            ),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of the text."""
+        return {"type": "string", "pattern": DECIMAL_PATTERN, "maxLength": DECIMAL_MAX_LENGTH}
 
 
-def optional_number(text: str | None) -> float | None:
-    """Return the value of a decimal string, or None."""
-    return None if text is None else float(text)
+def _decimal(value: object) -> Decimal:
+    if isinstance(value, Decimal):
+        return value
+    if not isinstance(value, str) or len(value) > DECIMAL_MAX_LENGTH or not re.match(DECIMAL_PATTERN, value):
+        raise PydanticCustomError("decimal", "not a decimal string")
+    return Decimal(value)
 
 
 def num_bytes(quantity: str) -> int:
@@ -72,12 +220,6 @@ def num_bytes(quantity: str) -> int:
     return int(exact.to_integral_value(rounding="ROUND_CEILING"))
 
 
-def _decimal(value: object) -> object:
-    if not isinstance(value, str) or len(value) > DECIMAL_MAX_LENGTH or not re.match(DECIMAL_PATTERN, value):
-        raise PydanticCustomError("decimal", "not a decimal string")
-    return value
-
-
 def _quantity(value: object) -> object:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or len(text) > QUANTITY_MAX_LENGTH or not re.match(QUANTITY_PATTERN, text):
@@ -85,11 +227,6 @@ def _quantity(value: object) -> object:
     return text
 
 
-Decimal = Annotated[
-    str,
-    BeforeValidator(_decimal),
-    WithJsonSchema({"type": "string", "pattern": DECIMAL_PATTERN, "maxLength": DECIMAL_MAX_LENGTH}),
-]
 Quantity = Annotated[
     str,
     BeforeValidator(_quantity),

@@ -1,10 +1,27 @@
 """`spec.data`: where prompts come from and how they become text."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FREE, INT32, NAMED, Config, Decimal, Import, Name, Path, Section, Text, one_of
+from rljob_api.manifest.base import (
+    FREE,
+    INT32,
+    NAMED,
+    NO_SHARE,
+    CelRule,
+    Config,
+    Decimal,
+    Import,
+    Name,
+    Path,
+    Problem,
+    Section,
+    Text,
+    one_of,
+    rule,
+)
 
 TEMPLATES = ("chat", "qwen_math", "r1", "no")
 
@@ -58,35 +75,75 @@ class DataSourceSpec(Section):
         " run, drop leaves the record out and counts it.",
     )
 
+    @rule(
+        CelRule(
+            rule="(has(self.path) ? 1 : 0) + (has(self.hub) ? 1 : 0) + (has(self.reasoningGym) ? 1 : 0) == 1",
+            message="set exactly one of path, hub and reasoningGym",
+        ),
+    )
+    def one_place(self) -> Iterator[Problem]:
+        """A source has exactly one of path, hub and reasoningGym."""
+        places = {"path": self.path, "hub": self.hub, "reasoningGym": self.reasoning_gym}
+        present = [key for key, value in places.items() if value is not None]
+        if len(present) != 1:
+            what = " and ".join(present) if present else "none of path, hub and reasoningGym"
+            yield "", self.name, f"it has {what}: set exactly one of them"
+
 
 class TrainSourceSpec(DataSourceSpec):
     """One named source of training prompts."""
 
-    weight: Decimal = Field(default="1", description="Share of the prompts, relative to the other sources' weights.")
+    weight: Decimal = Field(
+        default=Decimal("1"), description="Share of the prompts, relative to the other sources' weights."
+    )
+
+    @rule()
+    def weight_is_a_share(self) -> Iterator[Problem]:
+        """A source without a share is no source."""
+        if self.weight <= 0:
+            yield "weight", self.weight, "it must be above 0: leave the source out instead"
 
 
 class FilterGroupsSpec(Section):
     """Dynamic sampling: groups that teach nothing are replaced. Bounds are inclusive."""
 
-    enabled: bool | None = Field(
-        default=None, description="Reject groups whose rewards are all equal. Default: true, unless groupSize is 1."
+    # The job fills in the defaults.
+    enabled: bool = Field(
+        default_factory=lambda: True,
+        description="Reject groups whose rewards are all equal. Default: true unless groupSize is 1.",
     )
     metric: Text = Field(default="sum", description="sum (the weighted reward), or the name of one reward.")
     lower: Decimal | None = Field(
-        default=None, description="Accept only groups with a mean raw reward of at least this."
+        default_factory=lambda: None,
+        description="Accept only groups with a mean raw reward of at least this. Default:"
+        " workflow.config.successRateLowerBound.",
     )
     upper: Decimal | None = Field(
-        default=None, description="Accept only groups with a mean raw reward of at most this."
+        default_factory=lambda: None,
+        description="Accept only groups with a mean raw reward of at most this. Default:"
+        " workflow.config.successRateUpperBound.",
     )
     predicate: Import | None = Field(
-        default=None, description="Function of one's own, module:function, that says which groups are kept."
+        default=None, description="Custom function, module:function, that decides which groups are kept."
     )
-    max_extra_groups: int | None = Field(
-        default=None,
+    max_extra_groups: int = Field(
+        default_factory=lambda: 1,
         ge=1,
         le=INT32,
-        description="Rejections in one step before the run counts as starved. Default: 10 x B.",
+        description="Rejections in one step before the run counts as starved. Default: 10 x promptsPerStep.",
     )
+
+    @rule(
+        CelRule(
+            field="lower",
+            rule="!has(self.lower) || !has(self.upper) || double(self.lower) <= double(self.upper)",
+            message="lower must be at most upper, or no group would be accepted",
+        ),
+    )
+    def accepts_something(self) -> Iterator[Problem]:
+        """The bounds are in order."""
+        if self.lower is not None and self.upper is not None and self.lower > self.upper:
+            yield "lower", self.lower, f"it is above upper '{self.upper}', so no group would be accepted"
 
 
 class CurriculumSpec(Section):
@@ -98,6 +155,12 @@ class CurriculumSpec(Section):
     max_filter_percentage: Decimal = Field(
         description="Share of the prompts drawn in the epoch that may be left out, the easiest first; from 0 to 1."
     )
+
+    @rule()
+    def share_is_in_range(self) -> Iterator[Problem]:
+        """Shares lie between 0 and 1."""
+        if not 0 <= self.max_filter_percentage <= 1:
+            yield "maxFilterPercentage", self.max_filter_percentage, NO_SHARE
 
 
 class DataSpec(Section):

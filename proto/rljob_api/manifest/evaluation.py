@@ -1,46 +1,46 @@
 """`spec.evaluation`: when and on what the policy is scored."""
 
+from collections.abc import Iterator
+
 from pydantic import Field
 
-from rljob_api.manifest.base import INT32, NAMED, Decimal, Section, Text, TokenId
+from rljob_api.manifest.base import INT32, NAMED, NO_SHARE, Decimal, Problem, Section, rule
 from rljob_api.manifest.data import DataSourceSpec, Template
+from rljob_api.manifest.rollout import AnswerTokens, FewestTokens, SamplingSpec, StopIds, Stops
 from rljob_api.manifest.verifier import RewardSpec
 
 
-class EvaluationSamplingSpec(Section):
-    """How evaluation answers are sampled; greedy, and otherwise as in training."""
+class EvaluationSamplingSpec(SamplingSpec):
+    """How evaluation answers are sampled; greedy, and otherwise as in training: the job fills in those defaults."""
 
-    temperature: Decimal = Field(default="0", description="Softmax temperature; 0 is greedy.")
-    top_p: Decimal = Field(default="1", description="Nucleus share.")
-    top_k: int = Field(default=0, ge=0, le=INT32, description="Number of candidate tokens; 0 is off.")
-    min_p: Decimal = Field(default="0", description="Smallest relative probability.")
-    max_tokens: int | None = Field(
-        default=None, ge=1, le=10_000_000, description="Longest answer, tokens. Default: as in training."
+    temperature: Decimal = Field(default=Decimal("0"), description="Softmax temperature; 0 is greedy.")
+    max_tokens: AnswerTokens = Field(
+        default_factory=lambda: 1, description="Longest answer, tokens. Default: rollout.sampling."
     )
-    min_tokens: int | None = Field(
-        default=None, ge=0, le=10_000_000, description="Shortest answer, tokens. Default: as in training."
+    min_tokens: FewestTokens = Field(
+        default_factory=lambda: 0, description="Shortest answer, tokens. Default: rollout.sampling."
     )
-    stop: tuple[Text, ...] | None = Field(
-        default=None, max_length=16, description="Texts that end an answer. Default: as in training."
+    stop: Stops = Field(default_factory=tuple, description="Texts that end an answer. Default: rollout.sampling.")
+    stop_token_ids: StopIds = Field(
+        default_factory=tuple, description="Token ids that end an answer. Default: rollout.sampling."
     )
-    stop_token_ids: tuple[TokenId, ...] | None = Field(
-        default=None, max_length=64, description="Token ids that end an answer. Default: as in training."
+    ignore_eos: bool = Field(
+        default_factory=lambda: False, description="Go on after the end token. Default: rollout.sampling."
     )
-    ignore_eos: bool | None = Field(default=None, description="Go on after the end token. Default: as in training.")
 
 
 class SuiteSpec(DataSourceSpec):
     """One held-out source, and what differs from training in how it is asked and graded."""
 
     template: Template | None = Field(
-        default=None, description="Template of this suite's prompts, with its stop rules. Default: as in training."
+        default=None, description="Template of this suite's prompts, with its stop rules. Default: data.template."
     )
     rewards: tuple[RewardSpec, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=4,
         json_schema_extra=NAMED,
-        description="Weighted rewards that grade this suite instead of verifier.rewards. Default: as in training.",
+        description="Weighted rewards that grade this suite instead. Default: verifier.rewards.",
     )
 
 
@@ -57,8 +57,14 @@ class EvaluationSpec(Section):
     sampling: EvaluationSamplingSpec = Field(default=EvaluationSamplingSpec(), description="How answers are sampled.")
     samples_per_prompt: int = Field(default=1, ge=1, le=1024, description="Answers per prompt.")
     rollout_fraction: Decimal = Field(
-        default="0.25",
+        default=Decimal("0.25"),
         description="Share of the rollouts, 0 to 1, that serve the version under evaluation while the others go on with"
         " training: one at least, that share again for each evaluation that waits, and all after the last step. They"
         " evaluate with all of their slots.",
     )
+
+    @rule()
+    def share_is_in_range(self) -> Iterator[Problem]:
+        """Shares lie between 0 and 1."""
+        if not 0 <= self.rollout_fraction <= 1:
+            yield "rolloutFraction", self.rollout_fraction, NO_SHARE

@@ -1,31 +1,54 @@
-"""The RLJob resource: metadata, spec and status in one frozen model."""
+"""The RLJob resource: metadata, spec and status in one frozen model; defaults and rules across sections."""
 
+import posixpath
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rljob_api import suites
 from rljob_api.manifest.algorithm import AlgorithmSpec
-from rljob_api.manifest.base import INT32, JOB_NAME_PATTERN, Section
+from rljob_api.manifest.base import (
+    FORBIDDEN,
+    INT32,
+    JOB_NAME_PATTERN,
+    CelRule,
+    Decimal,
+    Problem,
+    Section,
+    filled,
+    no_effect,
+    rule,
+    with_parts,
+)
 from rljob_api.manifest.data import DataSpec
 from rljob_api.manifest.evaluation import EvaluationSpec
 from rljob_api.manifest.lifecycle import (
     CleanupPolicySpec,
     FailurePolicySpec,
     ObservabilitySpec,
-    QueueSpec,
     ResumeFromSpec,
     SecuritySpec,
     StorageSpec,
 )
 from rljob_api.manifest.model import ModelSpec
 from rljob_api.manifest.pod import PodSpec
-from rljob_api.manifest.rollout import AsyncSpec, RolloutSpec, WorkflowSpec
+from rljob_api.manifest.rollout import (
+    SINGLE_TURN_WORKFLOWS,
+    TEMPLATE_STOPS,
+    AsyncSpec,
+    RolloutSpec,
+    SamplingSpec,
+    WorkflowSpec,
+)
 from rljob_api.manifest.status import JobStatus
 from rljob_api.manifest.trainer import CheckpointSpec, TrainerSpec, WeightSyncSpec
 from rljob_api.manifest.verifier import VerifierSpec
 
 MAX_JOB_NAME = 40
 OUR_OPERATOR = "rljob.dev/operator"
+STARVATION_STEPS = 10
+CACHE_BLOCK_TOKENS = 16
 
 
 class CoordinatorSpec(Section):
@@ -41,10 +64,6 @@ class JobSpec(Section):
     managed_by: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         default=OUR_OPERATOR,
         description="Controller that acts on the job; immutable. Any other value: ours leaves it alone.",
-    )
-    queue: QueueSpec | None = Field(default=None, description="Kueue queue; quota before pods.")
-    gang: Literal["none", "volcano", "coscheduling", "native"] | None = Field(
-        default=None, description="Gang scheduling back-end. Default: the operator's setting."
     )
     max_steps: int = Field(ge=1, le=INT32, description="Trainer steps, that is optimizer publishes.")
     seed: int = Field(default=0, ge=0, le=INT32, description="Seed of prompt order, sampling and dropout.")
@@ -82,6 +101,297 @@ class JobSpec(Section):
     )
     security: SecuritySpec = Field(default=SecuritySpec(), description="Connections between roles.")
     observability: ObservabilitySpec = Field(default=ObservabilitySpec(), description="What a run shows of itself.")
+
+    @model_validator(mode="after")
+    def _fill_in(self) -> "JobSpec":
+        """Give unwritten fields the defaults that depend on other sections; the engine's depend on all the others."""
+        algorithm, workflow, sampling = self.algorithm, self.workflow, self.rollout.sampling
+        lower, upper = workflow.success_rate_bounds
+        rewards = filled(algorithm.rewards, clip=None) if workflow.shapes_rewards_itself else algorithm.rewards
+        loss = filled(algorithm.loss, constant_denominator=Decimal(str(sampling.max_tokens)))
+        groups = filled(
+            self.data.filter_groups,
+            enabled=algorithm.group_size > 1,
+            lower=None if lower is None else Decimal(lower),
+            upper=None if upper is None else Decimal(upper),
+            max_extra_groups=STARVATION_STEPS * algorithm.prompts_per_step,
+        )
+        own = ("max_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos")
+        evaluated = filled(self.evaluation.sampling, **{name: getattr(sampling, name) for name in own})
+        self.__dict__.update(
+            algorithm=with_parts(algorithm, rewards=rewards, loss=loss),
+            data=with_parts(self.data, filter_groups=groups),
+            evaluation=with_parts(self.evaluation, sampling=evaluated),
+            async_=filled(self.async_, max_inflight_groups=self.most_inflight_groups),
+        )
+        blocks = -(-self.longest_request // CACHE_BLOCK_TOKENS)
+        engine = filled(self.rollout.engine, max_model_len=blocks * CACHE_BLOCK_TOKENS, dtype=self.model.dtype)
+        self.__dict__["rollout"] = with_parts(self.rollout, engine=engine)
+        return self
+
+    @property
+    def most_inflight_groups(self) -> int:
+        """(maxOffPolicySteps + 1) x promptsPerStep, beyond which no group could be trained in time."""
+        return (self.async_.max_off_policy_steps + 1) * self.algorithm.prompts_per_step
+
+    @property
+    def longest_prompt(self) -> int:
+        """Longest training prompt, tokens."""
+        return max(source.max_prompt_tokens for source in self.data.train)
+
+    @property
+    def longest_row(self) -> int:
+        """Longest prompt + answer of training, tokens."""
+        return self.longest_prompt + self.rollout.sampling.max_tokens
+
+    @property
+    def longest_request(self) -> int:
+        """Longest prompt + answers of training and evaluation, tokens."""
+        evaluated = self.evaluation.sampling.max_tokens
+        suites_ = (suite.max_prompt_tokens + evaluated for suite in self.evaluation.suites)
+        answer = max(self.rollout.sampling.max_tokens, evaluated)
+        return max(self.longest_row, *suites_, 0) + self.workflow.later_turns(max_answer_tokens=answer)
+
+    @rule(
+        CelRule(
+            field="algorithm.promptsPerStep",
+            rule="self.algorithm.promptsPerStep * self.algorithm.groupSize"
+            " % (self.trainer.nodes * self.trainer.processesPerNode) == 0",
+            message="promptsPerStep x groupSize must be divisible by trainer.nodes x processesPerNode",
+            values="'promptsPerStep x groupSize = %d cannot be divided among %d trainer processes; change one of them'"
+            ".format([self.algorithm.promptsPerStep * self.algorithm.groupSize,"
+            " self.trainer.nodes * self.trainer.processesPerNode])",
+        ),
+    )
+    def rows_divide_among_ranks(self) -> Iterator[Problem]:
+        """Every trainer process gets the same number of rows."""
+        algorithm, trainer = self.algorithm, self.trainer
+        if algorithm.rows_per_step % trainer.world_size:
+            because = (
+                f"promptsPerStep x groupSize = {algorithm.rows_per_step} cannot be divided among {trainer.world_size}"
+                f" trainer processes; change one of promptsPerStep, groupSize {algorithm.group_size},"
+                f" spec.trainer.nodes {trainer.nodes} and processesPerNode {trainer.processes_per_node}"
+            )
+            yield "algorithm.promptsPerStep", algorithm.prompts_per_step, because
+
+    @rule(
+        CelRule(
+            field="rollout.engine.maxModelLen",
+            rule="!has(self.rollout.engine.maxModelLen) || self.data.train.all(s,"
+            " s.maxPromptTokens + self.rollout.sampling.maxTokens <= self.rollout.engine.maxModelLen)",
+            message="maxPromptTokens + rollout.sampling.maxTokens must fit maxModelLen: raise it, or lower one of them",
+        ),
+    )
+    def requests_fit_the_engine(self) -> Iterator[Problem]:
+        """The longest prompt and answer fit the context of the engine."""
+        length = self.rollout.engine.max_model_len
+        if self.longest_row > length:
+            because = (
+                f"data.train maxPromptTokens {self.longest_prompt} + rollout.sampling.maxTokens"
+                f" {self.rollout.sampling.max_tokens} = {self.longest_row} tokens must fit: raise maxModelLen, or lower"
+                " one of them"
+            )
+            yield "rollout.engine.maxModelLen", length, because
+        answer = self.evaluation.sampling.max_tokens
+        for index, suite in enumerate(self.evaluation.suites):
+            if suite.max_prompt_tokens + answer > length:
+                because = f"with {answer} answer tokens it does not fit rollout.engine.maxModelLen {length}"
+                yield f"evaluation.suites[{index}].maxPromptTokens", suite.max_prompt_tokens, because
+
+    @rule(
+        CelRule(
+            field="trainer.maxTokensPerMicroBatch",
+            rule="self.data.train.all(s, s.maxPromptTokens + self.rollout.sampling.maxTokens"
+            " <= self.trainer.maxTokensPerMicroBatch)",
+            message="maxTokensPerMicroBatch must hold the longest row, maxPromptTokens + rollout.sampling.maxTokens",
+        ),
+    )
+    def rows_fit_a_micro_batch(self) -> Iterator[Problem]:
+        """The longest row has a place."""
+        budget = self.trainer.max_tokens_per_micro_batch
+        if budget < self.longest_row:
+            because = (
+                f"the longest row has maxPromptTokens {self.longest_prompt} + maxTokens"
+                f" {self.rollout.sampling.max_tokens} = {self.longest_row} tokens and would fit nowhere"
+            )
+            yield "trainer.maxTokensPerMicroBatch", budget, because
+
+    @rule(
+        CelRule(
+            field="weightSync.everySteps",
+            rule="self.weightSync.everySteps <= self.async.maxOffPolicySteps + 1",
+            message="everySteps must be at most async.maxOffPolicySteps + 1, or the bound cannot be met",
+        ),
+        CelRule(
+            field="weightSync.everySteps",
+            rule="!has(self.async.onStale) || self.async.onStale != 'wait' || self.weightSync.everySteps == 1",
+            message="async.onStale wait needs a version every step: use 1",
+        ),
+    )
+    def versions_come_often_enough(self) -> Iterator[Problem]:
+        """The bound on age can be met."""
+        every, bound = self.weight_sync.every_steps, self.async_.max_off_policy_steps
+        if every > bound + 1:
+            because = f"maxOffPolicySteps is {bound}, which needs a version every {bound + 1} steps or more often"
+            yield "weightSync.everySteps", every, because
+        if every > 1 and self.async_.on_stale == "wait":
+            yield "weightSync.everySteps", every, "onStale is 'wait', which needs a version every step: use 1"
+
+    @rule(
+        CelRule(
+            field="async.maxInflightGroups",
+            rule="!has(self.async.maxInflightGroups) || self.async.maxInflightGroups"
+            " <= (self.async.maxOffPolicySteps + 1) * self.algorithm.promptsPerStep",
+            message="maxInflightGroups must be at most (maxOffPolicySteps + 1) x promptsPerStep",
+        ),
+    )
+    def groups_in_flight_are_trained_in_time(self) -> Iterator[Problem]:
+        """More groups in flight than could be trained in time would only be dropped."""
+        written, cap = self.async_.max_inflight_groups, self.most_inflight_groups
+        if written > cap:
+            because = f"(maxOffPolicySteps + 1) x promptsPerStep = {cap} is the cap"
+            yield "async.maxInflightGroups", written, because
+
+    @rule(
+        CelRule(
+            field="data.filterGroups.enabled",
+            reason=FORBIDDEN,
+            rule="self.algorithm.groupSize > 1 || !has(self.data.filterGroups.enabled)"
+            " || !self.data.filterGroups.enabled",
+            message="a group of one has no spread and would always be rejected: use false, or a larger groupSize",
+        ),
+    )
+    def filtered_groups_have_a_spread(self) -> Iterator[Problem]:
+        """A group of one has no spread."""
+        if self.algorithm.group_size == 1 and self.data.filter_groups.enabled:
+            because = "groupSize is 1: a group of one has no spread and all are rejected"
+            yield "data.filterGroups.enabled", True, because
+
+    @rule(
+        CelRule(
+            field="model.reference",
+            rule="(double(self.algorithm.loss.klCoef) > 0.0) == has(self.model.reference)",
+            message="a reference model is needed exactly when algorithm.loss.klCoef is above 0",
+        ),
+    )
+    def reference_model_is_compared_with(self) -> Iterator[Problem]:
+        """A KL term has a reference model, and nothing else reads one."""
+        coefficient, reference = self.algorithm.loss.kl_coef, self.model.reference
+        if coefficient > 0 and reference is None:
+            because = "spec.model.reference is not set: name the model to compare with, or use 0"
+            yield "algorithm.loss.klCoef", coefficient, because
+        if coefficient <= 0 and reference is not None:
+            because = no_effect("spec.algorithm.loss.klCoef is 0, so no KL term would read it")
+            yield "model.reference", reference.name, because
+
+    @rule(
+        CelRule(
+            field="rollout.sampling.maxTokens",
+            rule="!has(self.algorithm.rewards.overlong) || self.rollout.sampling.maxTokens"
+            " > self.algorithm.rewards.overlong.maxTokens - self.algorithm.rewards.overlong.tailTokens",
+            message="the overlong penalty would never act: lower algorithm.rewards.overlong.maxTokens",
+        ),
+    )
+    def overlong_penalty_acts(self) -> Iterator[Problem]:
+        """Some answer is long enough."""
+        overlong, longest = self.algorithm.rewards.overlong, self.rollout.sampling.max_tokens
+        if overlong is None:
+            return
+        start = overlong.max_tokens - overlong.tail_tokens
+        if start >= 0 and longest <= start:
+            because = (
+                f"the overlong penalty begins only above {start} tokens and would never act:"
+                " lower algorithm.rewards.overlong.maxTokens"
+            )
+            yield "rollout.sampling.maxTokens", longest, because
+
+    @rule(
+        CelRule(
+            field="algorithm.gae.unit",
+            reason=FORBIDDEN,
+            rule="!has(self.algorithm.gae.unit) || self.algorithm.gae.unit != 'turn'"
+            " || !(self.workflow.type in ['rlvr', 'math_code_single_step'])",
+            message="this workflow has no turns: use token",
+        ),
+    )
+    def time_is_counted_in_what_there_is(self) -> Iterator[Problem]:
+        """Turns are of workflows with turns."""
+        if self.algorithm.gae.unit == "turn" and self.workflow.type in SINGLE_TURN_WORKFLOWS:
+            yield "algorithm.gae.unit", "turn", f"workflow.type {self.workflow.type} has no turns: use token"
+
+    @rule()
+    def rewards_are_shaped_once(self) -> Iterator[Problem]:
+        """A workflow that shapes rewards itself leaves the pipeline's shaping at the identity."""
+        if not self.workflow.shapes_rewards_itself:
+            return
+        rewards = self.algorithm.rewards
+        option = "layout is 'legacy'" if self.workflow.is_legacy_multi_turn else "shaping is 'signed'"
+        because = no_effect(f"workflow.config.{option}, which shapes rewards itself (rewardScale, rewardBias)")
+        if rewards.scale != 1.0:
+            yield "algorithm.rewards.scale", rewards.scale, because
+        if rewards.bias != 0.0:
+            yield "algorithm.rewards.bias", rewards.bias, because
+        for key, value in (("clip", rewards.clip), ("overlong", rewards.overlong)):
+            if value is not None:
+                yield f"algorithm.rewards.{key}", value, because
+
+    @rule()
+    def bounds_are_written_once(self) -> Iterator[Problem]:
+        """A bound on a group's mean success stands in one place."""
+        groups = self.data.filter_groups
+        for end, bound in zip(("Lower", "Upper"), self.workflow.success_rate_bounds, strict=True):
+            if bound is not None and groups.is_written(end.lower()):
+                other = getattr(groups, end.lower())
+                because = f"data.filterGroups.{end.lower()} is '{other}', which bounds the same mean: write one of them"
+                yield f"workflow.config.successRate{end}Bound", bound, because
+
+    @rule()
+    def filter_metric_exists(self) -> Iterator[Problem]:
+        """The group filter judges the sum or a reward that exists."""
+        metric, names = self.data.filter_groups.metric, [reward.name for reward in self.verifier.rewards]
+        if metric != "sum" and metric not in names:
+            because = f"it must be sum or the name of a reward: {', '.join(names)}"
+            yield "data.filterGroups.metric", metric, because
+
+    @rule()
+    def stops_are_read(self) -> Iterator[Problem]:
+        """A template with its own stop rule would ignore stops that were written."""
+        training = [("data.template", self.data.template)]
+        evaluated = [
+            (f"evaluation.suites[{index}].template", suite.template) if suite.template else training[0]
+            for index, suite in enumerate(self.evaluation.suites)
+        ]
+        yield from _replaced_stops("rollout.sampling", training, self.rollout.sampling)
+        yield from _replaced_stops("evaluation.sampling", evaluated or training, self.evaluation.sampling)
+
+    @rule()
+    def code_is_named(self) -> Iterator[Problem]:
+        """A file is named by the module of the workflow, a template, a reward or the predicate, and by nothing else."""
+        code = self.workflow.code
+        if code is None:
+            return
+        stem = posixpath.basename(code.path).removesuffix(".py")
+        named = [(field, type_) for field, type_ in suites.custom_types(self) if ":" in type_]
+        if stem in [type_.partition(":")[0] for _, type_ in named]:
+            return
+        if named:
+            field, type_ = named[0]
+            yield "workflow.code.path", code.path, f"{field} {type_} wants a file {type_.partition(':')[0]}.py"
+        else:
+            because = f"workflow.type {self.workflow.type} is built in: name {stem}:<class>"
+            yield "workflow.code.path", code.path, because
+
+
+def _replaced_stops(path: str, templates: Sequence[tuple[str, str]], sampling: SamplingSpec) -> Iterator[Problem]:
+    """Refuse stops that every one of these templates ignores."""
+    if any(template not in TEMPLATE_STOPS for _, template in templates):
+        return
+    place, template = templates[0]
+    for key, name in (("stop", "stop"), ("stopTokenIds", "stop_token_ids")):
+        value = getattr(sampling, name)
+        if value and sampling.is_written(name):
+            because = no_effect(f"{place} is '{template}', {TEMPLATE_STOPS[template]}")
+            yield f"{path}.{key}", list(value), because
 
 
 class Metadata(BaseModel):

@@ -1,19 +1,27 @@
-"""What surrounds the training: queueing, deadlines, failures, storage, security, observability."""
+"""What surrounds the training: forks, clean-up, failures, storage, security, observability."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import INT32, SET, Decimal, Name, Path, Quantity, Section, Text
+from rljob_api.manifest.base import (
+    INT32,
+    NO_SHARE,
+    SET,
+    CelRule,
+    Decimal,
+    Name,
+    Path,
+    Problem,
+    Quantity,
+    Section,
+    Text,
+    no_effect,
+    rule,
+)
 
 Cleanup = Literal["Delete", "Keep"]
-
-
-class QueueSpec(Section):
-    """Kueue: quota before pods."""
-
-    name: Name = Field(description="LocalQueue.")
-    priority_class_name: Name | None = Field(default=None, description="WorkloadPriorityClass.")
 
 
 class ResumeFromSpec(Section):
@@ -24,6 +32,16 @@ class ResumeFromSpec(Section):
     uri: Path | None = Field(
         default=None, description="A checkpoint, or a folder of them, instead of a job: a path or file:// URI."
     )
+
+    @rule(CelRule(rule="has(self.job) != has(self.uri)", message="a fork needs exactly one of job and uri"))
+    def one_checkpoint(self) -> Iterator[Problem]:
+        """A fork names a job or a place, and only folders are read."""
+        if (self.job is None) == (self.uri is None):
+            what = "job and uri are both set" if self.job else "neither job nor uri is set"
+            yield "", {"job": self.job, "uri": self.uri}, f"{what}: set exactly one of them"
+        scheme, colon, _ = (self.uri or "").partition("://")
+        if colon and scheme != "file":
+            yield "uri", self.uri, "only folders are read: give a path or a file:// URI"
 
 
 class CleanupRolesSpec(Section):
@@ -107,18 +125,29 @@ class FailurePolicySpec(Section):
         default=2, ge=1, le=1000, description="Attempts of a prompt whose own data or workflow fails."
     )
     min_step_batch_fraction: Decimal = Field(
-        default="1", description="Smallest share of promptsPerStep that makes a step, 0 to 1."
+        default=Decimal("1"), description="Smallest share of promptsPerStep that makes a step, 0 to 1."
     )
     min_group_fraction: Decimal = Field(
-        default="1", description="Smallest share of groupSize that makes a group, 0 to 1."
+        default=Decimal("1"), description="Smallest share of groupSize that makes a group, 0 to 1."
     )
     max_infra_failure_fraction: Decimal = Field(
-        default="0.2", description="Share of infrastructure failures above which the run is degraded, 0 to 1."
+        default=Decimal("0.2"), description="Share of infrastructure failures above which the run is degraded, 0 to 1."
     )
     rules: tuple[FailureRuleSpec, ...] = Field(
         default=(), max_length=16, description="First match wins; before the default rules."
     )
     stall: StallSpec = Field(default=StallSpec(), description="What counts as standing still.")
+
+    @rule()
+    def shares_are_in_range(self) -> Iterator[Problem]:
+        """Shares lie between 0 and 1."""
+        for key, value in (
+            ("minStepBatchFraction", self.min_step_batch_fraction),
+            ("minGroupFraction", self.min_group_fraction),
+            ("maxInfraFailureFraction", self.max_infra_failure_fraction),
+        ):
+            if not 0 <= value <= 1:
+                yield key, value, NO_SHARE
 
 
 class StorageSpec(Section):
@@ -142,6 +171,17 @@ class StorageSpec(Section):
     )
     empty_dir: bool | None = Field(default=None, description="Keep state in an emptyDir on purpose: lost with its pod.")
 
+    @rule()
+    def one_kind(self) -> Iterator[Problem]:
+        """State is in an existing claim, a new claim or an emptyDir."""
+        new_claim = self.size or self.storage_class_name
+        if self.claim_name is not None and new_claim:
+            yield "claimName", self.claim_name, "size and storageClassName are for a new claim: leave them out"
+        if self.empty_dir and (self.claim_name is not None or new_claim or self.access_modes):
+            yield "emptyDir", True, "a claim is set too: choose one"
+        elif self.size is None and self.claim_name is None and (new_claim or self.access_modes):
+            yield "size", None, "a new claim needs a size"
+
 
 class SecuritySpec(Section):
     """Connections between roles."""
@@ -151,6 +191,20 @@ class SecuritySpec(Section):
     )
     cert_manager_issuer: Text | None = Field(default=None, description="Issuer, as Issuer/name or ClusterIssuer/name.")
     network_policy: bool = Field(default=True, description="Make NetworkPolicies for the job.")
+
+    @rule(
+        CelRule(
+            field="certManagerIssuer",
+            rule="(self.tls == 'certManager') == has(self.certManagerIssuer)",
+            message="certManagerIssuer is needed with tls certManager and ignored otherwise",
+        ),
+    )
+    def issuer_and_tls_agree(self) -> Iterator[Problem]:
+        """cert-manager needs an issuer, and nothing else reads one."""
+        if self.tls == "certManager" and self.cert_manager_issuer is None:
+            yield "tls", "certManager", "certManagerIssuer is not set: name an Issuer or ClusterIssuer"
+        if self.tls != "certManager" and self.cert_manager_issuer is not None:
+            yield "certManagerIssuer", self.cert_manager_issuer, no_effect(f"tls is '{self.tls}'")
 
 
 class ObservabilitySpec(Section):
@@ -165,7 +219,6 @@ class ObservabilitySpec(Section):
         max_length=2,
         description="Further files: text to read, turn by turn; AReaL's monitor, a line per turn.",
     )
-    traces: bool = Field(default=False, description="Export OpenTelemetry traces.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log line."
     )

@@ -1,10 +1,14 @@
 """`spec.model`: which model is trained."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import Decimal, Name, Path, Section, Text
+from rljob_api.manifest.base import Name, Path, Problem, Section, Text, no_effect, rule
+
+BUILTIN = "builtin:"
+Dtype = Literal["bfloat16", "float16", "float32"]
 
 
 class ModelSourceSpec(Section):
@@ -22,19 +26,6 @@ class ModelSourceSpec(Section):
     )
 
 
-class LoraSpec(Section):
-    """Train and publish an adapter only."""
-
-    rank: int = Field(default=16, ge=1, le=1024, description="Rank of the update matrices.")
-    alpha: Decimal = Field(default="32", description="Scale numerator: the update is multiplied by alpha / rank.")
-    dropout: Decimal = Field(default="0", description="Dropout probability on the adapter's input, 0 to 1.")
-    target_modules: tuple[Text, ...] = Field(
-        default=(),
-        max_length=32,
-        description="Names of the linear modules that get an adapter; empty: all linear ones.",
-    )
-
-
 class ReferenceSpec(Section):
     """The frozen policy that the KL term compares with."""
 
@@ -47,15 +38,37 @@ class ModelSpec(Section):
 
     name: Path = Field(description="Hugging Face id, folder, or builtin:smollm2-135m-instruct.")
     revision: Text | None = Field(default=None, description="Hub revision: branch, tag or commit.")
-    dtype: Literal["bfloat16", "float16", "float32"] = Field(
+    dtype: Dtype = Field(
         default="bfloat16",
         description="Number format of published and served weights, whatever the model's files hold.",
     )
     trust_remote_code: bool = Field(default=False, description="Run Python code that comes with the model.")
-    tokenizer: Path | None = Field(default=None, description="Tokenizer, if it is not the model's own.")
+    tokenizer: Path = Field(
+        default_factory=lambda fields: fields["name"], description="Tokenizer. Default: model.name."
+    )
     source: ModelSourceSpec | None = Field(default=None, description="Where weights come from when not a hub.")
-    lora: LoraSpec | None = Field(default=None, description="Train and publish an adapter only.")
     reference: ReferenceSpec | None = Field(
         default=None,
         description="Reference model of the KL term; needed exactly when algorithm.loss.klCoef is above 0.",
     )
+
+    @rule()
+    def source_has_a_use(self) -> Iterator[Problem]:
+        """A source says where a model is that is neither in the package nor, with a folder, on a hub."""
+        source = self.source
+        if source is None:
+            return
+        if self.name.startswith(BUILTIN):
+            written = source.model_dump(exclude_none=True, by_alias=True)
+            yield "source", written, no_effect(f"model.name is '{self.name}'")
+        elif source == ModelSourceSpec():
+            yield "source", {}, "it says nothing: set claimName, path or secretName, or leave it out"
+        has_folder = source.claim_name is not None or source.path is not None
+        if has_folder and self.revision is not None:
+            yield "revision", self.revision, no_effect("model.source names a folder, which has no revisions")
+        if source.claim_name is not None and _leaves(source.path or ""):
+            yield "source.path", source.path, "it leaves the claim: give a path below it, without .."
+
+
+def _leaves(path: str) -> bool:
+    return path.startswith("/") or ".." in path.split("/")

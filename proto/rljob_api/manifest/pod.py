@@ -1,10 +1,26 @@
 """`pod` of each role: a curated part of core/v1 PodSpec, small enough to be inlined four times in the CRD."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FREE, INT32, NAMED, Config, Label, Name, Path, Quantity, Section, Text
+from rljob_api.manifest.base import (
+    FREE,
+    INT32,
+    NAMED,
+    Config,
+    Label,
+    Name,
+    Path,
+    Problem,
+    Quantity,
+    Section,
+    Text,
+    rule,
+)
+
+RESERVED_PREFIXES = ("rljob.dev/", "app.kubernetes.io/", "kueue.x-k8s.io/", "batch.kubernetes.io/")
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 KeyName = Annotated[str, Field(min_length=1, max_length=253)]
@@ -206,3 +222,10 @@ class PodSpec(Section):
     pod_template_ref: Name | None = Field(
         default=None, description="Name of a core/v1 PodTemplate in the same namespace that everything else comes from."
     )
+
+    @rule()
+    def labels_are_free(self) -> Iterator[Problem]:
+        """Users do not set labels that we or Kubernetes decide by."""
+        for kind, keys in (("labels", self.labels), ("annotations", self.annotations)):
+            for key in (key for key in keys if key.startswith(RESERVED_PREFIXES)):
+                yield kind, key, f"the prefix {key.split('/')[0]}/ is reserved: use one of your own"

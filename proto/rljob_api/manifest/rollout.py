@@ -1,13 +1,52 @@
 """`spec.workflow`, `spec.async` and `spec.rollout`: how episodes run and how old they may be."""
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FREE, INT32, NAME_PATTERN, Config, Decimal, Section, Text, TokenId, one_of
+from rljob_api import types
+from rljob_api.manifest.base import (
+    FREE,
+    INT32,
+    NAME_PATTERN,
+    NO_SHARE,
+    CelRule,
+    Config,
+    Decimal,
+    Problem,
+    Section,
+    Text,
+    TokenId,
+    one_of,
+    rule,
+)
 from rljob_api.manifest.pod import PodSpec
 
 WORKFLOWS = ("rlvr", "math_code_single_step", "multi_turn_math")
+SINGLE_TURN_WORKFLOWS = ("rlvr", "math_code_single_step")
+# Of multi_turn_math: its default number of turns, and room for one feedback text in any tokenizer.
+DEFAULT_NUM_TURNS = 5
+FEEDBACK_TOKENS = 128
+# Ported configs say "all candidate tokens" by 1e8, more than any vocabulary has.
+ALL_TOKENS = 100_000_000
+# Keys that the rollout sets from other fields: setting them twice could only contradict.
+ENGINE_KEYS = {
+    "model": "spec.model.name",
+    "tokenizer": "spec.model.tokenizer",
+    "dtype": "spec.rollout.engine.dtype",
+    "max_model_len": "spec.rollout.engine.maxModelLen",
+    "max_num_seqs": "spec.rollout.engine.maxNumSeqs",
+    "tensor_parallel_size": "spec.rollout.engine.tensorParallelSize",
+    "gpu_memory_utilization": "spec.rollout.engine.gpuMemoryUtilization",
+    "enforce_eager": "spec.rollout.engine.enforceEager",
+    "kv_cache_dtype": "spec.rollout.engine.kvCacheDtype",
+    "seed": "spec.seed",
+    "trust_remote_code": "spec.model.trustRemoteCode",
+    "worker_extension_cls": "the rollout itself",
+    "weight_transfer_config": "the rollout itself",
+    "logprobs_mode": "the rollout itself",
+}
 
 PythonFile = Annotated[str, Field(min_length=4, max_length=1024, pattern=r"^([^/]*/)*[A-Za-z_][A-Za-z0-9_]*\.py$")]
 
@@ -41,6 +80,38 @@ class WorkflowSpec(Section):
     )
     code: CodeSpec | None = Field(default=None, description="The user's own file, for a type that is module:Class.")
 
+    @property
+    def is_legacy_multi_turn(self) -> bool:
+        """Whether each turn is a row of its own with rewards shaped by the workflow."""
+        return self.type == "multi_turn_math" and self.config.get("layout") == "legacy"
+
+    @property
+    def shapes_rewards_itself(self) -> bool:
+        """Whether the workflow maps success to rewards, so that the pipeline's affine step must be the identity."""
+        signed = self.type == "math_code_single_step" and self.config.get("shaping") == "signed"
+        return self.is_legacy_multi_turn or signed
+
+    @property
+    def success_rate_bounds(self) -> tuple[float | None, float | None]:
+        """successRateLowerBound and successRateUpperBound of a workflow that shapes by sign: raw rewards are successes
+        there.
+        """
+        if self.type != "math_code_single_step" or not self.shapes_rewards_itself:
+            return None, None
+        lower, upper = (self.config.get(f"successRate{end}Bound") for end in ("Lower", "Upper"))
+        return (
+            float(lower) if isinstance(lower, int | float) else None,
+            float(upper) if isinstance(upper, int | float) else None,
+        )
+
+    def later_turns(self, *, max_answer_tokens: int) -> int:
+        """Return what the turns after the first may add to a request, tokens; 0 for workflows of one turn."""
+        if self.type != "multi_turn_math":
+            return 0
+        written = self.config.get("numTurns")
+        turns = written if isinstance(written, int) else DEFAULT_NUM_TURNS
+        return max(0, turns - 1) * (max_answer_tokens + FEEDBACK_TOKENS)
+
 
 class AsyncSpec(Section):
     """How far generation may run ahead of training."""
@@ -48,19 +119,40 @@ class AsyncSpec(Section):
     max_off_policy_steps: int = Field(
         default=1, ge=0, le=64, description="Largest age of a trained token in trainer steps; 0 is synchronous."
     )
-    on_stale: Literal["drop", "wait"] | None = Field(
-        default=None, description="What happens to groups that grow too old. Default: drop."
+    on_stale: Literal["drop", "wait"] = Field(
+        default_factory=lambda: "drop", description="What happens to groups that grow too old. Default: drop."
     )
-    in_flight_weight_updates: bool | None = Field(
-        default=None,
-        description="Change weights inside a generation instead of draining first. Default: true unless synchronous.",
+    in_flight_weight_updates: bool = Field(
+        default_factory=lambda fields: fields["max_off_policy_steps"] > 0,
+        description="Change weights inside a generation instead of draining first. Default: true unless"
+        " maxOffPolicySteps is 0.",
     )
-    max_inflight_groups: int | None = Field(
-        default=None,
+    # The job fills in the default.
+    max_inflight_groups: int = Field(
+        default_factory=lambda: 1,
         ge=1,
         le=INT32,
-        description="Groups in generation at once. Default and cap: (maxOffPolicySteps + 1) x promptsPerStep.",
+        description="Groups in generation at once, at most the default. Default: (maxOffPolicySteps + 1) x"
+        " promptsPerStep.",
     )
+
+    def unused(self) -> Mapping[str, str]:
+        """Return what synchronous training has no use for."""
+        return {"onStale": "maxOffPolicySteps is 0, where nothing grows old"} if self.max_off_policy_steps == 0 else {}
+
+    @rule(
+        CelRule(
+            field="maxOffPolicySteps",
+            rule="self.maxOffPolicySteps > 0 || (!has(self.onStale)"
+            " && (!has(self.inFlightWeightUpdates) || !self.inFlightWeightUpdates))",
+            message="onStale and inFlightWeightUpdates are ignored when maxOffPolicySteps is 0: leave them out",
+        ),
+    )
+    def synchronous_generation_never_overlaps(self) -> Iterator[Problem]:
+        """Synchronous training changes weights between generations."""
+        if self.max_off_policy_steps == 0 and self.in_flight_weight_updates:
+            because = "maxOffPolicySteps is 0, where generation never overlaps training: use false"
+            yield "inFlightWeightUpdates", True, because
 
 
 class EngineSpec(Section):
@@ -70,13 +162,17 @@ class EngineSpec(Section):
     gpu_memory_utilization: Decimal | None = Field(
         default=None, description="Share of GPU memory for the engine, 0 to 1."
     )
-    max_model_len: int | None = Field(
-        default=None, ge=1, le=10_000_000, description="Longest prompt + answer, tokens. Default: what the job needs."
+    # The job fills in the defaults of maxModelLen and dtype.
+    max_model_len: int = Field(
+        default_factory=lambda: 1,
+        ge=1,
+        le=10_000_000,
+        description="Longest prompt + answer, tokens. Default: longest prompt + longest answer.",
     )
     max_num_seqs: int = Field(default=256, ge=1, le=65536, description="Sequences that are decoded at once.")
     enforce_eager: bool = Field(default=False, description="Do not capture CUDA graphs or compile.")
-    dtype: Literal["bfloat16", "float16", "float32"] | None = Field(
-        default=None, description="Number format of the engine. Default: model.dtype."
+    dtype: Literal["bfloat16", "float16", "float32"] = Field(
+        default_factory=lambda: "bfloat16", description="Number format of the engine. Default: model.dtype."
     )
     kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         default="auto", description="Number format of the key-value cache."
@@ -88,23 +184,88 @@ class EngineSpec(Section):
         description="Further vLLM engine arguments by their Python names.",
     )
 
+    @rule()
+    def share_is_in_range(self) -> Iterator[Problem]:
+        """Shares lie between 0 and 1."""
+        if self.gpu_memory_utilization is not None and not 0 <= self.gpu_memory_utilization <= 1:
+            yield "gpuMemoryUtilization", self.gpu_memory_utilization, NO_SHARE
+
+    @rule()
+    def extra_arguments_are_extra(self) -> Iterator[Problem]:
+        """Free-form options do not repeat what other fields set."""
+        for key in (key for key in self.extra_args if key in ENGINE_KEYS):
+            yield f"extraArgs.{key}", self.extra_args[key], f"{ENGINE_KEYS[key]} sets it: leave it out"
+
+
+AnswerTokens = Annotated[int, Field(ge=1, le=10_000_000)]
+FewestTokens = Annotated[int, Field(ge=0, le=10_000_000)]
+Stops = Annotated[tuple[Text, ...], Field(max_length=16)]
+StopIds = Annotated[tuple[TokenId, ...], Field(max_length=64)]
+
+# Templates that bring their own stop rule (docs/design/workflows.md#s-8-2). A bare question has none.
+TEMPLATE_STOPS = {"qwen_math": "which stops at the end token only", "r1": "which stops at </answer>"}
+
 
 class SamplingSpec(Section):
-    """How training answers are sampled."""
+    """How answers are sampled; the defaults are those of training."""
 
-    temperature: Decimal = Field(default="1.0", description="Softmax temperature, above 0.")
-    top_p: Decimal = Field(default="1", description="Nucleus share; training needs 1.")
+    temperature: Decimal = Field(default=Decimal("1.0"), description="Softmax temperature, above 0.")
+    top_p: Decimal = Field(default=Decimal("1"), description="Nucleus share; training needs 1.")
     top_k: int = Field(
         default=0, ge=0, le=INT32, description="Number of candidate tokens; 0 is off, as training needs."
     )
-    min_p: Decimal = Field(default="0", description="Smallest relative probability; training needs 0.")
-    max_tokens: int = Field(default=1024, ge=1, le=10_000_000, description="Longest answer, tokens.")
-    min_tokens: int = Field(default=0, ge=0, le=10_000_000, description="Shortest answer, tokens.")
-    stop: tuple[Text, ...] = Field(default=(), max_length=16, description="Texts that end an answer.")
-    stop_token_ids: tuple[TokenId, ...] = Field(
-        default=(), max_length=64, description="Token ids that end an answer, besides the end token."
-    )
+    min_p: Decimal = Field(default=Decimal("0"), description="Smallest relative probability; training needs 0.")
+    max_tokens: AnswerTokens = Field(default=1024, description="Longest answer, tokens.")
+    min_tokens: FewestTokens = Field(default=0, description="Shortest answer, tokens.")
+    stop: Stops = Field(default=(), description="Texts that end an answer.")
+    stop_token_ids: StopIds = Field(default=(), description="Token ids that end an answer, besides the end token.")
     ignore_eos: bool = Field(default=False, description="Go on after the end token.")
+
+    @property
+    def num_candidates(self) -> int:
+        """Number of candidate tokens, 0 for all."""
+        return 0 if self.top_k >= ALL_TOKENS else self.top_k
+
+    def request(self, template: str) -> types.Sampling:
+        """Return what an engine is asked for. Template r1 stops at its closing tag and keeps it
+        (docs/design/workflows.md#s-8-2).
+        """
+        ends_at_tag = template == "r1"
+        values = {name: getattr(self, name) for name in SamplingSpec.model_fields}
+        values |= {"top_k": self.num_candidates, "stop": ("</answer>",) if ends_at_tag else self.stop}
+        return types.Sampling(**values, greedy=self.temperature == 0.0, include_stop=ends_at_tag)
+
+
+class TrainingSamplingSpec(SamplingSpec):
+    """How training answers are sampled."""
+
+    @rule(
+        CelRule(
+            rule="double(self.temperature) > 0.0 && double(self.topP) == 1.0"
+            f" && (self.topK == 0 || self.topK >= {ALL_TOKENS})"
+            " && double(self.minP) == 0.0",
+            message="training needs log-probabilities of the sampled distribution:"
+            " temperature above 0, topP 1, topK 0 and minP 0",
+        ),
+        CelRule(
+            field="minTokens",
+            rule="self.minTokens <= self.maxTokens",
+            message="minTokens must be at most maxTokens",
+        ),
+    )
+    def distribution_is_the_trained_one(self) -> Iterator[Problem]:
+        """Log-probabilities are those of the whole distribution. Penalties are no fields at all."""
+        exact = "training needs log-probabilities of the distribution that was sampled"
+        if self.temperature <= 0:
+            yield "temperature", self.temperature, f'{exact}: use a temperature above 0, such as "1.0"'
+        if self.top_p != 1.0:
+            yield "topP", self.top_p, f'{exact}: use "1"'
+        if self.num_candidates != 0:
+            yield "topK", self.top_k, f"{exact}: use 0"
+        if self.min_p != 0.0:
+            yield "minP", self.min_p, f'{exact}: use "0"'
+        if self.min_tokens > self.max_tokens:
+            yield "minTokens", self.min_tokens, f"it is above maxTokens {self.max_tokens}"
 
 
 class AutoscalingSpec(Section):
@@ -112,21 +273,44 @@ class AutoscalingSpec(Section):
 
     min_replicas: int = Field(default=1, ge=1, le=10_000, description="Fewest replicas.")
     max_replicas: int = Field(ge=1, le=10_000, description="Most replicas.")
-    trainer_wait_target: Decimal = Field(default="0.1", description="Share of time that the trainer may wait, 0 to 1.")
+    trainer_wait_target: Decimal = Field(
+        default=Decimal("0.1"), description="Share of time that the trainer may wait, 0 to 1."
+    )
     scale_down_stabilization_seconds: int = Field(
         default=600, ge=0, le=3600, description="Seconds of low load before replicas go."
     )
     provider: Literal["hpa", "keda"] = Field(default="hpa", description="Who scales.")
 
+    @rule(
+        CelRule(
+            field="minReplicas",
+            rule="self.minReplicas <= self.maxReplicas",
+            message="minReplicas must be at most maxReplicas",
+        ),
+    )
+    def bounds_are_in_order(self) -> Iterator[Problem]:
+        """minReplicas <= maxReplicas, and the target is a share."""
+        if self.min_replicas > self.max_replicas:
+            yield "minReplicas", self.min_replicas, f"it is above maxReplicas {self.max_replicas}"
+        if not 0 <= self.trainer_wait_target <= 1:
+            yield "trainerWaitTarget", self.trainer_wait_target, NO_SHARE
 
-class RolloutSpec(Section):
+
+class RolloutSettings(Section):
     """Rollout replicas."""
 
     replicas: int = Field(default=1, ge=1, le=10_000, description="Number of rollout replicas; the scale subresource.")
     autoscaling: AutoscalingSpec | None = Field(default=None, description="Automatic scaling; off if unset.")
     engine: EngineSpec = Field(default=EngineSpec(), description="vLLM engine arguments.")
-    sampling: SamplingSpec = Field(default=SamplingSpec(), description="How training answers are sampled.")
+    sampling: TrainingSamplingSpec = Field(
+        default=TrainingSamplingSpec(), description="How training answers are sampled."
+    )
     drain_seconds: int = Field(
         default=120, ge=0, le=86_400, description="Seconds to finish or hand back leases before a pod goes."
     )
+
+
+class RolloutSpec(RolloutSettings):
+    """Rollout replicas."""
+
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")

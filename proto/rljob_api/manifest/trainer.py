@@ -1,28 +1,62 @@
 """`spec.trainer`, `spec.weightSync` and `spec.checkpoint`."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FREE, INT32, Config, Decimal, Section
+from rljob_api.manifest.base import FREE, INT32, CelRule, Config, Decimal, Problem, Section, rule
 from rljob_api.manifest.pod import PodSpec
+
+# Keys that the trainer sets from other fields: setting them twice could only contradict.
+DEEPSPEED_KEYS = {
+    "train_batch_size": "spec.algorithm",
+    "train_micro_batch_size_per_gpu": "spec.trainer.maxTokensPerMicroBatch",
+    "gradient_accumulation_steps": "spec.trainer.maxTokensPerMicroBatch",
+    "gradient_clipping": "spec.trainer.optimizer.maxGradNorm",
+    "optimizer": "spec.trainer.optimizer",
+    "scheduler": "spec.trainer.optimizer.schedule",
+    "bf16": "spec.trainer.dtype",
+    "fp16": "spec.trainer.dtype",
+}
 
 
 class OptimizerSpec(Section):
     """AdamW with fp32 master weights and moments."""
 
-    type: Literal["adamw"] = Field(default="adamw", description="The optimizer.")
-    learning_rate: Decimal = Field(default="1e-6", description="Peak learning rate.")
+    learning_rate: Decimal = Field(default=Decimal("1e-6"), description="Peak learning rate.")
     betas: tuple[Decimal, ...] = Field(
-        default=("0.9", "0.95"), min_length=2, max_length=2, description="Decay of the two moments."
+        default=(Decimal("0.9"), Decimal("0.95")), min_length=2, max_length=2, description="Decay of the two moments."
     )
-    eps: Decimal = Field(default="1e-8", description="Added to the root of the second moment.")
-    weight_decay: Decimal = Field(default="0", description="Decoupled weight decay.")
+    eps: Decimal = Field(default=Decimal("1e-8"), description="Added to the root of the second moment.")
+    weight_decay: Decimal = Field(default=Decimal("0"), description="Decoupled weight decay.")
     warmup_steps: int = Field(default=0, ge=0, le=1_000_000, description="Steps over which the learning rate rises.")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         default="constant", description="Learning rate after the warm-up; linear and cosine fall to 0 at maxSteps."
     )
-    max_grad_norm: Decimal = Field(default="1.0", description="Bound on the global L2 norm of the gradient.")
+    max_grad_norm: Decimal = Field(default=Decimal("1.0"), description="Bound on the global L2 norm of the gradient.")
+
+    @rule(
+        CelRule(
+            field="learningRate",
+            rule="double(self.learningRate) > 0.0",
+            message="learningRate must be above 0",
+        ),
+    )
+    def numbers_are_in_range(self) -> Iterator[Problem]:
+        """AdamW's numbers have their ranges."""
+        for key, value in (
+            ("learningRate", self.learning_rate),
+            ("maxGradNorm", self.max_grad_norm),
+            ("eps", self.eps),
+        ):
+            if value <= 0:
+                yield key, value, "it must be above 0"
+        if self.weight_decay < 0:
+            yield "weightDecay", self.weight_decay, "it must not be negative"
+        for index, beta in enumerate(self.betas):
+            if not 0 <= beta < 1:
+                yield f"betas[{index}]", beta, "it must be at least 0 and below 1"
 
 
 class DeepspeedSpec(Section):
@@ -35,8 +69,33 @@ class DeepspeedSpec(Section):
         default={}, max_length=64, json_schema_extra=FREE, description="DeepSpeed keys that we do not set ourselves."
     )
 
+    @rule(
+        CelRule(
+            field="offloadParameters",
+            rule="!self.offloadParameters || self.zeroStage == 3",
+            message="offloadParameters needs zeroStage 3",
+        ),
+        CelRule(
+            field="offloadOptimizer",
+            rule="!self.offloadOptimizer || self.zeroStage > 0",
+            message="offloadOptimizer needs zeroStage 1, 2 or 3",
+        ),
+    )
+    def offload_needs_sharding(self) -> Iterator[Problem]:
+        """Offload is a feature of the sharded stages."""
+        if self.offload_parameters and self.zero_stage != 3:
+            yield "offloadParameters", True, f"zeroStage is {self.zero_stage}: only stage 3 can"
+        if self.offload_optimizer and self.zero_stage == 0:
+            yield "offloadOptimizer", True, "zeroStage is 0: stages 1 to 3 can"
 
-class TrainerSpec(Section):
+    @rule()
+    def extra_keys_are_extra(self) -> Iterator[Problem]:
+        """Free-form options do not repeat what other fields set."""
+        for key in (key for key in self.extra if key in DEEPSPEED_KEYS):
+            yield f"extra.{key}", self.extra[key], f"{DEEPSPEED_KEYS[key]} sets it: leave it out"
+
+
+class TrainerSettings(Section):
     """The trainer."""
 
     nodes: int = Field(default=1, ge=1, le=1024, description="Trainer pods.")
@@ -53,9 +112,16 @@ class TrainerSpec(Section):
     dtype: Literal["bfloat16", "float32"] = Field(
         default="bfloat16", description="Number format of forward and backward."
     )
-    master_weights_dtype: Literal["float32"] = Field(
-        default="float32", description="Number format of the optimizer's weights."
-    )
+
+    @property
+    def world_size(self) -> int:
+        """Number of trainer processes, which is the data-parallel size."""
+        return self.nodes * self.processes_per_node
+
+
+class TrainerSpec(TrainerSettings):
+    """The trainer."""
+
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
 
@@ -63,9 +129,6 @@ class WeightSyncSpec(Section):
     """How new weights reach the rollouts."""
 
     every_steps: int = Field(default=1, ge=1, le=1000, description="Steps per published version.")
-    transport: Literal["grpc"] = Field(default="grpc", description="How bytes travel.")
-    delta: bool = Field(default=True, description="Publish changes against the last version where that is smaller.")
-    anchor_every: int = Field(default=10, ge=1, le=1000, description="Versions per whole image.")
     kv_cache: Literal["keep", "recompute"] = Field(
         default="keep", description="What happens to the key-value cache of running requests at a weight update."
     )

@@ -1,10 +1,28 @@
 """`spec.verifier`: who grades, and how model output is isolated."""
 
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FREE, NAMED, SET, Config, Decimal, Module, Name, Quantity, Section, one_of
+from rljob_api.manifest import reward_options
+from rljob_api.manifest.base import (
+    FORBIDDEN,
+    FREE,
+    NAMED,
+    SET,
+    CelRule,
+    Config,
+    Decimal,
+    Module,
+    Name,
+    Problem,
+    Quantity,
+    Section,
+    one_of,
+    rule,
+)
 from rljob_api.manifest.pod import PodSpec
 
 # Graders that reproduce published ones have mode compat; ours have none (graders reference, section 1).
@@ -12,6 +30,7 @@ REPOSITORY_TESTS = "repository-tests"
 OWN_REWARDS = ("math", "code", REPOSITORY_TESTS, "exact", "reasoning_gym")
 REPRODUCED_REWARDS = ("boxed", "answer_tag", "gsm8k", "clevr_count_70k", "areal-math", "areal-code")
 REWARDS = (*OWN_REWARDS, *REPRODUCED_REWARDS)
+assert set(reward_options.OPTIONS) == set(REWARDS), "a reward type without options has an empty class"
 # These run what the policy wrote.
 FORKED_REWARDS = ("code", "areal-code")
 PROGRAM_REWARDS = (*FORKED_REWARDS, REPOSITORY_TESTS)
@@ -20,6 +39,7 @@ PROGRAM_REWARDS = (*FORKED_REWARDS, REPOSITORY_TESTS)
 USUAL_PACKAGES = ("networkx", "numpy", "pandas", "scipy", "sortedcontainers", "sympy")
 
 RUNTIME_CLASS = "runtimeClass:"
+POD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 if TYPE_CHECKING:
     RewardType = str
@@ -39,7 +59,7 @@ class RewardSpec(Section):
 
     name: Name = Field(description="Name in metrics and filters, unique in the list.")
     type: RewardType = Field(description="Grader: one of the built-in ones, or module:function.")
-    weight: Decimal = Field(default="1", description="Factor on this reward in the sum.")
+    weight: Decimal = Field(default=Decimal("1"), description="Factor on this reward in the sum.")
     mode: Literal["strict", "compat"] = Field(
         default="strict",
         description="strict corrects known defects of the original grader; compat repeats its verdicts.",
@@ -54,8 +74,42 @@ class RewardSpec(Section):
         " a package (scipy.optimize) is imported before the program runs.",
     )
 
+    @rule()
+    def compat_has_an_original(self) -> Iterator[Problem]:
+        """Our own graders have nothing to be compatible with."""
+        if self.mode == "compat" and self.type not in REPRODUCED_REWARDS:
+            yield "mode", "compat", f"reward type {self.type} reproduces no other grader: use strict"
 
-class VerifierSpec(Section):
+    @rule()
+    def options_exist(self) -> Iterator[Problem]:
+        """Every key and value of a reward's config is one that its type reads."""
+        for option, value, reason in reward_options.problems(self.type, self.config):
+            yield f"config.{option}", value, reason
+
+    @rule()
+    def packages_have_a_use(self) -> Iterator[Problem]:
+        """Packages are for programs; each is named once, and is neither Python's own nor ours."""
+        if self.packages and self.type not in PROGRAM_REWARDS:
+            types = ", ".join(PROGRAM_REWARDS)
+            yield "packages", list(self.packages), f"{self.type} runs no program; it is for {types}"
+            return
+        for index, name in enumerate(self.packages):
+            if reason := _useless_package(name, self.packages[:index]):
+                yield f"packages[{index}]", name, reason
+
+
+def _useless_package(name: str, before: tuple[str, ...]) -> str:
+    first = name.partition(".")[0]
+    if name in before:
+        return "it stands in the list before: leave it out"
+    if first in sys.stdlib_module_names:
+        return "it is a part of Python, which every program may import: leave it out"
+    if first.startswith("rljob"):
+        return "it is the verifier's own code, which no program may read"
+    return ""
+
+
+class VerifierSettings(Section):
     """Graders and their isolation. Limits hold per execution."""
 
     replicas: int = Field(default=1, ge=1, le=1000, description="Number of verifier replicas.")
@@ -82,4 +136,57 @@ class VerifierSpec(Section):
     max_concurrent: int | None = Field(
         default=None, ge=1, le=4096, description="Executions at once per replica. Default: its CPU cores."
     )
+
+    @rule(
+        CelRule(
+            field="isolation",
+            reason=FORBIDDEN,
+            rule="self.isolation != 'none' || self.allowUnsafe",
+            message="isolation none needs allowUnsafe: true",
+        ),
+    )
+    def unsafe_isolation_is_admitted(self) -> Iterator[Problem]:
+        """No isolation needs to be said twice."""
+        if self.isolation == "none" and not self.allow_unsafe:
+            yield "isolation", "none", "allowUnsafe is false: set it to true to run graders without isolation"
+
+
+class VerifierSpec(VerifierSettings):
+    """Graders and their isolation. Limits hold per execution."""
+
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
+
+    @rule(
+        CelRule(
+            field="pod.runtimeClassName",
+            rule="!self.isolation.startsWith('runtimeClass:') || !has(self.pod) || !has(self.pod.runtimeClassName)"
+            " || self.isolation == 'runtimeClass:' + self.pod.runtimeClassName",
+            message="pod.runtimeClassName must be the one of isolation: leave it out",
+        ),
+    )
+    def one_runtime_class(self) -> Iterator[Problem]:
+        """The pods' RuntimeClass is the one that isolation asks for."""
+        wanted, written = runtime_class(self.isolation), self.pod.runtime_class_name
+        if wanted and written is not None and written != wanted:
+            because = f"verifier.isolation is {RUNTIME_CLASS}{wanted}: leave it out"
+            yield "pod.runtimeClassName", written, because
+
+    @rule()
+    def pods_are_confined(self) -> Iterator[Problem]:
+        """A verifier runs what a model wrote: it gets no accelerator, no Secret and no pod template of a user's."""
+        pod = self.pod
+        for kind, given in (("requests", pod.resources.requests), ("limits", pod.resources.limits)):
+            for key in [key for key in given if key not in POD_RESOURCES]:
+                yield f"pod.resources.{kind}", key, f"verifiers get {', '.join(POD_RESOURCES)} and nothing else"
+        for variable in pod.env:
+            if variable.value_from is not None and variable.value_from.secret_key_ref is not None:
+                yield "pod.env", variable.name, "graded code could read a Secret: leave it out"
+        for source in pod.env_from:
+            if source.secret_ref is not None:
+                yield "pod.envFrom", source.secret_ref.name, "graded code could read a Secret: leave it out"
+        for volume in pod.volumes:
+            if volume.secret is not None:
+                because = f"graded code could read Secret {volume.secret.secret_name}: leave it out"
+                yield "pod.volumes", volume.name, because
+        if pod.pod_template_ref is not None:
+            yield "pod.podTemplateRef", pod.pod_template_ref, "a template could loosen what confines graded code"

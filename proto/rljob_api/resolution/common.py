@@ -6,9 +6,8 @@ import posixpath
 
 from rljob_api import roles
 from rljob_api.manifest.job import JobSpec, RLJob
+from rljob_api.manifest.model import BUILTIN
 from rljob_api.placement import Placement
-
-BUILTIN = "builtin:"
 
 
 def identity(job: RLJob, placement: Placement) -> roles.JobIdentity:
@@ -27,7 +26,7 @@ def model_config(spec: JobSpec, placement: Placement) -> roles.ModelConfig:
     return roles.ModelConfig(
         name=name,
         revision=spec.model.revision or "",
-        tokenizer=spec.model.tokenizer or name,
+        tokenizer=spec.model.tokenizer,
         dtype=spec.model.dtype,
         trust_remote_code=spec.model.trust_remote_code,
         path=_source_folder(spec, placement) or _named_folder(name, placement.base_dir),

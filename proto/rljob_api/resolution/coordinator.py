@@ -1,7 +1,8 @@
 """The coordinator's config."""
 
-from rljob_api import effective, names, roles
-from rljob_api.manifest.base import number
+import math
+
+from rljob_api import names, roles
 from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.manifest.rollout import AutoscalingSpec
 from rljob_api.placement import Placement
@@ -36,7 +37,7 @@ def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorCon
         staleness=_staleness(spec),
         evaluation=evaluation_config(spec, placement.base_dir),
         failure=_failure(spec),
-        world_size=effective.world_size(spec),
+        world_size=spec.trainer.world_size,
         max_tokens_per_micro_batch=spec.trainer.max_tokens_per_micro_batch,
         publish_every_steps=spec.weight_sync.every_steps,
         checkpoint_every_steps=spec.checkpoint.every_steps,
@@ -48,63 +49,40 @@ def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorCon
 
 def _trainer_wait_target(spec: JobSpec) -> float:
     """Return the share that the trainer may wait; the signal is served whether anything scales by it or not."""
-    scaling = spec.rollout.autoscaling
-    written = (
-        AutoscalingSpec.model_fields["trainer_wait_target"].default
-        if scaling is None
-        else (scaling.trainer_wait_target)
-    )
-    return number(written)
+    return (spec.rollout.autoscaling or AutoscalingSpec.model_validate({"maxReplicas": 1})).trainer_wait_target
 
 
 def _algorithm(spec: JobSpec) -> roles.AlgorithmConfig:
-    algorithm, rewards = spec.algorithm, spec.algorithm.rewards
-    overlong = rewards.overlong
+    algorithm = spec.algorithm
+    rewards = algorithm.rewards.model_dump(by_alias=False)
     return roles.AlgorithmConfig(
         advantage_estimator=algorithm.advantage_estimator,
         group_size=algorithm.group_size,
         prompts_per_step=algorithm.prompts_per_step,
         minibatches=algorithm.minibatches,
         epochs=algorithm.epochs,
-        rewards=roles.RewardShapingConfig(
-            scale=number(rewards.scale),
-            bias=number(rewards.bias),
-            clip=effective.reward_clip(spec),
-            overlong=None
-            if overlong is None
-            else roles.OverlongConfig(
-                max_tokens=overlong.max_tokens, tail_tokens=overlong.tail_tokens, factor=number(overlong.factor)
-            ),
-            zero_truncated=algorithm.zero_truncated,
-            mask_truncated=algorithm.mask_truncated,
+        rewards=roles.RewardShapingConfig.model_validate(
+            rewards
+            | {
+                "clip": math.inf if algorithm.rewards.clip is None else algorithm.rewards.clip,
+                "zero_truncated": algorithm.zero_truncated,
+                "mask_truncated": algorithm.mask_truncated,
+            }
         ),
-        normalize_reward=effective.normalize_reward(spec),
+        normalize_reward=roles.NormalizeConfig.model_validate(algorithm.normalize_reward.model_dump(by_alias=False)),
         filter=_filter(spec),
-        trainer_returns=effective.returns(spec) is not None,
-        train_zero_advantage=effective.train_zero_advantage(spec),
-        train_masked=effective.train_masked(spec),
+        trainer_returns=algorithm.trainer_returns,
+        train_zero_advantage=algorithm.trains_zero_advantage,
+        train_masked=algorithm.trains_masked,
     )
 
 
 def _filter(spec: JobSpec) -> roles.FilterConfig:
-    groups = spec.data.filter_groups
-    lower, upper = effective.filter_bounds(spec)
-    return roles.FilterConfig(
-        enabled=effective.filter_enabled(spec),
-        metric=groups.metric,
-        lower=lower,
-        upper=upper,
-        max_extra_groups=effective.max_extra_groups(spec),
-    )
+    return roles.FilterConfig.model_validate(spec.data.filter_groups.model_dump(by_alias=False, exclude={"predicate"}))
 
 
 def _staleness(spec: JobSpec) -> roles.AsyncConfig:
-    return roles.AsyncConfig(
-        max_off_policy_steps=spec.async_.max_off_policy_steps,
-        on_stale=spec.async_.on_stale or "drop",
-        in_flight_weight_updates=effective.in_flight_weight_updates(spec),
-        max_inflight_groups=effective.max_inflight_groups(spec),
-    )
+    return roles.AsyncConfig.model_validate(spec.async_.model_dump(by_alias=False))
 
 
 def _failure(spec: JobSpec) -> roles.FailureConfig:
@@ -112,9 +90,9 @@ def _failure(spec: JobSpec) -> roles.FailureConfig:
     return roles.FailureConfig(
         max_infra_attempts_per_prompt=policy.max_infra_attempts_per_prompt,
         max_data_attempts_per_prompt=policy.max_data_attempts_per_prompt,
-        min_group_fraction=number(policy.min_group_fraction),
-        min_step_batch_fraction=number(policy.min_step_batch_fraction),
-        max_infra_failure_fraction=number(policy.max_infra_failure_fraction),
+        min_group_fraction=policy.min_group_fraction,
+        min_step_batch_fraction=policy.min_step_batch_fraction,
+        max_infra_failure_fraction=policy.max_infra_failure_fraction,
         stall_timeout_s=float(policy.stall.timeout_seconds),
         stall_action=policy.stall.action,
     )

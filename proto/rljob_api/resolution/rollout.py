@@ -1,7 +1,6 @@
 """One rollout's config."""
 
-from rljob_api import effective, grading_limits, names, roles, suites
-from rljob_api.manifest.base import optional_number
+from rljob_api import grading_limits, names, roles, suites
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.placement import Placement, ProcessPlacement
@@ -44,7 +43,7 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         user_code=user_code(spec, placement),
         group_size=spec.algorithm.group_size,
         max_groups_in_flight=_groups_per_replica(spec, num_replicas=len(placement.rollouts)),
-        in_flight_weight_updates=effective.in_flight_weight_updates(spec),
+        in_flight_weight_updates=spec.async_.in_flight_weight_updates,
         kv_cache_policy=spec.weight_sync.kv_cache,
         max_off_policy_steps=spec.async_.max_off_policy_steps,
         drain_s=float(spec.rollout.drain_seconds),
@@ -71,7 +70,7 @@ def _longest_grading_s(spec: JobSpec) -> float:
 def _groups_per_replica(spec: JobSpec, *, num_replicas: int) -> int:
     """Return min(what the engine's slots take, this replica's part of all groups in flight), at least 1."""
     slots = -(-OVERSUBSCRIPTION * spec.rollout.engine.max_num_seqs // spec.algorithm.group_size)
-    part = -(-effective.max_inflight_groups(spec) // num_replicas)
+    part = -(-spec.async_.max_inflight_groups // num_replicas)
     return max(1, min(slots, part))
 
 
@@ -79,11 +78,11 @@ def _engine(spec: JobSpec, placement: Placement) -> roles.EngineConfig:
     engine = spec.rollout.engine
     return roles.EngineConfig(
         tensor_parallel_size=engine.tensor_parallel_size,
-        gpu_memory_utilization=optional_number(engine.gpu_memory_utilization),
-        max_model_len=effective.max_model_len(spec),
+        gpu_memory_utilization=engine.gpu_memory_utilization,
+        max_model_len=engine.max_model_len,
         max_num_seqs=engine.max_num_seqs,
         enforce_eager=engine.enforce_eager,
-        dtype=engine.dtype or spec.model.dtype,
+        dtype=engine.dtype,
         kv_cache_dtype=engine.kv_cache_dtype,
         kv_cache_bytes=placement.kv_cache_bytes,
         extra_args=dict(engine.extra_args),

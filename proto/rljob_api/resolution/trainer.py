@@ -2,8 +2,8 @@
 
 import posixpath
 
-from rljob_api import effective, names, roles
-from rljob_api.manifest.base import number, optional_number
+from rljob_api import names, roles
+from rljob_api.manifest import base
 from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.placement import Placement
 from rljob_api.resolution.common import digest, identity, model_config, reference_config
@@ -35,8 +35,8 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         seed=spec.seed,
         loss=_loss(spec),
         reference=reference_config(spec, placement),
-        returns=effective.returns(spec),
-        critic=effective.critic(spec),
+        returns=_returns(spec),
+        critic=_critic(spec),
         minibatches=spec.algorithm.minibatches,
         epochs=spec.algorithm.epochs,
         optimizer=_optimizer(spec),
@@ -44,9 +44,8 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         gradient_checkpointing=trainer.gradient_checkpointing,
         logits_chunk_tokens=trainer.logits_chunk_tokens,
         max_tokens_per_micro_batch=trainer.max_tokens_per_micro_batch,
-        max_row_tokens=effective.max_model_len(spec),
+        max_row_tokens=spec.rollout.engine.max_model_len,
         dtype=trainer.dtype,
-        master_weights_dtype=trainer.master_weights_dtype,
         publish_every_steps=spec.weight_sync.every_steps,
         spec_digests=spec_digests(spec),
         checkpoint=_checkpoint(spec, placement),
@@ -62,53 +61,43 @@ def spec_digests(spec: JobSpec) -> dict[str, str]:
     coordinator's to compare. Defaults are left out: a field that a later release adds must not end a run.
     """
     data = spec.data
-    sources = [source.model_dump(mode="json", exclude={"path"}, exclude_defaults=True) for source in data.train]
     values: dict[str, object] = {
         "groups": [spec.algorithm.prompts_per_step, spec.algorithm.group_size],
-        "data": [sources, data.template, data.shuffle],
-        "algorithm": [
-            block.model_dump(mode="json", exclude_defaults=True) for block in (spec.algorithm, data.filter_groups)
-        ],
+        "data": [[base.written(source, without="path") for source in data.train], data.template, data.shuffle],
+        "algorithm": [base.written(spec.algorithm), base.written(data.filter_groups)],
     }
     return {name: digest(value) for name, value in values.items()}
 
 
 def _loss(spec: JobSpec) -> roles.LossConfig:
-    loss = spec.algorithm.loss
-    return roles.LossConfig.model_validate(
-        {
-            "type": loss.type,
-            "clip_low": effective.clip_low(spec),
-            "clip_high": effective.clip_high(spec),
-            "dual_clip": optional_number(loss.dual_clip),
-            "tau_pos": effective.tau_pos(spec),
-            "tau_neg": effective.tau_neg(spec),
-            "proximal": effective.proximal(spec),
-            "aggregation": effective.aggregation(spec),
-            "constant_denominator": effective.constant_denominator(spec),
-            "kl_coef": number(loss.kl_coef),
-            "kl_estimator": effective.kl_estimator(spec),
-            "kl_placement": effective.kl_placement(spec),
-            "entropy_coef": number(loss.entropy_coef),
-            "m2_threshold": optional_number(loss.m2_threshold),
-            "correction": effective.correction(spec),
-            "temperature": number(spec.rollout.sampling.temperature),
-        }
+    loss = spec.algorithm.loss.model_dump(by_alias=False)
+    loss["correction"] = loss.pop("rollout_correction")
+    return roles.LossConfig.model_validate(loss | {"temperature": spec.rollout.sampling.temperature})
+
+
+def _returns(spec: JobSpec) -> roles.ReturnsConfig | None:
+    algorithm, gae = spec.algorithm, spec.algorithm.gae
+    if not algorithm.trainer_returns:
+        return None
+    normalize = algorithm.advantage_normalization
+    return roles.ReturnsConfig(
+        gamma=gae.gamma,
+        decay=roles.DecayConfig(kind=gae.decay.kind, value=gae.decay.value),
+        unit=gae.unit,
+        bootstrap_truncated=gae.bootstrap_truncated,
+        normalize=None
+        if normalize is None
+        else roles.NormalizeConfig.model_validate(normalize.model_dump(by_alias=False)),
     )
+
+
+def _critic(spec: JobSpec) -> roles.CriticConfig | None:
+    critic = spec.algorithm.critic
+    return None if critic is None else roles.CriticConfig.model_validate(critic.model_dump(by_alias=False))
 
 
 def _optimizer(spec: JobSpec) -> roles.OptimizerConfig:
-    optimizer = spec.trainer.optimizer
-    first, second = optimizer.betas
-    return roles.OptimizerConfig(
-        learning_rate=number(optimizer.learning_rate),
-        betas=(number(first), number(second)),
-        eps=number(optimizer.eps),
-        weight_decay=number(optimizer.weight_decay),
-        warmup_steps=optimizer.warmup_steps,
-        schedule=optimizer.schedule,
-        max_grad_norm=number(optimizer.max_grad_norm),
-    )
+    return roles.OptimizerConfig.model_validate(spec.trainer.optimizer.model_dump(by_alias=False))
 
 
 def _deepspeed(spec: JobSpec) -> roles.DeepSpeedConfig:

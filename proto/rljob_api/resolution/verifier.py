@@ -1,7 +1,7 @@
 """One verifier's config."""
 
 from rljob_api import grading_limits, grading_tasks, names, roles, suites
-from rljob_api.manifest.base import num_bytes, number
+from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.verifier import RewardSpec
 from rljob_api.placement import Placement, VerifierPlacement
@@ -42,7 +42,7 @@ def _grader(reward: RewardSpec, suite: str, job: RLJob, placement: Placement) ->
         type=reward.type,
         suite=suite,
         tasks=grading_tasks.of_reward(reward, listed=listed, workflow=job.spec.workflow.type),
-        weight=number(reward.weight),
+        weight=reward.weight,
         mode=reward.mode,
         config=dict(reward.config),
         cpu_limit_s=grading_limits.cpu_s(reward, timeout_seconds),

@@ -5,7 +5,7 @@ A contract test compares them with the rules, so that none is without its pair.
 
 from collections.abc import Mapping
 
-from rljob_api.crd_rule_table import CelRule
+from rljob_api.manifest.base import CelRule
 from rljob_testing.cluster.manifests import ABSENT
 
 Changes = Mapping[str, object]
@@ -254,8 +254,6 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
 
 # A frozen field, and two legal states of a job that differ in it: what is stored and what is asked for.
 FROZEN: Mapping[str, tuple[Changes, Changes]] = {
-    "queue": ({"queue": {"name": "gold"}}, {"queue": {"name": "silver"}}),
-    "gang": ({"gang": "none"}, {"gang": "volcano"}),
     "seed": ({"seed": 1}, {"seed": 2}),
     "model": ({}, {"model.name": "other"}),
     "data": ({}, {"data.train.0.path": "data/other.jsonl"}),
@@ -283,7 +281,6 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "observability.podMonitor": ({}, {"observability.podMonitor": True}),
     "observability.trajectoryDump": ({}, {"observability.trajectoryDump": "all"}),
     "observability.trajectoryDumpAlso": ({}, {"observability.trajectoryDumpAlso": ["text"]}),
-    "observability.traces": ({}, {"observability.traces": True}),
 }
 FROZEN_WITH_CHECKPOINT: Mapping[str, Changes] = {
     "model": {"model.name": "other"},

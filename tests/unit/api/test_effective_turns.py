@@ -2,7 +2,6 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import effective
 from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
@@ -19,4 +18,4 @@ SIZES: dict[str, object] = {"data.train.0.maxPromptTokens": 64, "rollout.samplin
     ],
 )
 def test_the_default_context_holds_every_turn(workflow: dict[str, object], expected: int, make_job: MakeJob) -> None:
-    assert effective.max_model_len(make_job({**SIZES, "workflow": workflow}).spec) == expected
+    assert make_job({**SIZES, "workflow": workflow}).spec.rollout.engine.max_model_len == expected

@@ -44,7 +44,7 @@ def test_what_an_estimator_makes_of_rewards_over_time_is_shown(make_job: Callabl
         make_job({"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}, "algorithm.gae": {"lambda": "0.95"}})
     )
     assert (rows["spec.algorithm.gae.lambda"].value, rows["spec.algorithm.gae.lambda"].why) == ("'0.95'", "written")
-    assert (rows["spec.algorithm.gae.gamma"].value, rows["spec.algorithm.gae.unit"].value) == ("1.0", "'token'")
+    assert (rows["spec.algorithm.gae.gamma"].value, rows["spec.algorithm.gae.unit"].value) == ("'1.0'", "'token'")
     assert rows["spec.algorithm.gae.bootstrapTruncated"].value == "true"
     assert rows["spec.algorithm.normalizeAdvantage.std"].value == "'batch'"
 
@@ -79,5 +79,5 @@ def test_bounds_from_the_workflow_are_shown_where_the_filter_reads_them(make_job
     config = {"shaping": "signed", "successRateLowerBound": 0.1}
     rows = explained(make_job({"workflow": {"type": "math_code_single_step", "config": config}}))
     row = rows["spec.data.filterGroups.lower"]
-    assert (row.value, row.why) == ("0.1", "workflow.config.successRateLowerBound")
+    assert (row.value, row.why) == ("'0.1'", "workflow.config.successRateLowerBound")
     assert "spec.data.filterGroups.upper" not in rows

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import grading_limits, resolve, unsupported
+from rljob_api import grading_limits, resolve, rules
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.verifier import RewardSpec
 
@@ -60,5 +60,5 @@ def test_program_has_512_mib_and_64_kib_unless_the_manifest_says_otherwise(make_
 
 
 def test_programs_are_served_confined_and_by_name_unconfined(make_job: Callable[..., RLJob]) -> None:
-    assert unsupported.problems(make_job(PROGRAMS).spec) == []
-    assert unsupported.problems(make_job({**PROGRAMS, **UNCONFINED}).spec) == []
+    assert rules.problems(make_job(PROGRAMS).spec) == []
+    assert rules.problems(make_job({**PROGRAMS, **UNCONFINED}).spec) == []

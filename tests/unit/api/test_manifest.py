@@ -175,7 +175,7 @@ def test_float_is_quoted_as_it_was_written() -> None:
 
 def test_null_is_the_same_as_unset(make_job: Callable[..., RLJob]) -> None:
     job = make_job({"algorithm": {"groupSize": None, "loss": {"clipLow": None}}})
-    assert (job.spec.algorithm.group_size, job.spec.algorithm.loss.clip_low) == (8, None)
+    assert (job.spec.algorithm.group_size, job.spec.algorithm.loss.clip_low) == (8, 0.2)
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "Job", "-job", "job-", "job_1", "1job", "job.x"])

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import reward_options, rules
+from rljob_api import rules
+from rljob_api.manifest import reward_options
 from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]

@@ -20,7 +20,6 @@ GAE_PPO = {"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    number: str
     refused: Mapping[str, object]
     blamed: str
     accepted: Mapping[str, object]
@@ -30,421 +29,355 @@ REFERENCE = {f"{LOSS}.klCoef": "0.1", "model.reference": {"name": "base"}}
 
 TABLE: dict[str, Row] = {
     "k1 in the loss": Row(
-        "1",
         {**REFERENCE, f"{LOSS}.klEstimator": "k1"},
         "spec.algorithm.loss.klEstimator is 'k1'",
         {**REFERENCE, f"{LOSS}.klEstimator": "k1", f"{LOSS}.klPlacement": "reward"},
     ),
     "KL term without a reference model": Row(
-        "2", {f"{LOSS}.klCoef": "0.1"}, "spec.algorithm.loss.klCoef is '0.1'", REFERENCE
+        {f"{LOSS}.klCoef": "0.1"}, "spec.algorithm.loss.klCoef is '0.1'", REFERENCE
     ),
     "reference model without a KL term": Row(
-        "2", {"model.reference": {"name": "base"}}, "spec.model.reference is 'base'", REFERENCE
+        {"model.reference": {"name": "base"}}, "spec.model.reference is 'base'", REFERENCE
     ),
     "KL estimator without a KL term": Row(
-        "2", {f"{LOSS}.klEstimator": "k3"}, "spec.algorithm.loss.klEstimator is 'k3'", {f"{LOSS}.klCoef": "0"}
+        {f"{LOSS}.klEstimator": "k3"}, "spec.algorithm.loss.klEstimator is 'k3'", {f"{LOSS}.klCoef": "0"}
     ),
     "reuse with two minibatches": Row(
-        "3",
         {f"{LOSS}.proximal": "reuse", "algorithm.minibatches": 2},
         "spec.algorithm.loss.proximal is 'reuse'",
         {f"{LOSS}.proximal": "reuse"},
     ),
     "reuse with two epochs": Row(
-        "3",
         {f"{LOSS}.proximal": "reuse", "algorithm.epochs": 2},
         "spec.algorithm.loss.proximal is 'reuse'",
         {f"{LOSS}.proximal": "recompute", "algorithm.epochs": 2},
     ),
     "behaviour with a correction": Row(
-        "4",
         {f"{LOSS}.proximal": "behaviour", CORRECTION: {"mode": "none"}},
         "spec.algorithm.loss.rolloutCorrection is",
         {f"{LOSS}.proximal": "behaviour"},
     ),
     "loglinear with m2Threshold": Row(
-        "5",
         {f"{LOSS}.proximal": "loglinear", f"{LOSS}.m2Threshold": "0.04"},
         "spec.algorithm.loss.proximal is 'loglinear'",
         {f"{LOSS}.m2Threshold": "0.04"},
     ),
     "reuse with batchNormalize": Row(
-        "5",
         {f"{LOSS}.proximal": "reuse", CORRECTION: {"batchNormalize": True}},
         "spec.algorithm.loss.proximal is 'reuse'",
         {CORRECTION: {"batchNormalize": True}},
     ),
     "loglinear with KL in the reward": Row(
-        "5",
         {**REFERENCE, f"{LOSS}.klPlacement": "reward", f"{LOSS}.proximal": "loglinear"},
         "spec.algorithm.loss.proximal is 'loglinear'",
         {**REFERENCE, f"{LOSS}.klPlacement": "loss", f"{LOSS}.proximal": "loglinear"},
     ),
     "reinforce with batchNormalize": Row(
-        "5",
         {f"{LOSS}.type": "reinforce", CORRECTION: {"batchNormalize": True}},
         "spec.algorithm.loss.rolloutCorrection.batchNormalize is true",
         {f"{LOSS}.type": "reinforce", CORRECTION: {"batchNormalize": False}},
     ),
     "truncate with k3": Row(
-        "6",
         {CORRECTION: {"mode": "truncate", "metric": "k3", "high": "0.01"}},
         "spec.algorithm.loss.rolloutCorrection.metric is 'k3'",
         {CORRECTION: {"mode": "mask", "metric": "k3", "high": "0.01"}},
     ),
     "truncate without a weight": Row(
-        "6",
         {CORRECTION: {"weighting": "none"}},
         "spec.algorithm.loss.rolloutCorrection.weighting is 'none'",
         {CORRECTION: {"weighting": "none", "mode": "mask", "high": "5"}},
     ),
     "bounds with mode none": Row(
-        "6",
         {CORRECTION: {"mode": "none", "high": "2"}},
         "spec.algorithm.loss.rolloutCorrection.high is '2'",
         {CORRECTION: {"mode": "none"}},
     ),
     "mask without bounds": Row(
-        "6",
         {CORRECTION: {"mode": "mask"}},
         "spec.algorithm.loss.rolloutCorrection.mode is 'mask'",
         {CORRECTION: {"mode": "mask", "high": "5"}},
     ),
     "ratio: high not above 1": Row(
-        "7",
         {CORRECTION: {"high": "1"}},
         "spec.algorithm.loss.rolloutCorrection.high is '1'",
         {CORRECTION: {"high": "1.001"}},
     ),
     "ratio: low not above 0": Row(
-        "7",
         {CORRECTION: {"low": "0"}},
         "spec.algorithm.loss.rolloutCorrection.low is '0'",
         {CORRECTION: {"low": "0.001"}},
     ),
     "ratio: low not below 1": Row(
-        "7",
         {CORRECTION: {"low": "1"}},
         "spec.algorithm.loss.rolloutCorrection.low is '1'",
         {CORRECTION: {"low": "0.999"}},
     ),
     "low above high": Row(
-        "7",
         {CORRECTION: {"mode": "mask", "metric": "k1", "low": "2", "high": "1"}},
         "spec.algorithm.loss.rolloutCorrection.low is '2'",
         {CORRECTION: {"mode": "mask", "metric": "k1", "low": "1", "high": "1"}},
     ),
     "k3 with a lower bound": Row(
-        "7",
         {CORRECTION: {"mode": "mask", "metric": "k3", "low": "0.1", "high": "1"}},
         "spec.algorithm.loss.rolloutCorrection.low is '0.1'",
         {CORRECTION: {"mode": "mask", "metric": "k3", "high": "1"}},
     ),
     "k2 with an upper bound of 0": Row(
-        "7",
         {CORRECTION: {"mode": "mask", "metric": "k2", "high": "0"}},
         "spec.algorithm.loss.rolloutCorrection.high is '0'",
         {CORRECTION: {"mode": "mask", "metric": "k2", "high": "0.001"}},
     ),
     "binaryKl of whole rows": Row(
-        "7",
         {CORRECTION: {"mode": "mask", "metric": "binaryKl", "high": "2", "level": "sequence", "agg": "mean"}},
         "spec.algorithm.loss.rolloutCorrection.metric is 'binaryKl'",
         {CORRECTION: {"mode": "mask", "metric": "binaryKl", "high": "2"}},
     ),
     "bounds of the second filter": Row(
-        "7",
         {CORRECTION: {"reject": {"level": "sequence", "agg": "mean", "high": "0.9"}}},
         "spec.algorithm.loss.rolloutCorrection.reject.high is '0.9'",
         {CORRECTION: {"reject": {"level": "sequence", "agg": "mean", "low": "0.99", "high": "1.001"}}},
     ),
     "agg of single tokens": Row(
-        "8",
         {CORRECTION: {"agg": "mean"}},
         "spec.algorithm.loss.rolloutCorrection.agg is 'mean'",
         {CORRECTION: {"level": "sequence", "agg": "mean"}},
     ),
     "largest ratio as a weight": Row(
-        "8",
         {CORRECTION: {"level": "sequence", "agg": "max", "mode": "mask", "high": "5"}},
         "spec.algorithm.loss.rolloutCorrection.agg is 'max'",
         {CORRECTION: {"level": "sequence", "agg": "max", "mode": "mask", "high": "5", "weighting": "none"}},
     ),
     "gspo with a token mean": Row(
-        "9",
         {f"{LOSS}.type": "gspo", f"{LOSS}.aggregation": "tokenMean"},
         "spec.algorithm.loss.aggregation is 'tokenMean'",
         {f"{LOSS}.type": "gspo", f"{LOSS}.aggregation": "sequenceMean"},
     ),
     "gspo with dualClip": Row(
-        "9",
         {f"{LOSS}.type": "gspo", f"{LOSS}.dualClip": "3"},
         "spec.algorithm.loss.dualClip is '3'",
         {f"{LOSS}.type": "ppo", f"{LOSS}.dualClip": "3"},
     ),
     "gspo with m2Threshold": Row(
-        "9",
         {f"{LOSS}.type": "gspo", f"{LOSS}.m2Threshold": "0.04"},
         "spec.algorithm.loss.m2Threshold is '0.04'",
         {f"{LOSS}.type": "gspo"},
     ),
     "cispo without clipHigh": Row(
-        "9",
         {f"{LOSS}.type": "cispo"},
         "spec.algorithm.loss.clipHigh is null",
         {f"{LOSS}.type": "cispo", f"{LOSS}.clipHigh": "4"},
     ),
     "cispo with clipHigh 0": Row(
-        "9",
         {f"{LOSS}.type": "cispo", f"{LOSS}.clipHigh": "0"},
         "spec.algorithm.loss.clipHigh is '0'",
         {f"{LOSS}.type": "cispo", f"{LOSS}.clipLow": "1", f"{LOSS}.clipHigh": "0.1"},
     ),
     "cispo with m2Threshold": Row(
-        "9",
         {f"{LOSS}.type": "cispo", f"{LOSS}.clipHigh": "4", f"{LOSS}.m2Threshold": "0.04"},
         "spec.algorithm.loss.m2Threshold is '0.04'",
         {f"{LOSS}.type": "cispo", f"{LOSS}.clipHigh": "4", f"{LOSS}.clipLow": "1"},
     ),
     "sapo with a clip band": Row(
-        "9",
         {f"{LOSS}.type": "sapo", f"{LOSS}.clipLow": "0.2"},
         "spec.algorithm.loss.clipLow is '0.2'",
         {f"{LOSS}.type": "sapo", f"{LOSS}.tauNeg": "1.05"},
     ),
     "sapo with temperature 0": Row(
-        "9",
         {f"{LOSS}.type": "sapo", f"{LOSS}.tauPos": "0"},
         "spec.algorithm.loss.tauPos is '0'",
         {f"{LOSS}.type": "sapo", f"{LOSS}.tauPos": "0.1"},
     ),
     "reinforce with a proximal policy": Row(
-        "9",
         {f"{LOSS}.type": "reinforce", f"{LOSS}.proximal": "recompute"},
         "spec.algorithm.loss.proximal is 'recompute'",
         {f"{LOSS}.type": "reinforce"},
     ),
     "temperature of sapo in ppo": Row(
-        "9",
         {f"{LOSS}.tauPos": "1"},
         "spec.algorithm.loss.tauPos is '1'",
         {f"{LOSS}.type": "sapo", f"{LOSS}.tauPos": "1"},
     ),
-    "dualClip of 1": Row(
-        "10", {f"{LOSS}.dualClip": "1"}, "spec.algorithm.loss.dualClip is '1'", {f"{LOSS}.dualClip": "1.1"}
-    ),
+    "dualClip of 1": Row({f"{LOSS}.dualClip": "1"}, "spec.algorithm.loss.dualClip is '1'", {f"{LOSS}.dualClip": "1.1"}),
     "clipLow above 1": Row(
-        "10", {f"{LOSS}.clipLow": "1.1"}, "spec.algorithm.loss.clipLow is '1.1'", {f"{LOSS}.clipLow": "1"}
+        {f"{LOSS}.clipLow": "1.1"}, "spec.algorithm.loss.clipLow is '1.1'", {f"{LOSS}.clipLow": "1"}
     ),
     "negative clip": Row(
-        "10", {f"{LOSS}.clipHigh": "-0.1"}, "spec.algorithm.loss.clipHigh is '-0.1'", {f"{LOSS}.clipHigh": "0"}
+        {f"{LOSS}.clipHigh": "-0.1"}, "spec.algorithm.loss.clipHigh is '-0.1'", {f"{LOSS}.clipHigh": "0"}
     ),
     "negative coefficient": Row(
-        "10",
         {f"{LOSS}.entropyCoef": "-1e-3"},
         "spec.algorithm.loss.entropyCoef is '-1e-3'",
         {f"{LOSS}.entropyCoef": "1e-3"},
     ),
     "negative factor": Row(
-        "10",
         {"algorithm.rewards.overlong": {"maxTokens": 1000, "tailTokens": 100, "factor": "-1"}},
         "spec.algorithm.rewards.overlong.factor is '-1'",
         {"algorithm.rewards.overlong": {"maxTokens": 1000, "tailTokens": 100, "factor": "0.5"}},
     ),
     "group of one with a group mean": Row(
-        "11",
         {"algorithm.groupSize": 1},
         "spec.algorithm.groupSize is 1, but advantageEstimator grpo compares samples within a group and needs at"
         " least 2",
         {"algorithm.groupSize": 2},
     ),
     "group of one with the zero-spread filter": Row(
-        "11",
         {"algorithm.groupSize": 1, "algorithm.advantageEstimator": "reinforcepp", "data.filterGroups.enabled": True},
         "spec.data.filterGroups.enabled is true",
         {"algorithm.groupSize": 1, "algorithm.advantageEstimator": "reinforcepp"},
     ),
     "leaveOneOut without a mean": Row(
-        "12",
         {"algorithm.normalizeReward": {"mean": "none", "std": "none", "leaveOneOut": True}},
         "spec.algorithm.normalizeReward.leaveOneOut is true",
         {"algorithm.normalizeReward": {"mean": "group", "std": "none", "leaveOneOut": True}},
     ),
     "unbiased without a std": Row(
-        "12",
         {"algorithm.normalizeReward": {"mean": "group", "std": "none", "unbiased": True}},
         "spec.algorithm.normalizeReward.unbiased is true",
         {"algorithm.normalizeReward": {"mean": "group", "std": "group", "unbiased": True}},
     ),
     "eps of advantages without a std": Row(
-        "12",
         {"algorithm.normalizeAdvantage": {"mean": "batch", "std": "none", "eps": "1e-5"}},
         "spec.algorithm.normalizeAdvantage.eps is '1e-5'",
         {"algorithm.normalizeAdvantage": {"mean": "batch", "std": "batch", "eps": "1e-5"}},
     ),
     "stdCenter without a std": Row(
-        "12",
         {"algorithm.normalizeReward": {"mean": "group", "std": "none", "stdCenter": "own"}},
         "spec.algorithm.normalizeReward.stdCenter is 'own'",
         {"algorithm.normalizeReward": {"mean": "group", "std": "batch", "stdCenter": "own"}},
     ),
     "legacy turns with shaped rewards": Row(
-        "13", {**LEGACY, "algorithm.rewards.scale": "2"}, "spec.algorithm.rewards.scale is '2'", LEGACY
+        {**LEGACY, "algorithm.rewards.scale": "2"}, "spec.algorithm.rewards.scale is '2'", LEGACY
     ),
     "signed shaping with a scale": Row(
-        "13",
         {**SIGNED, "algorithm.rewards.scale": "2"},
         "spec.algorithm.rewards.scale is '2'",
         SIGNED,
     ),
     "legacy turns with a bias": Row(
-        "13",
         {**LEGACY, "algorithm.rewards.bias": "-0.5"},
         "spec.algorithm.rewards.bias is '-0.5'",
         {**TURNS, "algorithm.rewards.bias": "-0.5"},
     ),
     "discount above 1": Row(
-        "10",
         {"algorithm.advantageEstimator": "reinforcepp", "algorithm.gae": {"gamma": "1.01"}},
         "spec.algorithm.gae.gamma is '1.01'",
         {"algorithm.advantageEstimator": "reinforcepp", "algorithm.gae": {"gamma": "1"}},
     ),
     "lambda above 1": Row(
-        "10",
         {**GAE_PPO, "algorithm.gae": {"lambda": "1.5"}},
         "spec.algorithm.gae.lambda is '1.5'",
         {**GAE_PPO, "algorithm.gae": {"lambda": "1"}},
     ),
     "vapo without alpha": Row(
-        "10",
         {**GAE_PPO, "algorithm.gae": {"lambda": "vapo{0}"}},
         "spec.algorithm.gae.lambda is 'vapo{0}'",
         {**GAE_PPO, "algorithm.gae": {"lambda": "vapo{2}"}},
     ),
     "relative position above 1": Row(
-        "10",
         {**GAE_PPO, "algorithm.gae": {"lambda": "relativePosition{1.5}"}},
         "spec.algorithm.gae.lambda is 'relativePosition{1.5}'",
         {**GAE_PPO, "algorithm.gae": {"lambda": "relativePosition{0.25}"}},
     ),
     "lambda without a critic": Row(
-        "14",
         {"algorithm.gae": {"lambda": "0.95"}},
         "spec.algorithm.gae.lambda is '0.95'",
         {**GAE_PPO, "algorithm.gae": {"lambda": "0.95"}},
     ),
     "gamma in grpo": Row(
-        "14",
         {"algorithm.gae": {"gamma": "1"}},
         "spec.algorithm.gae.gamma is '1'",
         {"algorithm.advantageEstimator": "reinforceppBaseline", "algorithm.gae": {"gamma": "1"}},
     ),
     "turn unit without turns": Row(
-        "14",
         {**GAE_PPO, "algorithm.gae": {"unit": "turn"}},
         "spec.algorithm.gae.unit is 'turn'",
         {**GAE_PPO, **TURNS, "algorithm.gae": {"unit": "turn"}},
     ),
     "ppo without a critic": Row(
-        "15", {"algorithm.advantageEstimator": "ppo"}, "spec.algorithm.advantageEstimator is 'ppo'", GAE_PPO
+        {"algorithm.advantageEstimator": "ppo"}, "spec.algorithm.advantageEstimator is 'ppo'", GAE_PPO
     ),
-    "critic without ppo": Row("15", {"algorithm.critic": {}}, "spec.algorithm.critic is {}", GAE_PPO),
+    "critic without ppo": Row({"algorithm.critic": {}}, "spec.algorithm.critic is {}", GAE_PPO),
     "denominator without constant": Row(
-        "16",
         {f"{LOSS}.constantDenominator": "3000"},
         "spec.algorithm.loss.constantDenominator is '3000'",
         {f"{LOSS}.constantDenominator": "3000", f"{LOSS}.aggregation": "constant"},
     ),
     "cut answer that ends and goes on": Row(
-        "17",
         {**GAE_PPO, "algorithm.zeroTruncated": True, "algorithm.gae": {"bootstrapTruncated": True}},
         "spec.algorithm.gae.bootstrapTruncated is true",
         {**GAE_PPO, "algorithm.zeroTruncated": True, "algorithm.gae": {"bootstrapTruncated": False}},
     ),
     "tail longer than the answer": Row(
-        "18",
         {"algorithm.rewards.overlong": {"maxTokens": 100, "tailTokens": 101}},
         "spec.algorithm.rewards.overlong.tailTokens is 101",
         {"algorithm.rewards.overlong": {"maxTokens": 100, "tailTokens": 100}},
     ),
     "length penalty that never acts": Row(
-        "18",
         {"algorithm.rewards.overlong": {"maxTokens": 1100, "tailTokens": 76}},
         "spec.rollout.sampling.maxTokens is 1024",
         {"algorithm.rewards.overlong": {"maxTokens": 1100, "tailTokens": 77}},
     ),
     "filter that accepts nothing": Row(
-        "19",
         {"data.filterGroups": {"lower": "0.6", "upper": "0.5"}},
         "spec.data.filterGroups.lower is '0.6'",
         {"data.filterGroups": {"lower": "0.5", "upper": "0.5"}},
     ),
     "onStale when synchronous": Row(
-        "20",
         {"async": {"maxOffPolicySteps": 0, "onStale": "drop"}},
         "spec.async.onStale is 'drop'",
         {"async": {"maxOffPolicySteps": 1, "onStale": "drop"}},
     ),
     "updates in flight when synchronous": Row(
-        "20",
         {"async": {"maxOffPolicySteps": 0, "inFlightWeightUpdates": True}},
         "spec.async.inFlightWeightUpdates is true",
         {"async": {"maxOffPolicySteps": 0, "inFlightWeightUpdates": False}},
     ),
     "versions too far apart": Row(
-        "21", {"weightSync.everySteps": 3}, "spec.weightSync.everySteps is 3", {"weightSync.everySteps": 2}
+        {"weightSync.everySteps": 3}, "spec.weightSync.everySteps is 3", {"weightSync.everySteps": 2}
     ),
     "wait with rare versions": Row(
-        "21",
         {"weightSync.everySteps": 2, "async.onStale": "wait"},
         "spec.weightSync.everySteps is 2",
         {"weightSync.everySteps": 1, "async.onStale": "wait"},
     ),
     "more minibatches than rows": Row(
-        "22",
         {"algorithm.promptsPerStep": 2, "algorithm.groupSize": 2, "algorithm.minibatches": 5},
         "spec.algorithm.minibatches is 5",
         {"algorithm.promptsPerStep": 2, "algorithm.groupSize": 2, "algorithm.minibatches": 4},
     ),
     "row that fits nowhere": Row(
-        "22",
         {"trainer.maxTokensPerMicroBatch": 2047},
         "spec.trainer.maxTokensPerMicroBatch is 2047",
         {"trainer.maxTokensPerMicroBatch": 2048},
     ),
     "greedy training": Row(
-        "23",
         {"rollout.sampling.temperature": "0"},
         "spec.rollout.sampling.temperature is '0'",
         {"rollout.sampling.temperature": "0.1"},
     ),
     "nucleus in training": Row(
-        "23", {"rollout.sampling.topP": "0.9"}, "spec.rollout.sampling.topP is '0.9'", {"rollout.sampling.topP": "1.0"}
+        {"rollout.sampling.topP": "0.9"}, "spec.rollout.sampling.topP is '0.9'", {"rollout.sampling.topP": "1.0"}
     ),
     "top k in training": Row(
-        "23", {"rollout.sampling.topK": 50}, "spec.rollout.sampling.topK is 50", {"evaluation.sampling.topK": 50}
+        {"rollout.sampling.topK": 50}, "spec.rollout.sampling.topK is 50", {"evaluation.sampling.topK": 50}
     ),
     "min p in training": Row(
-        "23",
         {"rollout.sampling.minP": "0.1"},
         "spec.rollout.sampling.minP is '0.1'",
         {"evaluation.sampling.minP": "0.1"},
     ),
     "rows that do not divide": Row(
-        "divisibility",
         {"algorithm.promptsPerStep": 5, "algorithm.groupSize": 3, "trainer.processesPerNode": 2},
-        "spec.algorithm.promptsPerStep x groupSize = 15 cannot be divided among 2 trainer processes; change one of",
+        "spec.algorithm.promptsPerStep is 5, but promptsPerStep x groupSize = 15 cannot be divided among 2 trainer",
         {"algorithm.promptsPerStep": 5, "algorithm.groupSize": 4, "trainer.processesPerNode": 2},
     ),
     "context too short for training": Row(
-        "model length",
         {"rollout.engine.maxModelLen": 2047},
         "spec.rollout.engine.maxModelLen is 2047, but data.train maxPromptTokens 1024 + rollout.sampling.maxTokens 1024"
         " = 2048 tokens must fit",
         {"rollout.engine.maxModelLen": 2048},
     ),
     "context too short for a suite": Row(
-        "model length",
         {
             "rollout.engine.maxModelLen": 2048,
             "evaluation.suites": [{"name": "s", "path": "s", "maxPromptTokens": 1025}],
@@ -456,239 +389,229 @@ TABLE: dict[str, Row] = {
         },
     ),
     "stops that the template replaces": Row(
-        "stops",
         {"data.template": "qwen_math", "rollout.sampling.stop": ["\n"]},
         "spec.rollout.sampling.stop is [\"\\n\"], but data.template is 'qwen_math'",
         {"data.template": "no", "rollout.sampling.stop": ["\n"]},
     ),
     "stop ids of a suite that the template replaces": Row(
-        "stops",
         {"data.template": "r1", "evaluation.sampling.stopTokenIds": [2]},
         "spec.evaluation.sampling.stopTokenIds is [2], but data.template is 'r1'",
         {"data.template": "chat", "evaluation.sampling.stopTokenIds": [2]},
     ),
     "more groups in flight than can be trained": Row(
-        "inflight",
         {"async.maxInflightGroups": 65},
         "spec.async.maxInflightGroups is 65",
         {"async.maxInflightGroups": 64},
     ),
     "share above 1": Row(
-        "fractions",
         {"failurePolicy.minGroupFraction": "1.1"},
         "spec.failurePolicy.minGroupFraction is '1.1'",
         {"failurePolicy.minGroupFraction": "0.5"},
     ),
     "more than all rollouts taken by an evaluation": Row(
-        "fractions",
         {"evaluation.rolloutFraction": "2"},
         "spec.evaluation.rolloutFraction is '2'",
         {"evaluation.rolloutFraction": "1"},
     ),
     "more than all prompts of an epoch left out": Row(
-        "fractions",
         {"data.curriculum": {"filterThreshold": "0.9", "maxFilterPercentage": "1.5"}},
         "spec.data.curriculum.maxFilterPercentage is '1.5'",
         {"data.curriculum": {"filterThreshold": "1e4", "maxFilterPercentage": "0.1"}},
     ),
     "learning rate of 0": Row(
-        "optimizer",
         {"trainer.optimizer.learningRate": "0"},
         "spec.trainer.optimizer.learningRate is '0'",
         {"trainer.optimizer.learningRate": "1e-9"},
     ),
     "source with two places": Row(
-        "sources",
         {"data.train.0.hub": "some/set"},
         "spec.data.train[0] is 'sums', but it has path and hub",
         {"data.train": [{"name": "sums", "hub": "some/set"}]},
     ),
     "source without a place": Row(
-        "sources",
         {"data.train": [{"name": "sums"}]},
         "spec.data.train[0] is 'sums', but it has none of path, hub and reasoningGym",
         {"data.train": [{"name": "sums", "reasoningGym": {"name": "chain_sum"}}]},
     ),
     "name that stands twice": Row(
-        "names",
         {"verifier.rewards": [{"name": "a", "type": "exact"}, {"name": "a", "type": "math"}]},
         "spec.verifier.rewards is 'a', but that name stands 2 times",
         {"verifier.rewards": [{"name": "a", "type": "exact"}, {"name": "b", "type": "math"}]},
     ),
     "filter on a reward that is not there": Row(
-        "filter metric",
         {"data.filterGroups.metric": "wrong"},
         "spec.data.filterGroups.metric is 'wrong'",
         {"data.filterGroups.metric": "right"},
     ),
     "bound on the mean success in two places": Row(
-        "success rate",
         {"workflow": BOUNDED, "data.filterGroups.lower": "0.2"},
         "spec.workflow.config.successRateLowerBound is 0.1, but data.filterGroups.lower is '0.2'",
         {"workflow": BOUNDED, "data.filterGroups.upper": "0.8"},
     ),
     "own grader in compat mode": Row(
-        "compat",
         {"verifier.rewards.0.mode": "compat"},
         "spec.verifier.rewards[0].mode is 'compat'",
         {"verifier.rewards": [{"name": "r", "type": "gsm8k", "mode": "compat"}]},
     ),
     "an option that the reward does not have": Row(
-        "reward options",
         {"verifier.rewards": [{"name": "r", "type": "boxed", "config": {"tagRule": "loose"}}]},
         "spec.verifier.rewards[0].config.tagRule is 'loose', but boxed has no such option",
         {"verifier.rewards": [{"name": "r", "type": "answer_tag", "config": {"tagRule": "loose"}}]},
     ),
     "packages for a reward that runs nothing": Row(
-        "packages",
         {"verifier.rewards": [{"name": "r", "type": "math", "packages": ["numpy"]}]},
         'spec.verifier.rewards[0].packages is ["numpy"], but math runs no program; it is for code,',
         {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["numpy", "scipy.optimize"]}]},
     ),
     "a package twice": Row(
-        "packages",
         {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["numpy", "numpy"]}]},
         "spec.verifier.rewards[0].packages[1] is 'numpy', but it stands in the list before",
         {"verifier.rewards": [{"name": "r", "type": "areal-code", "packages": ["numpy", "pandas"]}]},
     ),
     "a module of the standard library as a package": Row(
-        "packages",
         {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["heapq"]}]},
         "spec.verifier.rewards[0].packages[0] is 'heapq', but it is a part of Python",
         {"verifier.rewards": [{"name": "r", "type": "repository-tests", "packages": ["numpy"]}]},
     ),
     "the verifier's own code as a package": Row(
-        "packages",
         {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["rljob_workers.verifier"]}]},
         "spec.verifier.rewards[0].packages[0] is 'rljob_workers.verifier', but it is the verifier's own code",
         {"verifier.rewards": [{"name": "r", "type": "code"}]},
     ),
     "no isolation by accident": Row(
-        "isolation",
         {"verifier.isolation": "none"},
         "spec.verifier.isolation is 'none'",
         {"verifier.isolation": "none", "verifier.allowUnsafe": True},
     ),
     "a RuntimeClass of the pods beside another of isolation": Row(
-        "runtime class",
         {"verifier.isolation": "runtimeClass:gvisor", "verifier.pod.runtimeClassName": "kata"},
         "spec.verifier.pod.runtimeClassName is 'kata', but verifier.isolation is runtimeClass:gvisor",
         {"verifier.isolation": "runtimeClass:gvisor", "verifier.pod.runtimeClassName": "gvisor"},
     ),
     "fewest replicas above most": Row(
-        "replicas",
         {"rollout.autoscaling": {"minReplicas": 3, "maxReplicas": 2}},
         "spec.rollout.autoscaling.minReplicas is 3",
         {"rollout.autoscaling": {"minReplicas": 2, "maxReplicas": 2}},
     ),
     "DeepSpeed key that we set": Row(
-        "extra keys",
         {"trainer.deepspeed.extra": {"gradient_clipping": 1}},
         "spec.trainer.deepspeed.extra.gradient_clipping is 1",
         {"trainer.deepspeed.extra": {"wall_clock_breakdown": True}},
     ),
     "engine key that we set": Row(
-        "extra keys",
         {"rollout.engine.extraArgs": {"max_model_len": 9}},
         "spec.rollout.engine.extraArgs.max_model_len is 9",
         {"rollout.engine.extraArgs": {"block_size": 32}},
     ),
     "parameters offloaded without sharding": Row(
-        "offload",
         {"trainer.deepspeed.offloadParameters": True},
         "spec.trainer.deepspeed.offloadParameters is true",
         {"trainer.deepspeed": {"offloadParameters": True, "zeroStage": 3}},
     ),
     "two kinds of storage": Row(
-        "storage",
         {"storage": {"claimName": "old", "size": "10Gi"}},
         "spec.storage.claimName is 'old'",
         {"storage": {"size": "10Gi", "storageClassName": "fast"}},
     ),
     "access modes of no claim": Row(
-        "storage",
         {"storage": {"accessModes": ["ReadWriteMany"]}},
         "spec.storage.size is null",
         {"storage": {"claimName": "old", "accessModes": ["ReadWriteMany"]}},
     ),
     "a source of a built-in model": Row(
-        "model source",
         {"model": {"name": "builtin:smollm2-135m-instruct", "source": {"secretName": "hub"}}},
         'spec.model.source is {"secretName": "hub"}',
         {"model": {"name": "org/model", "source": {"secretName": "hub"}}},
     ),
     "a source that says nothing": Row(
-        "model source",
         {"model": {"name": "org/model", "source": {}}},
         "spec.model.source is {}",
         {"model": {"name": "org/model", "source": {"path": "/models/m"}}},
     ),
     "a revision of a folder": Row(
-        "model source",
         {"model": {"name": "m", "revision": "main", "source": {"claimName": "models"}}},
         "spec.model.revision is 'main'",
         {"model": {"name": "org/m", "revision": "main", "source": {"secretName": "hub"}}},
     ),
     "a folder outside of the claim": Row(
-        "model source",
         {"model": {"name": "m", "source": {"claimName": "models", "path": "a/../../b"}}},
         "spec.model.source.path is 'a/../../b'",
         {"model": {"name": "m", "source": {"claimName": "models", "path": "a/b"}}},
     ),
     "fork from a job and a place": Row(
-        "fork", {"resumeFrom": {"job": "a", "uri": "/b"}}, "spec.resumeFrom is", {"resumeFrom": {"job": "a"}}
+        {"resumeFrom": {"job": "a", "uri": "/b"}}, "spec.resumeFrom is", {"resumeFrom": {"job": "a"}}
     ),
-    "fork from nowhere": Row("fork", {"resumeFrom": {"step": 3}}, "spec.resumeFrom is", {"resumeFrom": {"uri": "/b"}}),
+    "fork from nowhere": Row({"resumeFrom": {"step": 3}}, "spec.resumeFrom is", {"resumeFrom": {"uri": "/b"}}),
     "fork from an object store": Row(
-        "fork",
         {"resumeFrom": {"uri": "s3://bucket/run"}},
         "spec.resumeFrom.uri is 's3://bucket/run'",
         {"resumeFrom": {"uri": "file:///runs/a"}},
     ),
     "cert-manager without an issuer": Row(
-        "security",
         {"security.tls": "certManager"},
         "spec.security.tls is 'certManager'",
         {"security": {"tls": "certManager", "certManagerIssuer": "Issuer/ours"}},
     ),
     "accelerator of a verifier": Row(
-        "verifier pods",
         {"verifier.pod.resources.limits": {"nvidia.com/gpu": "1"}},
         "spec.verifier.pod.resources.limits is 'nvidia.com/gpu'",
         {"verifier.pod.resources.limits": {"cpu": "2", "memory": "1Gi"}},
     ),
     "Secret in a verifier's variable": Row(
-        "verifier pods",
         {"verifier.pod.env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
         "spec.verifier.pod.env is 'TOKEN'",
         {"verifier.pod.env": [{"name": "TZ", "value": "UTC"}]},
     ),
     "Secret as a verifier's variables": Row(
-        "verifier pods",
         {"verifier.pod.envFrom": [{"secretRef": {"name": "s"}}]},
         "spec.verifier.pod.envFrom is 's'",
         {"verifier.pod.envFrom": [{"configMapRef": {"name": "c"}}]},
     ),
     "Secret among a verifier's volumes": Row(
-        "verifier pods",
         {"verifier.pod.volumes": [{"name": "s", "secret": {"secretName": "prod-db"}}]},
         "spec.verifier.pod.volumes is 's'",
         {"verifier.pod.volumes": [{"name": "c", "configMap": {"name": "c"}}]},
     ),
     "pod template of a verifier": Row(
-        "verifier pods",
         {"verifier.pod.podTemplateRef": "base"},
         "spec.verifier.pod.podTemplateRef is 'base'",
         {"rollout.pod.podTemplateRef": "base"},
     ),
     "reserved label": Row(
-        "pod labels",
         {"trainer.pod.labels": {"rljob.dev/role": "x"}},
         "spec.trainer.pod.labels is 'rljob.dev/role'",
         {"trainer.pod.labels": {"example.com/role": "x"}},
     ),
+    "source without a share": Row(
+        {"data.train.0.weight": "0"}, "spec.data.train[0].weight is '0'", {"data.train.0.weight": "0.5"}
+    ),
+    "suite in two places": Row(
+        {"evaluation.suites": [{"name": "s", "path": "s.jsonl", "hub": "org/set"}]},
+        "spec.evaluation.suites[0] is 's'",
+        {"evaluation.suites": [{"name": "s", "hub": "org/set"}]},
+    ),
+    "negative value coefficient": Row(
+        {**GAE_PPO, "algorithm.critic": {"vfCoef": "-1"}}, "spec.algorithm.critic.vfCoef is '-1'", GAE_PPO
+    ),
+    "more than all of a GPU": Row(
+        {"rollout.engine.gpuMemoryUtilization": "1.5"},
+        "spec.rollout.engine.gpuMemoryUtilization is '1.5'",
+        {"rollout.engine.gpuMemoryUtilization": "0.9"},
+    ),
+    "second filter without bounds": Row(
+        {CORRECTION: {"reject": {"metric": "k1"}}},
+        f"spec.{CORRECTION}.reject is",
+        {CORRECTION: {"reject": {"metric": "k1", "high": "1"}}},
+    ),
+    "second filter of tokens with an aggregate": Row(
+        {CORRECTION: {"reject": {"agg": "mean", "high": "2"}}},
+        f"spec.{CORRECTION}.reject.agg is 'mean'",
+        {CORRECTION: {"reject": {"level": "sequence", "agg": "mean", "high": "2"}}},
+    ),
+    "negative bound on rewards": Row(
+        {"algorithm.rewards.clip": "-1"}, "spec.algorithm.rewards.clip is '-1'", {"algorithm.rewards.clip": "1"}
+    ),
     "user code without a type that names it": Row(
-        "user code",
         {"workflow.code": {"path": "mine.py"}},
         "spec.workflow.code.path is 'mine.py'",
         {"workflow.code": {"path": "mine.py"}, "workflow.type": "mine:Game"},
@@ -700,10 +623,8 @@ TABLE: dict[str, Row] = {
 @pytest.mark.parametrize("case", TABLE)
 def test_setting_is_refused(case: str, make_job: MakeJob) -> None:
     row = TABLE[case]
-    rule = dict(rules.RULES)[row.number]
-    (sentence,) = rule(make_job(row.refused).spec)
-    assert sentence.startswith(row.blamed)
-    assert sentence in rules.problems(make_job(row.refused).spec)
+    sentences = rules.problems(make_job(row.refused).spec)
+    assert len([sentence for sentence in sentences if sentence.startswith(row.blamed)]) == 1, sentences
 
 
 @pytest.mark.covers("algorithms 12")
@@ -712,8 +633,9 @@ def test_neighbouring_setting_is_accepted(case: str, make_job: MakeJob) -> None:
     assert rules.problems(make_job(TABLE[case].accepted).spec) == []
 
 
-def test_every_rule_has_a_case() -> None:
-    assert {row.number for row in TABLE.values()} == {number for number, _ in rules.RULES}
+def test_every_rule_has_a_case(make_job: MakeJob) -> None:
+    jobs = [make_job(row.refused) for row in TABLE.values()]
+    assert {name for job in jobs for name, _ in rules.broken(job.spec)} >= set(rules.names_of_all())
 
 
 def test_manifest_of_defaults_breaks_no_rule(make_job: MakeJob) -> None:

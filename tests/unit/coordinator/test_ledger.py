@@ -1,6 +1,5 @@
 """The transitions one by one. Random orders of them: test_ledger_properties.py."""
 
-import functools
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -653,24 +652,6 @@ def test_a_version_is_live_once_and_counts_once(make_bench: Make) -> None:
     assert versions.mark_live(bench.ledger, version, now=bench.now)
     assert not versions.mark_live(bench.ledger, version, now=bench.now)
     assert versions.find(bench.ledger, version).state is names.VersionState.LIVE
-
-
-def test_a_group_costs_as_much_after_many_versions_as_after_few(make_bench: Make) -> None:
-    bench = make_bench(max_steps=1000, num_prompts=2000)
-    rollout, trainer = bench.rollout(), bench.trainer()
-    costs = list[int]()
-    for done in (3, 60):
-        while (serving := bench.ledger.head().version) < done:
-            assert bench.ledger.mark_live(bench.step(rollout, trainer, serving=serving), now=bench.now)
-        # Instructions of the database's machine, in which no clock and no other process has a part.
-        seen, connection = [0], bench.ledger._sqlite._connection
-        connection.set_progress_handler(functools.partial(seen.append, 0), 1)
-        (lease,) = bench.lease(rollout, serving=done)
-        assert bench.submit(rollout, lease, versions=done).outcome == "accepted"
-        connection.set_progress_handler(None, 1)
-        costs.append(len(seen))
-    few, many = costs
-    assert many < 1.1 * few, costs
 
 
 def test_the_summary_of_a_step_is_read_once_and_again_after_it_was_trained_anew(make_bench: Make) -> None:

@@ -10,7 +10,8 @@ import functools
 import pathlib
 from collections.abc import Mapping
 
-from rljob_api import errors, names, reward_options, roles
+from rljob_api import errors, names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import (
     areal_extract,

@@ -12,7 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rljob_api import errors, grading_limits, reward_options, roles
+from rljob_api import errors, grading_limits, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.verifier.graders import code_blocks, code_compare, code_tests, code_verdict, metadata, protocol
 from rljob_workers.verifier.sandbox import packages, processes, programs
 

@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from rljob_api import errors, names, reward_options, roles
+from rljob_api import errors, names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.runtime import redaction, user_code
 from rljob_workers.verifier.graders import metadata, protocol
 

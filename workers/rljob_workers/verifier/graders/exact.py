@@ -6,7 +6,8 @@ line of the completion that is not blank, for policies that go on writing after 
 
 from collections.abc import Mapping
 
-from rljob_api import names, reward_options, roles
+from rljob_api import names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import protocol
 

@@ -9,7 +9,8 @@ hashes. Reproduces the rewards of AReaLite (mode compat); mode strict corrects G
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rljob_api import errors, names, reward_options, roles
+from rljob_api import errors, names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import counts, protocol
 

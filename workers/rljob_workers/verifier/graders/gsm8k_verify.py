@@ -9,7 +9,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from rljob_api import names, reward_options, roles
+from rljob_api import names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import gsm8k, hazards, protocol
 from rljob_workers.verifier.graders.answers import spans

@@ -12,7 +12,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rljob_api import errors, names, reward_options, roles
+from rljob_api import errors, names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.graders.answers import spans

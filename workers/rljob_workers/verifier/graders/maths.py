@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 
-from rljob_api import names, reward_options, roles
+from rljob_api import names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import protocol
 from rljob_workers.verifier.graders.answers import comparison, expressions, forms, spans, values

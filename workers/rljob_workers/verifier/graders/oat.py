@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Mapping
 from fractions import Fraction
 
-from rljob_api import names, reward_options, roles
+from rljob_api import names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import (
     hazards,

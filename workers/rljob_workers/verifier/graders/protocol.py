@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Protocol, TypeVar, runtime_checkable
 
-from rljob_api import errors, names, reward_options, roles
+from rljob_api import errors, names, roles
+from rljob_api.manifest import reward_options
 
 MAX_EXTRACTED_CHARS = 256
 MAX_DETAIL_CHARS = 512

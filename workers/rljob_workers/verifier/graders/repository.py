@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from typing import Protocol
 
-from rljob_api import grading_limits, names, reward_options, roles
+from rljob_api import grading_limits, names, roles
+from rljob_api.manifest import reward_options
 from rljob_workers.verifier.graders import (
     code_verdict,
     protocol,
