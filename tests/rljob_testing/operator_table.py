@@ -7,9 +7,8 @@ Writes are those of the API server's audit log, by the operator's own account.
 import dataclasses
 import time
 
-from rljob_api import names
+from rljob_api import lifecycle, names
 from rljob_operator.kube import kinds
-from rljob_operator.policies import failure
 from rljob_operator.telemetry.metric_names import TO_CHILD_SECONDS
 from rljob_testing.operator_api import ClusterApi
 from rljob_testing.operator_audit import AuditLog, Request, transitions
@@ -207,7 +206,7 @@ class Table:
             lambda: len(self._running.made_at("Job", "-trainer-2")) == len(failing), within_s=self._size.within_s
         )
         made_at = max(self._running.made_at("Job", "-trainer-2"))
-        self.figures["next_attempts_s"] = max(0.0, made_at - failed_at - failure.backoff_s(1))
+        self.figures["next_attempts_s"] = max(0.0, made_at - failed_at - lifecycle.backoff_s(1))
 
     def _kill(self) -> None:
         """Kill the operator in the middle of starts, and see how long the rest of them waits for the next one."""

@@ -8,12 +8,11 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import lifecycle, names
 from rljob_api.manifest.lifecycle import FailurePolicySpec
 from rljob_api.manifest.status import AttemptStatus, JobStatus, RestartsStatus, TrainerStatus
 from rljob_operator import clock
 from rljob_operator.model import Child, Pod
-from rljob_operator.policies import failure
 
 _MOST_RECORDS = 10
 FAILED, REQUESTED, SUCCEEDED = "failed", "requested", "succeeded"
@@ -28,7 +27,7 @@ class Ending:
 
     outcome: str
     reason: str
-    failure_class: failure.FailureClass
+    failure_class: lifecycle.FailureClass
     exit_code: int | None = None
     fatal: str = ""
     counts: bool = True
@@ -91,7 +90,7 @@ def counted(status: JobStatus, ending: Ending) -> JobStatus:
     if ending.outcome != FAILED or not ending.counts:
         return status
     counts = status.restarts or RestartsStatus()
-    is_infra = ending.failure_class is failure.FailureClass.INFRASTRUCTURE
+    is_infra = ending.failure_class is lifecycle.FailureClass.INFRASTRUCTURE
     infrastructure, application = counts.infrastructure + is_infra, counts.application + (not is_infra)
     restarts = RestartsStatus(total=counts.total + 1, application=application, infrastructure=infrastructure)
     return status.model_copy(update={"restarts": restarts})
@@ -111,34 +110,34 @@ def ending_of_lost(pod: Pod, *, policy: FailurePolicySpec, fruitless: int) -> En
     return _ending(end, policy=policy, fruitless=fruitless)
 
 
-def _ending(end: failure.PodEnd, *, policy: FailurePolicySpec, fruitless: int) -> Ending:
-    failure_class = failure.classify(end, fruitless_attempts=fruitless)
-    rule = failure.matching_rule(end, policy.rules)
+def _ending(end: lifecycle.Exit, *, policy: FailurePolicySpec, fruitless: int) -> Ending:
+    failure_class = lifecycle.classify(end, attempts_without_step=fruitless)
+    rule = lifecycle.matching_rule(end, policy.rules)
     reason = end.container_reason or end.reason or _word(failure_class)
     ending = Ending(outcome=FAILED, reason=reason, failure_class=failure_class, exit_code=end.exit_code)
     if rule is not None and rule.action == "FailJob":
         return dataclasses.replace(ending, fatal=FAIL_JOB_RULE)
     if rule is not None:
         return dataclasses.replace(ending, counts=rule.action == "Restart")
-    if failure_class is failure.FailureClass.CONFIGURATION:
+    if failure_class is lifecycle.FailureClass.CONFIGURATION:
         return dataclasses.replace(ending, fatal=CONFIGURATION_ERROR)
-    if failure_class is failure.FailureClass.REQUESTED:
+    if failure_class is lifecycle.FailureClass.REQUESTED:
         return dataclasses.replace(ending, outcome=REQUESTED)
     return ending
 
 
-def _word(failure_class: failure.FailureClass) -> str:
-    return {failure.FailureClass.REQUESTED: "StoppedOnRequest"}.get(failure_class, "Error")
+def _word(failure_class: lifecycle.FailureClass) -> str:
+    return {lifecycle.FailureClass.REQUESTED: "StoppedOnRequest"}.get(failure_class, "Error")
 
 
 def lost() -> Ending:
     """Return the ending of an attempt whose Job was taken away by another hand."""
-    return Ending(outcome=FAILED, reason="JobLost", failure_class=failure.FailureClass.INFRASTRUCTURE)
+    return Ending(outcome=FAILED, reason="JobLost", failure_class=lifecycle.FailureClass.INFRASTRUCTURE)
 
 
 def requested(reason: str) -> Ending:
     """Return the ending of an attempt that we stop."""
-    return Ending(outcome=REQUESTED, reason=reason, failure_class=failure.FailureClass.REQUESTED)
+    return Ending(outcome=REQUESTED, reason=reason, failure_class=lifecycle.FailureClass.REQUESTED)
 
 
 def first_failed(pods: Sequence[Pod]) -> Pod | None:
@@ -147,10 +146,10 @@ def first_failed(pods: Sequence[Pod]) -> Pod | None:
     return min(failed, key=lambda pod: (pod.finished_at, pod.name), default=None)
 
 
-def _pod_end(pod: Pod | None) -> failure.PodEnd:
+def _pod_end(pod: Pod | None) -> lifecycle.Exit:
     if pod is None:
-        return failure.PodEnd(role=names.Role.TRAINER, exit_code=None, reason="PodLost", deleted_by_others=True)
-    return failure.PodEnd(
+        return lifecycle.Exit(role=names.Role.TRAINER, exit_code=None, reason="PodLost", deleted_by_others=True)
+    return lifecycle.Exit(
         role=pod.role,
         exit_code=pod.exit_code,
         reason=pod.reason,
@@ -187,7 +186,7 @@ def next_start(status: JobStatus) -> float:
     failures = [
         one for one in records if one.outcome == FAILED and (clock.to_seconds(one.end) or 0.0) > (checkpoint or 0.0)
     ]
-    return (clock.to_seconds(last.end) or 0.0) + failure.backoff_s(max(1, len(failures)))
+    return (clock.to_seconds(last.end) or 0.0) + lifecycle.backoff_s(max(1, len(failures)))
 
 
 def _was_asked_for(attempt: AttemptStatus) -> bool:

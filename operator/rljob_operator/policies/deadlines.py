@@ -12,7 +12,7 @@ What the operator has not seen it does not judge.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from rljob_api import names
+from rljob_api import lifecycle, names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.status import JobStatus
 from rljob_api.waiting import Diagnosis, unreachable
@@ -20,73 +20,10 @@ from rljob_operator import clock
 from rljob_operator.model import Observed, Pod, earliest
 from rljob_operator.policies import attempts, scheduling
 
-
-def scheduling_ends(*, waiting_since: float | None, limit_s: float | None) -> float | None:
-    """Return when waiting for nodes ends; None without a limit, or where nothing waits."""
-    return None if waiting_since is None or limit_s is None else waiting_since + limit_s
-
-
-def startup_ends(*, placed_at: float | None, limit_s: float) -> float | None:
-    """Return when waiting for the segment's first step ends; None while a pod has no node."""
-    return None if placed_at is None else placed_at + limit_s
-
-
-def active_ends(*, start_time: float | None, limit_s: float | None) -> float | None:
-    """Return when the segment must end; None without a limit, or while it has not started."""
-    return None if start_time is None or limit_s is None else start_time + limit_s
-
-
-def ttl_ends(*, completion_time: float | None, ttl_s: float | None) -> float | None:
-    """Return when the RLJob may be deleted; None if it may not."""
-    return None if completion_time is None or ttl_s is None else completion_time + ttl_s
-
-
-def is_over(end: float | None, now: float) -> bool:
-    """Return whether a deadline is set and reached; a clock that jumped back is before it, and so never early."""
-    return end is not None and now >= end
-
-
-_MOST_NAMED = 5
-
-
-def waited_for(observed: Observed, *, now: float) -> str:
-    """Return who was not ready: what could not begin, and every other pod and role that was not there to work; where
-    all were, what the coordinator says of the run. now: unix seconds.
-    """
-    obstacle = scheduling.obstacle(observed, drain_s=observed.job.spec.rollout.drain_seconds, now=now)
-    unready = list(_unready(observed.pods, except_pod="" if obstacle is None else obstacle.pod))
-    sentences = [] if obstacle is None else [f"{obstacle.reason}: {obstacle.message}"]
-    if unready:
-        more = len(unready) - _MOST_NAMED
-        sentences.append(f"not ready: {', '.join(unready[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}")
-    return "; ".join(sentences or ["every pod was ready", *_of_run(observed)])
-
-
-def _of_run(observed: Observed) -> Iterator[str]:
-    """Yield what the coordinator says of a run whose pods were all ready."""
-    run = observed.hears
-    if run is None:
-        return
-    yield f"the coordinator says {run.phase}{f' ({run.evaluating})' if run.evaluating else ''}"
-    for wait in run.waiting[:_MOST_NAMED]:
-        yield f"{wait.pod or wait.role} waits for {wait.what}"
-
-
-def _unready(pods: Sequence[Pod], *, except_pod: str) -> Iterator[str]:
-    for role in names.Role:
-        pods_of_role = sorted(
-            (pod for pod in pods if pod.role is role and not pod.is_terminal), key=lambda pod: pod.name
-        )
-        if not pods_of_role:
-            yield f"{role}, which has no pod"
-        for pod in pods_of_role:
-            if not pod.ready and pod.name != except_pod:
-                yield f"{pod.name} ({pod.waiting_reason})" if pod.waiting_reason else pod.name
-
-
 _LOOK_AGAIN_S = 5.0
 # How long a coordinator is asked in vain before the trainer's Job alone tells whether the run has finished (8.9).
 ASK_S = 60.0
+_MOST_NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,31 +56,30 @@ def _of_start(observed: Observed, status: JobStatus, *, now: float) -> Verdict:
         return Verdict()
     placed = scheduling.placed_at(spec, observed.pods, attempt=status.attempt)
     if placed is not None:
-        ends = startup_ends(placed_at=placed, limit_s=spec.startup_deadline_seconds)
-        limit = f"no step was finished within spec.startupDeadlineSeconds = {spec.startup_deadline_seconds}"
-        reason = "StartupDeadlineExceeded"
+        ends = lifecycle.deadline(placed, spec.startup_deadline_seconds)
+        failure = lifecycle.startup_exceeded(spec.startup_deadline_seconds)
     else:
-        since = _waiting_since(observed, status)
-        ends = scheduling_ends(waiting_since=since, limit_s=spec.scheduling_deadline_seconds)
-        limit = f"pods had no node after spec.schedulingDeadlineSeconds = {spec.scheduling_deadline_seconds}"
-        reason = "SchedulingDeadlineExceeded"
-    if ends is None or not is_over(ends, now):
+        # Pods may wait for nodes as long as the manifest says, without end where it does not.
+        limit_s = spec.scheduling_deadline_seconds
+        ends = lifecycle.deadline(_waiting_since(observed, status), limit_s)
+        failure = lifecycle.scheduling_exceeded(limit_s or 0)
+    if ends is None or not lifecycle.is_over(ends, now):
         return Verdict(again_at=ends)
     if _says_unfinished(observed, since=ends) or _never_ran(observed, status):
-        return Verdict(reason=reason, message=f"{limit}; {waited_for(observed, now=now)}")
+        return Verdict(reason=failure.reason, message=f"{failure.message}; {waited_for(observed, now=now)}")
     return _withheld(observed, now=now)
 
 
 def _of_whole(observed: Observed, status: JobStatus, *, now: float) -> Verdict:
     limit_s, start = observed.job.spec.active_deadline_seconds, clock.to_seconds(status.start_time)
-    ends = active_ends(start_time=start, limit_s=limit_s)
-    if ends is None or not is_over(ends, now):
+    ends = lifecycle.deadline(start, limit_s)
+    if ends is None or not lifecycle.is_over(ends, now):
         return Verdict(again_at=ends)
     # All that a coordinator could say against it is that the run has finished, and then its trainer's Job ends too.
     asked_in_vain = observed.silent_since is not None and now >= observed.silent_since + ASK_S
     if _says_unfinished(observed, since=ends) or asked_in_vain or not observed.pods_of(names.Role.COORDINATOR):
-        message = f"the run took longer than spec.activeDeadlineSeconds = {limit_s}"
-        return Verdict(reason="ActiveDeadlineExceeded", message=message)
+        failure = lifecycle.active_exceeded(limit_s or 0)
+        return Verdict(reason=failure.reason, message=failure.message)
     return _withheld(observed, now=now)
 
 
@@ -196,3 +132,38 @@ def _waiting_since(observed: Observed, status: JobStatus) -> float | None:
     # The condition is False while a job is suspended too, and its next attempt begins later.
     since = 0.0 if scheduled is None else clock.to_seconds(scheduled.last_transition_time) or 0.0
     return max(clock.to_seconds(attempt.start) or 0.0, since)
+
+
+def waited_for(observed: Observed, *, now: float) -> str:
+    """Return who was not ready: what could not begin, and every other pod and role that was not there to work; where
+    all were, what the coordinator says of the run. now: unix seconds.
+    """
+    obstacle = scheduling.obstacle(observed, drain_s=observed.job.spec.rollout.drain_seconds, now=now)
+    unready = list(_unready(observed.pods, except_pod="" if obstacle is None else obstacle.pod))
+    sentences = [] if obstacle is None else [f"{obstacle.reason}: {obstacle.message}"]
+    if unready:
+        more = len(unready) - _MOST_NAMED
+        sentences.append(f"not ready: {', '.join(unready[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}")
+    return "; ".join(sentences or ["every pod was ready", *_of_run(observed)])
+
+
+def _of_run(observed: Observed) -> Iterator[str]:
+    """Yield what the coordinator says of a run whose pods were all ready."""
+    run = observed.hears
+    if run is None:
+        return
+    yield f"the coordinator says {run.phase}{f' ({run.evaluating})' if run.evaluating else ''}"
+    for wait in run.waiting[:_MOST_NAMED]:
+        yield f"{wait.pod or wait.role} waits for {wait.what}"
+
+
+def _unready(pods: Sequence[Pod], *, except_pod: str) -> Iterator[str]:
+    for role in names.Role:
+        pods_of_role = sorted(
+            (pod for pod in pods if pod.role is role and not pod.is_terminal), key=lambda pod: pod.name
+        )
+        if not pods_of_role:
+            yield f"{role}, which has no pod"
+        for pod in pods_of_role:
+            if not pod.ready and pod.name != except_pod:
+                yield f"{pod.name} ({pod.waiting_reason})" if pod.waiting_reason else pod.name

@@ -4,13 +4,13 @@ import dataclasses
 import enum
 from collections.abc import Collection, Sequence, Set
 
-from rljob_api import names
+from rljob_api import lifecycle, names
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.status import JobStatus
 from rljob_operator import clock
 from rljob_operator.model import POD, POD_MAKERS, RLJOB, Action, Delete, Observed, Plan, Ref, Scale, earliest
-from rljob_operator.policies import deadlines, failure
+from rljob_operator.policies import failure
 
 # On top of the drain, for a checkpoint and the ledger's last write.
 _GRACE_S = 120.0
@@ -148,8 +148,8 @@ def cleanup(observed: Observed, *, succeeded: bool, now: float) -> Plan:
     """Return the cleanup of a run that is over, and its deletion when its time has come."""
     completed = clock.to_seconds(observed.status.completion_time)
     spec = observed.job.spec
-    ends = deadlines.ttl_ends(completion_time=completed, ttl_s=spec.ttl_seconds_after_finished)
-    if deadlines.is_over(ends, now):
+    ends = lifecycle.deadline(completed, spec.ttl_seconds_after_finished)
+    if lifecycle.is_over(ends, now):
         rljob = Ref(RLJOB, observed.job.metadata.name)
         return Plan(actions=(Delete(ref=rljob, uid=observed.job.metadata.uid),), irrevocable=True)
     cleanups = [_clean(observed, role, succeeded=succeeded, completed=completed or now, now=now) for role in names.Role]

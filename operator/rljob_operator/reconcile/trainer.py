@@ -7,7 +7,7 @@ no record --> started(n) --> Job n made --> uid recorded --> ended: complete, or
 
 import dataclasses
 
-from rljob_api import names
+from rljob_api import lifecycle, names
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.status import AttemptStatus, JobStatus, RestartsStatus
 from rljob_operator.model import POD, Child, Delete, Observed, Pod, Ref
@@ -87,7 +87,7 @@ def _succeeded(observed: Observed, status: JobStatus, record: AttemptStatus, *, 
     if not says_finished and not _is_unheard(observed, since=ended_at, now=now):
         return TrainerStep(status=status, again_at=now + _LOOK_AGAIN_S)
     ending = attempts.Ending(
-        outcome=attempts.SUCCEEDED, reason="Finished", failure_class=failure.FailureClass.FINISHED, exit_code=0
+        outcome=attempts.SUCCEEDED, reason="Finished", failure_class=lifecycle.FailureClass.FINISHED, exit_code=0
     )
     closed = attempts.closed(record, ending, step=status.step, now=now)
     reason = (
@@ -163,7 +163,7 @@ def outdated_jobs(observed: Observed, status: JobStatus) -> tuple[Delete, ...]:
 
 def _exceeded(spec: JobSpec, status: JobStatus) -> str | None:
     restarts, policy = status.restarts or RestartsStatus(), spec.failure_policy
-    return failure.exceeded_budget(
+    return lifecycle.exceeded_budget(
         application=restarts.application,
         infrastructure=restarts.infrastructure,
         max_trainer_restarts=policy.max_trainer_restarts,

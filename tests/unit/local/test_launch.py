@@ -16,7 +16,6 @@ from rljob_workers.local import (
     model_memory,
     preflight,
     prepare,
-    restart_policy,
     rundir,
 )
 
@@ -96,9 +95,9 @@ def test_failure_policy_of_the_manifest_is_carried_out(tmp_path: pathlib.Path) -
     policy = failure_policy.restart_policy_of(spec)
     assert (policy.max_app_restarts, policy.max_infra_restarts) == (3, 7)
     # The rule about a container's reason cannot match without a cluster.
-    assert policy.rules == (
-        restart_policy.Rule(action="FailJob", role=names.Role.TRAINER, codes=(75,), matches_listed=False),
-    )
+    assert [rule.model_dump(exclude_defaults=True) for rule in policy.rules] == [
+        {"action": "FailJob", "role": "trainer", "exitCodes": {"operator": "NotIn", "values": (75,)}}
+    ]
     limits = failure_policy.limits_of(spec)
     assert (limits.startup_s, limits.active_s, limits.stall_s, limits.on_stall) == (77.0, None, 44.0, "Fail")
     assert failure_policy.bounds_of(spec).drain_s == 15.0

@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from rljob_api import names
+from rljob_api.lifecycle import Failure, FailureClass
+from rljob_api.manifest.lifecycle import ExitCodesSpec, FailureRuleSpec
 from rljob_workers.local import restart_policy
-from rljob_workers.local.restart_policy import Done, Ending, Fail, FailureClass, History, Policy, Restart, Rule
+from rljob_workers.local.restart_policy import Done, Ending, History, Policy, Restart
 
 TRAINER, ROLLOUT, COORDINATOR = names.Role.TRAINER, names.Role.ROLLOUT, names.Role.COORDINATOR
 
@@ -44,7 +46,7 @@ def test_rollout_that_leaves_an_unfinished_run_is_started_again_as_infrastructur
 )
 def test_configuration_and_isolation_errors_are_never_retried(code: int, reason: str) -> None:
     decision = decide(ending(ROLLOUT, code=code))
-    assert isinstance(decision, Fail)
+    assert isinstance(decision, Failure)
     assert decision.reason == reason
 
 
@@ -61,7 +63,7 @@ def test_configuration_and_isolation_errors_are_never_retried(code: int, reason:
     ],
 )
 def test_exit_codes_and_signals_have_a_class(code: int, expected: FailureClass) -> None:
-    assert restart_policy.classify(code) is expected
+    assert restart_policy.classify(ending(code=code)) is expected
 
 
 def test_backoff_doubles_from_the_first_delay_and_stops_at_the_cap() -> None:
@@ -94,9 +96,9 @@ def test_application_failures_are_counted_against_max_trainer_restarts() -> None
     assert isinstance(second, Restart)
     assert second.history.application == 2
     third = decide(ending(), history=second.history, policy=policy)
-    assert isinstance(third, Fail)
+    assert isinstance(third, Failure)
     assert third.reason == "RestartLimitExceeded"
-    assert "spec.failurePolicy.maxTrainerRestarts = 2" in third.because
+    assert "spec.failurePolicy.maxTrainerRestarts = 2" in third.message
 
 
 def test_infrastructure_failures_have_a_budget_of_their_own() -> None:
@@ -104,7 +106,7 @@ def test_infrastructure_failures_have_a_budget_of_their_own() -> None:
     first = decide(ending(code=-9), policy=policy)
     assert isinstance(first, Restart)
     second = decide(ending(code=-9), history=first.history, policy=policy)
-    assert isinstance(second, Fail)
+    assert isinstance(second, Failure)
     assert second.reason == "InfraLimitExceeded"
 
 
@@ -130,8 +132,8 @@ def test_run_that_passes_no_checkpoint_ends_when_its_restarts_are_used(role: nam
         assert isinstance(decision, Restart)
         history = decision.history
     decision = decide(ending(role, code=-9, steps_gained=1), history=history, policy=policy)
-    assert isinstance(decision, Fail)
-    assert "spec.failurePolicy.maxInfraRestarts = 2 restarts since the last checkpoint are used" in decision.because
+    assert isinstance(decision, Failure)
+    assert "spec.failurePolicy.maxInfraRestarts = 2 restarts since the last checkpoint are used" in decision.message
 
 
 def test_third_trainer_attempt_without_a_step_counts_as_application_whatever_its_class() -> None:
@@ -152,21 +154,20 @@ def test_a_step_between_failures_resets_the_count_of_fruitless_attempts() -> Non
 
 
 def test_first_matching_rule_wins() -> None:
-    rules = (Rule(action="Ignore", role=TRAINER, codes=(3,)), Rule(action="FailJob", codes=(3,)))
+    codes = ExitCodesSpec(operator="In", values=(3,))
+    rules = (
+        FailureRuleSpec(action="Ignore", role="trainer", exitCodes=codes),
+        FailureRuleSpec(action="FailJob", exitCodes=codes),
+    )
     ignored = decide(ending(code=3), policy=Policy(rules=rules, max_app_restarts=0))
     assert isinstance(ignored, Restart)
     assert ignored.history.application == 0
     failed = decide(ending(ROLLOUT, code=3), policy=Policy(rules=rules))
-    assert isinstance(failed, Fail)
+    assert isinstance(failed, Failure)
     assert failed.reason == "FailJobRule"
 
 
 def test_rule_about_codes_that_are_not_listed_matches_the_others() -> None:
-    rule = Rule(action="FailJob", codes=(75,), matches_listed=False)
-    assert rule.matches(ending(code=1))
-    assert not rule.matches(ending(code=75))
-
-
-def test_codes_and_signals_are_described_in_words() -> None:
-    assert restart_policy.describe(1) == "exit code 1"
-    assert restart_policy.describe(-9) == "signal SIGKILL"
+    rule = FailureRuleSpec(action="FailJob", exitCodes=ExitCodesSpec(operator="NotIn", values=(75,)))
+    assert isinstance(decide(ending(code=1), policy=Policy(rules=(rule,))), Failure)
+    assert isinstance(decide(ending(code=75), policy=Policy(rules=(rule,))), Restart)

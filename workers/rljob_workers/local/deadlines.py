@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Literal
 
-from rljob_workers.local import restart_policy
+from rljob_api import lifecycle
+from rljob_api.lifecycle import Failure
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,21 +26,16 @@ class Elapsed:
     stepped: bool
 
 
-def exceeded(elapsed: Elapsed, limits: Limits) -> restart_policy.Fail | None:
+def exceeded(elapsed: Elapsed, limits: Limits) -> Failure | None:
     """Return why the run must end now, None if it may go on."""
     if limits.active_s is not None and elapsed.segment_s >= limits.active_s:
-        return restart_policy.Fail(
-            "ActiveDeadlineExceeded", f"the run reached spec.activeDeadlineSeconds = {limits.active_s:.0f}"
-        )
+        return lifecycle.active_exceeded(limits.active_s)
     if not elapsed.stepped:
         if elapsed.segment_s < limits.startup_s:
             return None
-        return restart_policy.Fail(
-            "StartupDeadlineExceeded",
-            f"no step was finished within spec.startupDeadlineSeconds = {limits.startup_s:.0f}",
-        )
+        return lifecycle.startup_exceeded(limits.startup_s)
     if limits.on_stall == "Fail" and is_stalled(elapsed, limits):
-        return restart_policy.Fail(
+        return Failure(
             "StallTimeout", f"nothing moved for spec.failurePolicy.stall.timeoutSeconds = {limits.stall_s:.0f}"
         )
     return None

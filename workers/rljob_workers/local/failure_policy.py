@@ -1,6 +1,6 @@
 """spec.failurePolicy and the deadlines as the local runner carries them out. Pure."""
 
-from rljob_api import names
+from rljob_api import lifecycle
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.lifecycle import FailureRuleSpec
 from rljob_workers.local import deadlines, restart_policy, shutdown
@@ -15,16 +15,7 @@ def restart_policy_of(spec: JobSpec) -> restart_policy.Policy:
     return restart_policy.Policy(
         max_app_restarts=policy.max_trainer_restarts,
         max_infra_restarts=policy.max_infra_restarts,
-        rules=tuple(_rule(rule) for rule in policy.rules if not (rule.pod_conditions or rule.container_reasons)),
-    )
-
-
-def _rule(rule: FailureRuleSpec) -> restart_policy.Rule:
-    return restart_policy.Rule(
-        action=rule.action,
-        role=None if rule.role is None else names.Role(rule.role),
-        codes=() if rule.exit_codes is None else rule.exit_codes.values,
-        matches_listed=rule.exit_codes is None or rule.exit_codes.operator == "In",
+        rules=tuple(rule for rule in policy.rules if not (rule.pod_conditions or rule.container_reasons)),
     )
 
 
@@ -35,15 +26,16 @@ def rule_lines(spec: JobSpec) -> list[str]:
         "trainer, exit code 0: the run is finished; 80: stopped on request, counts nowhere",
         "exit codes 2, 78 (configuration) and 79 (isolation): the run fails",
         f"exit code 75, or signal KILL, TERM, INT, HUP: infrastructure, {policy.max_infra_restarts} restarts at most",
-        f"anything else, or 3 trainer attempts without a step: application, {policy.max_app_restarts} restarts at most",
+        f"anything else, or {lifecycle.MAX_ATTEMPTS_WITHOUT_STEP} trainer attempts without a step: application, "
+        f"{policy.max_app_restarts} restarts at most",
         "on one machine restarts are those of a process, and count from the run's last checkpoint",
     ]
 
 
-def _rule_line(rule: restart_policy.Rule) -> str:
-    codes = f"exit codes {', '.join(map(str, rule.codes))}" if rule.codes else "any exit"
-    which = codes if rule.matches_listed else f"all but {codes}"
-    return f"{rule.role or 'any role'}, {which}: {rule.action}"
+def _rule_line(rule: FailureRuleSpec) -> str:
+    codes = "any exit" if rule.exit_codes is None else f"exit codes {', '.join(map(str, rule.exit_codes.values))}"
+    is_exception = rule.exit_codes is not None and rule.exit_codes.operator == "NotIn"
+    return f"{rule.role or 'any role'}, {f'all but {codes}' if is_exception else codes}: {rule.action}"
 
 
 def limits_of(spec: JobSpec) -> deadlines.Limits:

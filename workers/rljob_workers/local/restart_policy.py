@@ -1,35 +1,22 @@
-"""What to do when a process of a run ended: go on, start it again after a delay, or end the run. Pure.
+"""What the local runner does when a process ended: start it again after a delay, or end the run. Pure.
 
-Exit codes and classes: operator reference 9.5-9.8. A code below 0 is the signal that ended the process. Killed by a
-signal that another process sends (KILL, TERM, INT, HUP) is infrastructure, as a deleted pod is in a cluster; a signal
-that the program raised itself (SEGV, ABRT, BUS, ...) is the application's own fault.
+Classes, rules, budgets and backoff are those of `rljob_api.lifecycle`. What differs from a cluster: the budgets are per
+process and begin again with each checkpoint, and the first delay is a second.
 """
 
 import dataclasses
-import enum
-import signal
-from typing import Literal
 
-from rljob_api import names
+from rljob_api import lifecycle, names
+from rljob_api.lifecycle import Failure, FailureClass
+from rljob_api.manifest.lifecycle import FailureRuleSpec
 
-_SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NEVER_AGAIN = {
     int(names.ExitCode.BAD_INPUT): "ConfigurationError",
     int(names.ExitCode.CONFIGURATION): "ConfigurationError",
     int(names.ExitCode.ISOLATION_REFUSED): "IsolationUnverified",
 }
-# After this many endings of the trainer without a new step, the cause is taken to be the job itself (9.8).
-_FRUITLESS_ATTEMPTS = 3
 # A process other than the trainer that ran this long has shown that it works: its backoff starts again.
 _HEALTHY_AFTER_S = 60.0
-
-
-class FailureClass(enum.StrEnum):
-    """Whose fault an ending was."""
-
-    APPLICATION = "application"
-    INFRASTRUCTURE = "infrastructure"
-    REQUESTED = "requested"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,22 +33,6 @@ class Ending:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One entry of failurePolicy.rules: codes listed match if `matches_listed`, else codes that are not listed."""
-
-    action: Literal["Restart", "Ignore", "FailJob"]
-    role: names.Role | None = None
-    codes: tuple[int, ...] = ()
-    matches_listed: bool = True
-
-    def matches(self, ending: Ending) -> bool:
-        """Return whether the rule is about this ending."""
-        if self.role not in (None, ending.role):
-            return False
-        return not self.codes or (ending.code in self.codes) is self.matches_listed
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Budgets per process, which begin anew with each checkpoint: a run that gets on outlives any number of failures.
 
@@ -72,7 +43,7 @@ class Policy:
     max_infra_restarts: int = 100
     first_delay_s: float = 1.0
     most_delay_s: float = 300.0
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FailureRuleSpec, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,21 +66,13 @@ class Restart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fail:
-    """End the run as failed. `reason` is a word of the conditions table, `because` a sentence."""
-
-    reason: str
-    because: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Done:
     """The process has done its work (`finished`), or stopped after a checkpoint because it was asked to."""
 
     finished: bool
 
 
-Decision = Restart | Fail | Done
+Decision = Restart | Failure | Done
 
 
 def decide(ending: Ending, history: History, policy: Policy, *, run_finished: bool) -> Decision:
@@ -118,13 +81,12 @@ def decide(ending: Ending, history: History, policy: Policy, *, run_finished: bo
         return Done(finished=True)
     if ending.code == names.ExitCode.STOPPED_ON_REQUEST and ending.role is names.Role.TRAINER:
         return Done(finished=False)
-    rule = next((rule for rule in policy.rules if rule.matches(ending)), None)
+    rule = lifecycle.matching_rule(_exit(ending), policy.rules)
+    ended = f"{ending.role} ended with {lifecycle.describe_exit(ending.code)}"
     if rule is not None and rule.action == "FailJob":
-        return Fail("FailJobRule", f"{ending.role} ended with {describe(ending.code)}, which a rule says fails the job")
+        return Failure("FailJobRule", f"{ended}, which a rule says fails the job")
     if ending.code in _NEVER_AGAIN:
-        return Fail(
-            _NEVER_AGAIN[ending.code], f"{ending.role} ended with {describe(ending.code)}, which no restart can mend"
-        )
+        return Failure(_NEVER_AGAIN[ending.code], f"{ended}, which a restart cannot fix")
     return _again(ending, _since(ending, history), policy, counted=rule is None or rule.action != "Ignore")
 
 
@@ -142,45 +104,45 @@ def _since(ending: Ending, history: History) -> History:
     )
 
 
-def _again(ending: Ending, history: History, policy: Policy, *, counted: bool) -> Restart | Fail:
-    delay_s = min(policy.most_delay_s, policy.first_delay_s * 2 ** min(history.in_a_row - 1, 30))
+def _again(ending: Ending, history: History, policy: Policy, *, counted: bool) -> Restart | Failure:
+    delay_s = lifecycle.backoff_s(history.in_a_row, first_s=policy.first_delay_s, max_s=policy.most_delay_s)
     if not counted:
         return Restart(delay_s, FailureClass.REQUESTED, history)
-    failure = classify(ending.code)
-    if history.fruitless >= _FRUITLESS_ATTEMPTS:
-        failure = FailureClass.APPLICATION
-    used = history.application if failure is FailureClass.APPLICATION else history.infrastructure
-    allowed = policy.max_app_restarts if failure is FailureClass.APPLICATION else policy.max_infra_restarts
-    if used >= allowed:
-        return _exhausted(ending, failure, allowed)
-    if failure is FailureClass.APPLICATION:
-        return Restart(delay_s, failure, dataclasses.replace(history, application=used + 1))
-    return Restart(delay_s, failure, dataclasses.replace(history, infrastructure=used + 1))
+    failure = classify(ending, fruitless=history.fruitless)
+    is_application = failure is FailureClass.APPLICATION
+    after = dataclasses.replace(
+        history,
+        application=history.application + is_application,
+        infrastructure=history.infrastructure + (not is_application),
+    )
+    reason = lifecycle.exceeded_budget(
+        application=after.application if is_application else 0,
+        infrastructure=0 if is_application else after.infrastructure,
+        max_trainer_restarts=policy.max_app_restarts,
+        max_infra_restarts=policy.max_infra_restarts,
+    )
+    if reason is None:
+        return Restart(delay_s, failure, after)
+    return _exhausted(ending, failure, reason, policy)
 
 
-def _exhausted(ending: Ending, failure: FailureClass, allowed: int) -> Fail:
-    field = "maxTrainerRestarts" if failure is FailureClass.APPLICATION else "maxInfraRestarts"
-    reason = "RestartLimitExceeded" if failure is FailureClass.APPLICATION else "InfraLimitExceeded"
-    return Fail(
+def _exhausted(ending: Ending, failure: FailureClass, reason: str, policy: Policy) -> Failure:
+    is_application = failure is FailureClass.APPLICATION
+    field = "maxTrainerRestarts" if is_application else "maxInfraRestarts"
+    allowed = policy.max_app_restarts if is_application else policy.max_infra_restarts
+    return Failure(
         reason,
-        f"{ending.role} ended with {describe(ending.code)} ({failure} failure) and all of "
+        f"{ending.role} ended with {lifecycle.describe_exit(ending.code)} ({failure} failure) and all of "
         f"spec.failurePolicy.{field} = {allowed} restarts since the last checkpoint are used",
     )
 
 
-def classify(code: int) -> FailureClass:
-    """Return whose fault an exit code (negative: signal) is, by itself."""
-    if code == names.ExitCode.STOPPED_ON_REQUEST:
-        return FailureClass.REQUESTED
-    infra = code in (0, int(names.ExitCode.INFRASTRUCTURE)) or -code in _SENT_BY_OTHERS
-    return FailureClass.INFRASTRUCTURE if infra else FailureClass.APPLICATION
+def classify(ending: Ending, *, fruitless: int = 0) -> FailureClass:
+    """Return the class of an ending. `fruitless`: endings of the trainer in a row without a new step."""
+    if ending.code == names.ExitCode.OK:
+        return FailureClass.INFRASTRUCTURE  # It left a run that still needed it.
+    return lifecycle.classify(_exit(ending), attempts_without_step=fruitless)
 
 
-def describe(code: int) -> str:
-    """Return an exit code in words: `exit code 1`, `signal SIGKILL`."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"
+def _exit(ending: Ending) -> lifecycle.Exit:
+    return lifecycle.Exit(role=ending.role, exit_code=ending.code)

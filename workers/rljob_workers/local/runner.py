@@ -17,7 +17,7 @@ import enum
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import names, types, waiting
+from rljob_api import lifecycle, names, types, waiting
 from rljob_workers.local import (
     deadlines,
     display,
@@ -160,7 +160,7 @@ class Runner:
         elif known is not None and known.phase is names.Phase.FAILED:
             self._fail("ConfigurationError", known.failure or "the coordinator ended the run")
         elif late := deadlines.exceeded(self._elapsed(known), self._limits):
-            self._fail(late.reason, late.because)
+            self._fail(late.reason, late.message)
         elif known is not None and self._limits.on_stall == "Restart":
             self._replace_culprit(known)
 
@@ -189,7 +189,7 @@ class Runner:
 
     def _note(self, ended: supervise.Ended) -> None:
         """Tell and record an ending, and act on what was decided."""
-        decision, told = ended.decision, restart_policy.describe(ended.code)
+        decision, told = ended.decision, lifecycle.describe_exit(ended.code)
         detail = _detail(decision) if self._shutdown is None else "stopped"
         self._journal.write(
             journal.Entry(
@@ -204,9 +204,9 @@ class Runner:
                 self._failing_since[ended.name] = ended.at
             last = ended.last_lines[-1] if ended.last_lines else "it wrote no log"
             self._display.say(f"{ended.name} ended with {told} after {ended.ran_s:.0f} s; {detail}; last line: {last}")
-        elif isinstance(decision, restart_policy.Fail):
+        elif isinstance(decision, lifecycle.Failure):
             self._failed = ended
-            self._fail(decision.reason, decision.because)
+            self._fail(decision.reason, decision.message)
         elif ended.role is names.Role.TRAINER and decision.finished:
             self._trainer_done = True
         elif not decision.finished:
@@ -295,6 +295,6 @@ def _progress(known: types.RunStatus | None) -> supervise.Progress:
 def _detail(decision: restart_policy.Decision) -> str:
     if isinstance(decision, restart_policy.Restart):
         return f"restart in {decision.delay_s:.0f} s ({decision.failure} failure)"
-    if isinstance(decision, restart_policy.Fail):
+    if isinstance(decision, lifecycle.Failure):
         return f"failed: {decision.reason}"
     return "finished" if decision.finished else "stopped on request"

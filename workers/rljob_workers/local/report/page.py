@@ -3,7 +3,8 @@
 import html
 from collections.abc import Sequence
 
-from rljob_workers.local import history, intervals, journal, progress, restart_policy, summary
+from rljob_api import lifecycle
+from rljob_workers.local import history, intervals, journal, progress, summary
 from rljob_workers.local.report import charts, findings
 
 _STYLE = """
@@ -200,7 +201,7 @@ def _restarts(entries: Sequence[journal.Entry]) -> str:
     rows = [
         (
             f"{progress.duration(entry.at - begin)} after the start: {entry.name}",
-            f"{restart_policy.describe(entry.code or 0)}, {entry.detail}",
+            f"{lifecycle.describe_exit(entry.code or 0)}, {entry.detail}",
         )
         for entry in found
     ]
