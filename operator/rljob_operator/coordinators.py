@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from rljob_api import codec, types
-from rljob_api.wire.v1 import status_pb2_grpc
+from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_operator.clock import TokenBucket
 from rljob_operator.model import Report
 from rljob_operator.pki.manager import Credentials, renewal_due
@@ -101,7 +101,8 @@ class Channels:
         channel = await self._channel(target)
         try:
             stub = status_pb2_grpc.RunStatusStub(channel)
-            return codec.status_from(await stub.Status(codec.status_request_to(), timeout=TIMEOUT_S))
+            reply = await stub.Status(status_pb2.StatusRequest(), timeout=TIMEOUT_S)
+            return codec.from_message(types.RunStatus, reply)
         except (grpc.RpcError, ValueError):
             return None
         finally:

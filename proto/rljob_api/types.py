@@ -12,13 +12,14 @@ import array
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NewType, TypeAlias
+from typing import Annotated, NewType, TypeAlias
 
 from rljob_api import errors, names
 
-Ints: TypeAlias = "memoryview[int]"
-Floats: TypeAlias = "memoryview[float]"
-Mask: TypeAlias = "memoryview[int]"
+# The second argument is the format of an element, as `memoryview.cast` and the wire have it.
+Ints: TypeAlias = Annotated["memoryview[int]", "i"]
+Floats: TypeAlias = Annotated["memoryview[float]", "f"]
+Mask: TypeAlias = Annotated["memoryview[int]", "B"]
 
 SessionToken = NewType("SessionToken", str)
 LeaseId = NewType("LeaseId", str)

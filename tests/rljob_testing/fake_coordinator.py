@@ -9,7 +9,7 @@ import blake3
 import grpc
 
 from rljob_api import codec, names, types
-from rljob_api.wire.v1 import train_pb2_grpc, weights_pb2_grpc, work_pb2_grpc
+from rljob_api.wire.v1 import train_pb2, train_pb2_grpc, weights_pb2, weights_pb2_grpc, work_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.weights import frames
 
@@ -74,7 +74,7 @@ class FakeCoordinator(train_pb2_grpc.TrainServicer, work_pb2_grpc.WorkServicer, 
             self._say(f"register resume {request.resume_step}")
             self._committed = request.resume_step
         head = types.VersionId(self._head)
-        return codec.session_to(
+        return codec.to_message(
             types.Session(token=types.SessionToken(f"s{request.rank}"), head_version=head, head_step=0, heartbeat_s=1.0)
         )
 
@@ -91,37 +91,37 @@ class FakeCoordinator(train_pb2_grpc.TrainServicer, work_pb2_grpc.WorkServicer, 
         elif request.step > len(self._batches):
             kind = names.BatchKind.FINISHED
         if kind is not names.BatchKind.BATCH:
-            yield codec.header_to(types.BatchHeader(kind=kind, step=request.step))
+            yield train_pb2.BatchPart(header=codec.to_message(types.BatchHeader(kind=kind, step=request.step)))
             return
         header, parts = self._batches[request.step - 1]
-        yield codec.header_to(header)
+        yield train_pb2.BatchPart(header=codec.to_message(header))
         for part in parts[request.rank]:
-            yield codec.micro_batch_to(part)
+            yield train_pb2.BatchPart(micro_batch=codec.to_message(part))
 
     def CommitStep(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Record a step."""
         self._say(f"step {request.step}")
         self._committed = request.step
         self.stats[request.step] = dict(request.stats)
-        return codec.commit_step_reply_to(duplicate=False)
+        return train_pb2.CommitStepReply(duplicate=False)
 
     def CommitCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Record a checkpoint."""
         self._say(f"checkpoint {request.step}{' final' if request.final else ''}")
-        return codec.commit_checkpoint_reply_to([])
+        return train_pb2.CommitCheckpointReply()
 
     def Publish(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Register a version, by the registry's rules."""
-        version = codec.version_from(request.manifest)
+        version = codec.from_message(types.WeightVersion, request.manifest)
         stored = self.artifacts.get(version.artifacts[0].artifact_id) if version.artifacts else None
         if version.version != self._head + 1 or version.step > self._committed or stored is None:
-            return codec.publish_reply_to(outcome="conflict", head_version=self._head, detail=str(version))
+            return weights_pb2.PublishReply(outcome="conflict", head_version=self._head, detail=str(version))
         if request.HasField("layout"):
-            self.layout = codec.layout_from(request.layout)
+            self.layout = codec.from_message(types.Layout, request.layout)
         self._head = version.version
         self.versions.append(version)
         self._say(f"version {version.version} of step {version.step}")
-        return codec.publish_reply_to(outcome="accepted", head_version=self._head)
+        return weights_pb2.PublishReply(outcome="accepted", head_version=self._head)
 
     def _upload(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         data = bytearray()
@@ -132,7 +132,7 @@ class FakeCoordinator(train_pb2_grpc.TrainServicer, work_pb2_grpc.WorkServicer, 
                 data += payload
         digest = blake3.blake3(data).hexdigest()
         self.artifacts[digest] = bytes(data)
-        return codec.upload_reply_to(digest, len(data))
+        return weights_pb2.UploadReply(artifact_id=digest, num_bytes=len(data)).SerializeToString()
 
 
 def split_ranks(

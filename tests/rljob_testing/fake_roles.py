@@ -71,7 +71,7 @@ class RunStatus(status_pb2_grpc.RunStatusServicer):
         """Return what the files say."""
         step, now = number("step"), time.time()
         finished = (FOLDER / "final").exists()
-        return codec.status_to(
+        reply: status_pb2.StatusReply = codec.to_message(
             types.RunStatus(
                 job=self._config.job.name,
                 phase=names.Phase.FINISHED if finished else names.Phase.RUNNING,
@@ -84,6 +84,7 @@ class RunStatus(status_pb2_grpc.RunStatusServicer):
                 pods=(types.PodStatus(role="rollout", pod="rollout-0", ready=True),),
             )
         )
+        return reply
 
 
 async def coordinator(config: roles.CoordinatorConfig) -> None:

@@ -132,7 +132,7 @@ def batch_of(
         steps.Candidate(
             group_id=group.group_id, lease_order=order, min_step=version, finished_step=version, num_failures=0,
             queued_s=0.0, generate_started_at=0.0, generate_finished_at=0.0, verify_s=0.0,
-            payload=codec.encode_group(group),
+            payload=codec.encode(group),
         )
         for order, group in enumerate(groups)
     )  # fmt: skip

@@ -70,7 +70,7 @@ class StandIn(status_pb2_grpc.RunStatusServicer):
         )  # fmt: skip
 
     def Status(self, request: object, context: grpc.ServicerContext) -> Any:
-        return codec.status_to(self.run)
+        return codec.to_message(self.run)
 
 
 @contextlib.contextmanager

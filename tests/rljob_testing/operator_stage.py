@@ -37,7 +37,7 @@ class SaidStatus(status_pb2_grpc.RunStatusServicer):
         if self.run is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
         assert self.run is not None
-        return codec.status_to(self.run)
+        return codec.to_message(self.run)
 
     def says(self, phase: names.Phase, *, step: int, **more: Any) -> None:
         """Let it answer so from now on."""

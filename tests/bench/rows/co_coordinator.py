@@ -104,7 +104,7 @@ class Played:
             )
             for lease in made[0]
         ]  # fmt: skip
-        payloads = [codec.encode_group(group) for group in groups]
+        payloads = [codec.encode(group) for group in groups]
         began = time.process_time()
         for start in range(0, len(groups), TOGETHER):
             with self.ledger.transaction():
@@ -297,7 +297,7 @@ class Build:
                 lease_id=types.LeaseId("l"), group_id=types.GroupId(f"g{number}"), attempt=0, trajectories=rows,
                 generate_finished_at=1.0,
             )  # fmt: skip
-            self.payloads.append(codec.encode_group(group))
+            self.payloads.append(codec.encode(group))
         self.num_tokens = num_groups * self.ROWS * (self.PROMPT + self.ANSWER)
         self._config = roles.AlgorithmConfig(
             group_size=self.ROWS, prompts_per_step=num_groups, filter=FILTER,

@@ -1,13 +1,29 @@
 import dataclasses
+import enum
+import typing
+from collections.abc import Mapping
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 
 from rljob_api import codec, errors, names, types
 from rljob_testing import makers
 
 token = st.integers(0, 2**31 - 1)
+# What only a peer of the same name sends along with the value.
+BESIDE = {"session"}
+WIRE = {
+    FieldDescriptor.CPPTYPE_DOUBLE: st.floats(allow_nan=False),
+    FieldDescriptor.CPPTYPE_INT32: st.integers(-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: st.integers(-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: st.integers(0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: st.integers(0, 2**64 - 1),
+    FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
+    FieldDescriptor.CPPTYPE_STRING: st.text(max_size=9),
+}
 logprob = st.floats(-50, 0, width=32)
 
 
@@ -28,6 +44,66 @@ def trajectories(draw: st.DrawFn) -> types.Trajectory:
     return dataclasses.replace(made, turn_rewards=tuple(draw(st.lists(st.floats(-1e6, 1e6), max_size=1))))
 
 
+def values(kind: type, field: "dataclasses.Field[Any]", wire: FieldDescriptor) -> st.SearchStrategy[Any]:
+    """Return values of one field, by its annotation and by what its message can carry."""
+    own, optional = codec._kind_of(field.type)
+    if typing.get_origin(own) is typing.Annotated:
+        code = typing.get_args(own)[1]
+        made: st.SearchStrategy[Any] = st.lists(logprob if code == "f" else st.integers(0, 1), max_size=5).map(
+            {"i": types.ints, "f": types.floats, "B": types.mask}[code]  # type: ignore[arg-type]
+        )
+    elif typing.get_origin(own) is Mapping and wire.message_type is None:
+        made = st.dictionaries(st.text(max_size=3), st.none() | st.integers() | st.text(max_size=3), max_size=3)
+    elif typing.get_origin(own) is Mapping:
+        key, value = (
+            WIRE[part.cpp_type] if part.type != part.TYPE_BYTES else st.binary(max_size=5)
+            for part in wire.message_type.fields
+        )
+        made = st.dictionaries(key, value, max_size=3)
+    elif wire.message_type is not None:
+        made = instances(next(k for k, m in codec.MESSAGES.items() if m.DESCRIPTOR is wire.message_type))
+    elif isinstance(own, type) and issubclass(own, enum.StrEnum):
+        made = st.sampled_from(list(own))
+    else:
+        made = WIRE[wire.cpp_type]
+    if wire.is_repeated and typing.get_origin(own) not in (Mapping, typing.Annotated):
+        made = st.lists(made, max_size=3).map(tuple)
+    return st.none() | made if optional else made
+
+
+def instances(kind: type) -> st.SearchStrategy[Any]:
+    """Return values of a type of the wire, with every field that its message has."""
+    if kind is types.Trajectory:
+        return trajectories()
+    if kind is types.Verdict:
+        return st.builds(makers.make_verdict, st.floats(-9, 9))
+    wire = codec.MESSAGES[kind].DESCRIPTOR.fields_by_name
+    return st.builds(kind, **{one.name: values(kind, one, wire[one.name]) for one in dataclasses.fields(kind)})
+
+
+@pytest.mark.parametrize("kind", codec.MESSAGES, ids=lambda kind: kind.__name__)
+@hypothesis.settings(max_examples=25, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.given(data=st.data())
+def test_every_type_comes_back_from_its_bytes_as_it_was(kind: type, data: st.DataObject) -> None:
+    value = data.draw(instances(kind))
+    assert codec.decode(kind, codec.encode(value)) == value
+
+
+@pytest.mark.parametrize("kind", codec.MESSAGES, ids=lambda kind: kind.__name__)
+def test_a_message_has_the_fields_of_its_type_under_the_same_names(kind: type) -> None:
+    fields = {field.name for field in dataclasses.fields(kind)}
+    assert set(codec.MESSAGES[kind].DESCRIPTOR.fields_by_name) - BESIDE == fields
+
+
+@hypothesis.given(st.lists(st.tuples(st.integers(-1, 3), st.integers(1, 40)), max_size=9))
+def test_version_spans_give_the_versions_back_whatever_their_runs(runs: list[tuple[int, int]]) -> None:
+    versions = types.ints(value for value, count in runs for _ in range(count))
+    spans = list(codec.version_spans(versions))
+    assert codec.versions_from(spans, len(versions)) == versions
+    borders = [(span.start, span.end) for span in spans]
+    assert all(versions[start - 1] != versions[start] for start, _ in borders if start)
+
+
 @pytest.mark.covers("workflows 1.3")
 @hypothesis.given(st.lists(trajectories(), max_size=4))
 def test_group_comes_back_from_its_bytes_as_it_was(rows: list[types.Trajectory]) -> None:
@@ -43,38 +119,38 @@ def test_group_comes_back_from_its_bytes_as_it_was(rows: list[types.Trajectory])
         verify_s=0.25,
         rejected=True,
     )
-    assert codec.decode_group(codec.encode_group(group)) == group
+    assert codec.decode(types.PromptGroup, codec.encode(group)) == group
 
 
 def test_the_texts_of_an_evaluation_row_come_back() -> None:
     row = dataclasses.replace(makers.make_trajectory(), prompt_text="Q", output_text="A<|im_end|>", output_chars=1)
-    assert codec.trajectory_from(codec.trajectory_to(row)) == row
+    assert codec.from_message(types.Trajectory, codec.to_message(row)) == row
 
 
 def test_decoded_arrays_are_views_of_the_message_not_copies() -> None:
     data = bytes(range(8))
-    assert codec.ints_from(data).obj is data
+    assert codec.view(data, "i").obj is data
 
 
 def test_bytes_that_are_no_whole_values_are_refused() -> None:
     with pytest.raises(errors.WireError, match="no whole number of 4-byte values"):
-        codec.ints_from(b"12345")
+        codec.view(b"12345", "i")
 
 
 @pytest.mark.parametrize("spans", [[(0, 3, 1), (2, 4, 2)], [(3, 3, 1)], [(2, 9, 1)]])
 def test_version_spans_that_overlap_or_stick_out_are_refused(spans: list[tuple[int, int, int]]) -> None:
-    request = codec.group_to(makers.make_group(), "")
+    request = codec.to_message(makers.make_group())
     row = request.trajectories[0]
     del row.versions[:]
     for start, end, version in spans:
         row.versions.add(start=start, end=end, version=version)
     with pytest.raises(errors.WireError, match="does not fit"):
-        codec.group_from(request)
+        codec.from_message(types.PromptGroup, request)
 
 
 def test_version_spans_are_runs_of_equal_ids_without_the_prompt() -> None:
     row = makers.make_trajectory(prompt=(1, 2), completion=(3, 4, 5), versions=[6, 6, 7])
-    message = codec.trajectory_to(row)
+    message = codec.to_message(row)
     assert [(span.start, span.end, span.version) for span in message.versions] == [(2, 4, 6), (4, 5, 7)]
 
 
@@ -121,7 +197,7 @@ def test_lease_of_an_evaluation_keeps_its_pinned_version_zero() -> None:
         seed=2**63 + 5,
         pinned_version=types.VersionId(0),
     )
-    assert codec.lease_from(codec.lease_to(lease)) == lease
+    assert codec.from_message(types.GroupLease, codec.to_message(lease)) == lease
 
 
 def test_record_that_is_no_json_object_is_refused() -> None:
@@ -130,10 +206,10 @@ def test_record_that_is_no_json_object_is_refused() -> None:
 
 
 def test_unknown_reason_of_a_newer_peer_is_refused_with_the_known_ones() -> None:
-    message = codec.verdict_to(makers.make_verdict(1.0))
+    message = codec.to_message(makers.make_verdict(1.0))
     message.reason = "moon_phase"
-    with pytest.raises(errors.WireError, match="moon_phase.*known: ok, wrong"):
-        codec.verdict_from(message)
+    with pytest.raises(errors.WireError, match="moon_phase.*expected one of ok, wrong"):
+        codec.from_message(types.Verdict, message)
 
 
 def test_status_comes_back_from_its_message_as_it_was() -> None:
@@ -155,7 +231,7 @@ def test_status_comes_back_from_its_message_as_it_was() -> None:
         attempts=(types.TrainerAttempt(attempt=2, resume_step=3, first_step_at=5.5), types.TrainerAttempt(attempt=3)),
         said_at=9.25,
     )
-    assert codec.status_from(codec.status_to(status)) == status
+    assert codec.from_message(types.RunStatus, codec.to_message(status)) == status
 
 
 @pytest.mark.covers("graders 2.1")
@@ -178,7 +254,7 @@ def test_item_and_verdict_come_back_with_ids_and_case_results(
         completion_ids=tuple(completion_ids),
         suite="held-out",
     )
-    assert codec.item_from(codec.item_to(item)) == item
+    assert codec.from_message(types.VerifyItem, codec.to_message(item)) == item
     verdict = types.Verdict(
         reward=0.0,
         reason=names.VerdictReason.WRONG,
@@ -187,4 +263,4 @@ def test_item_and_verdict_come_back_with_ids_and_case_results(
         error_code=code,
         grader_version="1.2.3",
     )
-    assert codec.verdict_from(codec.verdict_to(verdict)) == verdict
+    assert codec.from_message(types.Verdict, codec.to_message(verdict)) == verdict

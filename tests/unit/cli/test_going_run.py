@@ -27,7 +27,7 @@ class Coordinator(status_pb2_grpc.RunStatusServicer):
     def Status(self, request: status_pb2.StatusRequest, context: grpc.ServicerContext) -> status_pb2.StatusReply:
         """Say that the trainer has waited for a minute for a rollout, which waits for the verifier."""
         now = time.time()
-        return codec.status_to(
+        return codec.to_message(
             types.RunStatus(
                 job="small",
                 phase=names.Phase.RUNNING,

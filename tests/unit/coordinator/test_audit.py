@@ -77,7 +77,7 @@ def test_an_infrastructure_failure_as_a_row_is_found(sound: Any) -> None:
     row = sound.ledger.db.one("SELECT group_id FROM groups WHERE state = 'submitted'")
     group = makers.make_group(group_id=row["group_id"], versions=2)
     failed = dataclasses.replace(group.trajectories[0], verdict=makers.make_verdict(None))
-    data = codec.encode_group(dataclasses.replace(group, trajectories=(failed, group.trajectories[1])))
+    data = codec.encode(dataclasses.replace(group, trajectories=(failed, group.trajectories[1])))
     sound.ledger.db.change("UPDATE payloads SET data = ? WHERE group_id = ?", data, row["group_id"])
     assert any("infrastructure failure as a scored row" in text for text in violations(sound))
 

@@ -59,7 +59,7 @@ class Coordinator:
         await self.housekeeper.tick()
         status = await self.housekeeper.current()
         history = self._history.read_text(encoding="utf-8") if self._history.exists() else ""
-        return f"{status}\n{codec.status_to(status)}\n{self.metrics.exposition().decode()}\n{history}"
+        return f"{status}\n{codec.to_message(status)}\n{self.metrics.exposition().decode()}\n{history}"
 
     def close(self) -> None:
         self.core.ledger.close()

@@ -58,7 +58,7 @@ def test_nothing_is_due_without_suites() -> None:
 
 
 def item(index: int, rewards: tuple[float, ...] | None) -> evaluations.Item:
-    payload = None if rewards is None else codec.encode_group(makers.make_group(rewards=rewards, versions=3))
+    payload = None if rewards is None else codec.encode(makers.make_group(rewards=rewards, versions=3))
     return evaluations.Item(suite="s", index=index, prompt_id=f"e{index}", payload=payload)
 
 
@@ -82,7 +82,7 @@ def test_a_suite_with_missing_items_has_no_metrics_never_a_zero() -> None:
 def test_with_a_row_per_turn_the_first_right_turn_decides_and_all_tokens_count() -> None:
     rows = [makers.make_trajectory(reward=reward, truncated=cut) for reward, cut in ((0.0, True), (1.0, False))]
     later = dataclasses.replace(rows[1], turn_ids=types.ints([-1, -1, -1, 1, 1]))
-    payload = codec.encode_group(dataclasses.replace(makers.make_group(), trajectories=(rows[0], later)))
+    payload = codec.encode(dataclasses.replace(makers.make_group(), trajectories=(rows[0], later)))
     found = evaluation.suite_result(
         [evaluations.Item(suite="s", index=0, prompt_id="e0", payload=payload)], elapsed_s=1.0
     )
@@ -148,7 +148,7 @@ def test_responses_name_question_prompt_output_reference_and_version() -> None:
     suite = evaluation.Suite(source=source, samples_per_prompt=1)
     group = makers.make_group(rewards=(1.0,), versions=3)
     row = dataclasses.replace(group.trajectories[0], prompt_text="Q: 1+1=", output_text="2<|im_end|>")
-    payload = codec.encode_group(dataclasses.replace(group, trajectories=(row,)))
+    payload = codec.encode(dataclasses.replace(group, trajectories=(row,)))
     given = evaluations.Item(suite="s", index=0, prompt_id="e0", payload=payload)
     (line,) = evaluation.responses(suite, [given], version=3, generator="run")
     assert line == {

@@ -279,7 +279,7 @@ def test_a_ledger_of_an_older_schema_goes_on(make_bench: Make, tmp_path: pathlib
         old.execute(f"INSERT INTO groups ({columns}) VALUES (?, {row})", values)
         old.execute("INSERT INTO answers VALUES (?, 0, 'accepted', '', 1)", (group_id,))
         payload = makers.make_group(group_id=group_id)
-        old.execute("INSERT INTO payloads VALUES (?, 0, ?)", (group_id, codec.encode_group(payload)))
+        old.execute("INSERT INTO payloads VALUES (?, 0, ?)", (group_id, codec.encode(payload)))
     old.execute("INSERT INTO steps VALUES (1, 'trained', 1, '[[1, 1]]', '{\"reward_mean\": 1}', 2, 1, 77.5, 1, '{}')")
     old.executemany(
         "INSERT INTO counters VALUES (?, 3)", [("groups_opened",), ("groups:accepted",), ("leases_granted",)]

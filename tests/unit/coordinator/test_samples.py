@@ -25,7 +25,7 @@ def candidate(order: int, group: types.PromptGroup, *, min_step: int = 0, finish
     return steps.Candidate(
         group_id=types.GroupId(f"g{order}"), lease_order=order, min_step=min_step, finished_step=finished_step,
         num_failures=0, queued_s=0.0, generate_started_at=1.0, generate_finished_at=2.0, verify_s=0.1,
-        payload=codec.encode_group(group),
+        payload=codec.encode(group),
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from rljob_api import codec, errors, types
+from rljob_api import errors, types
+from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.coordinator.weights import store as weight_store
 from rljob_workers.rpc import channel
 from rljob_workers.weights import frames
@@ -173,7 +174,9 @@ async def test_an_artifact_damaged_before_the_start_is_never_served(
 async def pull(address: str, *, offset: int, length: int) -> bytes:
     async with channel.aio_channel(address, None) as opened:
         call = opened.unary_stream(grpc_store.PULL, request_serializer=bytes, response_deserializer=bytes)
-        request = codec.pull_to(session="", artifact_id=NAME, offset=offset, length=length)
+        request = weights_pb2.PullRequest(
+            session="", artifact_id=NAME, offset=offset, length=length
+        ).SerializeToString()
         found, position = bytearray(), offset
         try:
             async for frame in call(request):
@@ -189,7 +192,7 @@ async def pull(address: str, *, offset: int, length: int) -> bytes:
 async def test_a_source_that_is_busy_says_so(store: weight_store.ArtifactStore) -> None:
     servicer = weight_store.StoreServicer(store, max_streams=1)
     keep(store)
-    request = codec.pull_to(session="", artifact_id=NAME, offset=0, length=0)
+    request = weights_pb2.PullRequest(session="", artifact_id=NAME, offset=0, length=0).SerializeToString()
     first = servicer.pull(request, None)  # type: ignore[arg-type]  # the context is not looked at
     await anext(first)
     with pytest.raises(errors.UnavailableError, match="in use"):

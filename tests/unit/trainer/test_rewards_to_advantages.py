@@ -67,7 +67,7 @@ def advantages(
         steps.Candidate(
             group_id=types.GroupId(f"g{order}"), lease_order=order, min_step=0, finished_step=0, num_failures=0,
             queued_s=0.0, generate_started_at=0.0, generate_finished_at=0.0, verify_s=0.0,
-            payload=codec.encode_group(dataclasses.replace(makers.make_group(), trajectories=tuple(rows))),
+            payload=codec.encode(dataclasses.replace(makers.make_group(), trajectories=tuple(rows))),
         )
         for order, rows in enumerate(groups)
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rljob_api import codec, errors, names, types
-from rljob_api.wire.v1 import train_pb2_grpc
+from rljob_api.wire.v1 import train_pb2, train_pb2_grpc
 from rljob_workers.rpc import channel, train
 
 EMPTY = types.MicroBatch(
@@ -25,11 +25,11 @@ class Server(train_pb2_grpc.TrainServicer):
         self.num_parts, self.every_s, self.hangs = num_parts, every_s, hangs
 
     async def FetchBatch(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        yield codec.header_to(HEADER)
+        yield train_pb2.BatchPart(header=codec.to_message(HEADER))
         part = codec.encode_micro_batch(EMPTY)
         for _ in range(self.num_parts):
             await asyncio.sleep(self.every_s)
-            yield codec.batch_part_from(part)
+            yield train_pb2.BatchPart.FromString(part)
         if self.hangs:
             await asyncio.Event().wait()
 

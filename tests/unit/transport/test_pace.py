@@ -8,7 +8,8 @@ import blake3
 import grpc
 import pytest
 
-from rljob_api import codec, errors, names, types
+from rljob_api import errors, names, types
+from rljob_api.wire.v1 import weights_pb2
 from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import retry
 from rljob_workers.weights import deadlines, frames
@@ -136,7 +137,8 @@ class SlowLink:
         self.server.start()
 
     def pull(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        _, offset, length = codec.pull_from(request)
+        asked = weights_pb2.PullRequest.FromString(request)
+        offset, length = asked.offset, asked.length
         most = self.cut_after.pop(0) if self.cut_after else len(DATA)
         for frame in list(frames.chunks(memoryview(DATA)[offset : offset + length], offset=offset))[:most]:
             while not self.may_go_on.acquire(timeout=0.05):
@@ -149,7 +151,9 @@ class SlowLink:
         for frame in request:
             kind, offset, payload = frames.unpack(frame)
             if kind is frames.FrameKind.COMMIT:
-                return codec.upload_reply_to(bytes(payload).decode(), len(self.stored))
+                return weights_pb2.UploadReply(
+                    artifact_id=bytes(payload).decode(), num_bytes=len(self.stored)
+                ).SerializeToString()
             while not self.may_go_on.acquire(timeout=0.05):
                 if not context.is_active():
                     return b""

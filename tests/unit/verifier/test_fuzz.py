@@ -193,7 +193,7 @@ def refusal(verify: Callable[[bytes], bytes], request: bytes) -> grpc.StatusCode
 
 
 def still_serves(verify: Callable[[bytes], bytes]) -> bool:
-    request = request_of(sample_id="s", completion="#### 5", record_json='{"answer": "#### 5"}')
+    request = request_of(sample_id="s", completion="#### 5", columns='{"answer": "#### 5"}')
     return refusal(verify, request) is None
 
 
@@ -226,7 +226,7 @@ def test_any_bytes_are_a_request_or_refused_and_the_next_one_is_served(
             "attempt": st.integers(0, 2**32 - 1),
             "prompt": st.text(max_size=50),
             "completion": TEXTS,
-            "record_json": st.text(max_size=50) | JSON.map(json.dumps),
+            "columns": st.text(max_size=50) | JSON.map(json.dumps),
             "truncated": st.booleans(),
             "suite": st.text(max_size=50),
             "completion_ids": st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5),
@@ -239,5 +239,5 @@ def test_any_item_has_a_verdict_or_is_refused_by_name(
     verify: Callable[[bytes], bytes], fields: dict[str, object], gold: object
 ) -> None:
     if gold is not None:
-        fields = {**fields, "record_json": json.dumps({"answer": gold})}
+        fields = {**fields, "columns": json.dumps({"answer": gold})}
     assert refusal(verify, request_of(**fields)) in (None, grpc.StatusCode.INVALID_ARGUMENT)

@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from rljob_api import codec, errors, names, roles, types
-from rljob_api.wire.v1 import verify_pb2_grpc
+from rljob_api.wire.v1 import verify_pb2, verify_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import health
 from rljob_workers.verifier import service
@@ -39,8 +39,10 @@ class Client:
         self._stub = verify_pb2_grpc.VerifierStub(self._channel)
 
     async def verify(self, items: list[types.VerifyItem]) -> list[types.Verdict]:
-        reply = await self._stub.Verify(codec.verify_to(items), timeout=60)
-        return [codec.verdict_from(verdict) for verdict in reply.verdicts]
+        reply = await self._stub.Verify(
+            verify_pb2.VerifyRequest(items=[codec.to_message(item) for item in items]), timeout=60
+        )
+        return [codec.from_message(types.Verdict, verdict) for verdict in reply.verdicts]
 
     async def close(self) -> None:
         await self._channel.close(None)

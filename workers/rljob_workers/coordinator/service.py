@@ -11,11 +11,20 @@ from typing import Any, TypeAlias
 import grpc.aio
 
 from rljob_api import codec, types
-from rljob_api.wire.v1 import status_pb2_grpc, train_pb2_grpc, weights_pb2_grpc, work_pb2_grpc
+from rljob_api.wire.v1 import (
+    status_pb2,
+    status_pb2_grpc,
+    train_pb2,
+    train_pb2_grpc,
+    weights_pb2,
+    weights_pb2_grpc,
+    work_pb2,
+    work_pb2_grpc,
+)
 from rljob_workers.coordinator import context, dispatch, housekeeping, training
 from rljob_workers.coordinator.weights import registry
 
-# Messages are typed in codec.py, which alone imports them; here they only pass through.
+# gRPC's own types are generic in its stubs but not at run time.
 Message: TypeAlias = Any
 Context: TypeAlias = Any
 _MOST_WAIT_S = 60.0
@@ -43,7 +52,7 @@ class WorkService(work_pb2_grpc.WorkServicer):
                 initial_state_hash=request.initial_state_hash,
             )
         )
-        return codec.session_to(session)
+        return codec.to_message(session)
 
     async def LeaseGroups(self, request: Message, context: Context) -> Message:
         """Long poll for leases."""
@@ -51,9 +60,9 @@ class WorkService(work_pb2_grpc.WorkServicer):
             token=request.session,
             capacity=request.capacity,
             serving_version=request.serving_version,
-            wait_s=min(request.wait_seconds, _MOST_WAIT_S),
+            wait_s=min(request.wait_s, _MOST_WAIT_S),
         )
-        return codec.grant_to(grant)
+        return codec.to_message(grant)
 
     async def Heartbeat(self, request: Message, context: Context) -> Message:
         """Renew leases; orders in return."""
@@ -61,28 +70,28 @@ class WorkService(work_pb2_grpc.WorkServicer):
             lease_ids=tuple(request.lease_ids),
             serving_version=request.serving_version,
             receiver_state=request.receiver_state,
-            load=codec.load_from(request.load),
-            syncs=tuple(map(codec.sync_from, request.syncs)),
+            load=codec.from_message(types.RolloutLoad, request.load),
+            syncs=tuple(codec.from_message(types.WeightSync, sync) for sync in request.syncs),
             draining=request.draining,
         )
-        return codec.order_to(await self._answers.heartbeat(request.session, report))
+        return codec.to_message(await self._answers.heartbeat(request.session, report))
 
     async def SubmitGroup(self, request: Message, context: Context) -> Message:
         """Accept a group."""
         token = request.session
         if request.ByteSize() > _LARGE_BYTES:
-            group = await asyncio.to_thread(codec.group_from, request)
+            group = await asyncio.to_thread(codec.from_message, types.PromptGroup, request)
         else:
-            group = codec.group_from(request)
+            group = codec.from_message(types.PromptGroup, request)
         # What is kept is the message itself, without the secret.
         request.ClearField("session")
         answer = await self._answers.submit(token, group, request.SerializeToString())
-        return codec.answer_to(answer)
+        return codec.to_message(answer)
 
     async def ReleaseGroup(self, request: Message, context: Context) -> Message:
         """Take a lease back."""
         released = await self._answers.release(token=request.session, lease_id=request.lease_id, reason=request.reason)
-        return codec.release_reply_to(released=released)
+        return work_pb2.ReleaseReply(released=released)
 
 
 class TrainService(train_pb2_grpc.TrainServicer):
@@ -98,12 +107,12 @@ class TrainService(train_pb2_grpc.TrainServicer):
             step=request.step,
             rank=request.rank,
             world_size=request.world_size,
-            wait_s=min(request.wait_seconds, _MOST_WAIT_S),
+            wait_s=min(request.wait_s, _MOST_WAIT_S),
             stop=request.stop,
         )
-        yield codec.header_to(header)
+        yield train_pb2.BatchPart(header=codec.to_message(header))
         for part in parts:
-            yield codec.batch_part_from(part)
+            yield train_pb2.BatchPart.FromString(part)
 
     async def CommitStep(self, request: Message, context: Context) -> Message:
         """A step is done."""
@@ -114,14 +123,14 @@ class TrainService(train_pb2_grpc.TrainServicer):
             started_at=request.started_at,
             finished_at=request.finished_at,
         )
-        return codec.commit_step_reply_to(duplicate=duplicate)
+        return train_pb2.CommitStepReply(duplicate=duplicate)
 
     async def CommitCheckpoint(self, request: Message, context: Context) -> Message:
         """A checkpoint is durable."""
         deletable = await self._answers.commit_checkpoint(
             token=request.session, step=request.step, uri=request.uri, seconds=request.seconds, final=request.final
         )
-        return codec.commit_checkpoint_reply_to(deletable)
+        return train_pb2.CommitCheckpointReply(deletable_steps=deletable)
 
 
 class WeightsService(weights_pb2_grpc.WeightsServicer):
@@ -132,21 +141,21 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
 
     async def Publish(self, request: Message, context: Context) -> Message:
         """Register a version."""
-        layout = codec.layout_from(request.layout) if request.HasField("layout") else None
+        layout = codec.from_message(types.Layout, request.layout) if request.HasField("layout") else None
         answer, head = await self._answers.publish(
-            token=request.session, proposal=codec.version_from(request.manifest), layout=layout
+            token=request.session, proposal=codec.from_message(types.WeightVersion, request.manifest), layout=layout
         )
-        return codec.publish_reply_to(outcome=answer.outcome, head_version=head, detail=answer.detail)
+        return weights_pb2.PublishReply(outcome=answer.outcome, head_version=head, detail=answer.detail)
 
     async def Manifest(self, request: Message, context: Context) -> Message:
         """What to fetch, and from where."""
         plan = await self._answers.plan(token=request.session, want=request.want, with_layout=request.layout)
-        return codec.plan_to(plan)
+        return codec.to_message(plan)
 
     async def Watch(self, request: Message, context: Context) -> AsyncIterator[Message]:
         """The head, now and on every change."""
         async for head in self._answers.watch():
-            yield codec.head_change_to(version=head.version, step=head.step)
+            yield weights_pb2.HeadChange(version=head.version, step=head.step)
 
 
 class StatusService(status_pb2_grpc.RunStatusServicer):
@@ -159,24 +168,24 @@ class StatusService(status_pb2_grpc.RunStatusServicer):
 
     async def Status(self, request: Message, context: Context) -> Message:
         """The status now."""
-        return codec.status_to(await self._housekeeper.current())
+        return codec.to_message(await self._housekeeper.current())
 
     async def WatchStatus(self, request: Message, context: Context) -> AsyncIterator[Message]:
-        """The status on every change, at most every `interval_seconds`."""
+        """The status on every change, at most every `interval_s`."""
         last: types.RunStatus | None = None
-        interval_s = max(_LEAST_WATCH_S, request.interval_seconds)
+        interval_s = max(_LEAST_WATCH_S, request.interval_s)
         while True:
             mark = self._context.changes.mark
             now = await self._housekeeper.current()
             if now != last:
                 last = now
-                yield codec.status_to(now)
+                yield codec.to_message(now)
             await self._context.clock.sleep(interval_s)
             await self._context.changes.wait(mark, interval_s)
 
     async def Stop(self, request: Message, context: Context) -> Message:
         """Checkpoint at the next step boundary, then end."""
-        return codec.stop_reply_to(await self._trainer.stop())
+        return status_pb2.StopReply(stop_after_step=await self._trainer.stop())
 
 
 def add_services(

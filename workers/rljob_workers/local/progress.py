@@ -95,7 +95,8 @@ def _pod_of(name: str, role: names.Role, status: types.RunStatus) -> types.PodSt
 def _pod_facts(pod: types.PodStatus) -> list[str]:
     facts = [pod.state.lower() or ("ready" if pod.ready else "starting")]
     if pod.role == names.Role.ROLLOUT:
-        facts += [f"version {pod.serving_version}", f"{pod.leases} groups"]
+        version = f"version {pod.serving_version}" if pod.serving_version >= 0 else "no version yet"
+        facts += [version, f"{pod.leases} groups"]
     if pod.role == names.Role.TRAINER and pod.attempt > 1:
         facts.append(f"attempt {pod.attempt}")
     return facts

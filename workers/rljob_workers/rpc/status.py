@@ -6,7 +6,7 @@ from typing import Protocol
 import grpc
 
 from rljob_api import codec, roles, types
-from rljob_api.wire.v1 import status_pb2_grpc
+from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_workers.rpc import channel
 
 
@@ -32,22 +32,23 @@ class StatusClient:
     def status(self) -> types.RunStatus:
         """Return the run's status now."""
         try:
-            return codec.status_from(self._stub.Status(codec.status_request_to(), timeout=self._timeout_s))
+            reply = self._stub.Status(status_pb2.StatusRequest(), timeout=self._timeout_s)
+            return codec.from_message(types.RunStatus, reply)
         except grpc.RpcError as error:
             raise channel.translate(error, f"coordinator {self._address}") from error
 
     def watch(self, interval_s: float) -> Iterator[types.RunStatus]:
         """Yield the status on every change, at most every `interval_s`."""
         try:
-            for message in self._stub.WatchStatus(codec.status_request_to(interval_s)):
-                yield codec.status_from(message)
+            for message in self._stub.WatchStatus(status_pb2.StatusRequest(interval_s=interval_s)):
+                yield codec.from_message(types.RunStatus, message)
         except grpc.RpcError as error:
             raise channel.translate(error, f"coordinator {self._address}") from error
 
     def stop(self, reason: str) -> int:
         """Ask the run to end at the next step boundary."""
         try:
-            return int(self._stub.Stop(codec.stop_to(reason), timeout=self._timeout_s).stop_after_step)
+            return int(self._stub.Stop(status_pb2.StopRequest(reason=reason), timeout=self._timeout_s).stop_after_step)
         except grpc.RpcError as error:
             raise channel.translate(error, f"coordinator {self._address}") from error
 

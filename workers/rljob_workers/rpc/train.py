@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import grpc
 
 from rljob_api import codec, names, roles, types
-from rljob_api.wire.v1 import train_pb2_grpc, work_pb2_grpc
+from rljob_api.wire.v1 import train_pb2, train_pb2_grpc, work_pb2, work_pb2_grpc
 from rljob_workers.rpc import channel
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class BatchClient:
         self, *, pod: str, boot_id: str, attempt: int, rank: int, resume_step: int, initial_state_hash: str
     ) -> types.Session:
         """Start this rank's session."""
-        request = codec.register_to(
+        request = work_pb2.RegisterRequest(
             role=names.Role.TRAINER,
             pod=pod,
             boot_id=boot_id,
@@ -91,13 +91,14 @@ class BatchClient:
             resume_step=resume_step,
             initial_state_hash=initial_state_hash,
         )
-        session = codec.session_from(self._call(lambda: self._work.Register(request, timeout=self._timeout_s)))
+        reply = self._call(lambda: self._work.Register(request, timeout=self._timeout_s))
+        session = codec.from_message(types.Session, reply)
         self.session = session.token
         return session
 
     def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Batch:
         """Long poll for this rank's micro-batches of `step`."""
-        request = codec.fetch_to(
+        request = train_pb2.FetchRequest(
             session=self.session, step=step, rank=rank, world_size=world_size, wait_s=wait_s, stop=stop
         )
         return self._call(lambda: self._read(self._train.FetchBatch(request), wait_s))
@@ -107,24 +108,26 @@ class BatchClient:
         with _Idle(stream.cancel) as idle:
             idle.within(wait_s + self._timeout_s)
             parts = iter(stream)
-            header = codec.header_from(next(parts).header)
+            header = codec.from_message(types.BatchHeader, next(parts).header)
             micro_batches = []
             idle.within(self._timeout_s)
             for part in parts:
-                micro_batches.append(codec.micro_batch_from(part.micro_batch))
+                micro_batches.append(codec.from_message(types.MicroBatch, part.micro_batch))
                 idle.within(self._timeout_s)
             return header, micro_batches
 
     def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
         """Report a finished step."""
-        request = codec.commit_step_to(
+        request = train_pb2.CommitStepRequest(
             session=self.session, step=step, stats=stats, started_at=started_at, finished_at=finished_at
         )
         self._call(lambda: self._train.CommitStep(request, timeout=self._timeout_s))
 
     def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
         """Report a durable checkpoint."""
-        request = codec.commit_checkpoint_to(session=self.session, step=step, uri=uri, seconds=seconds, final=final)
+        request = train_pb2.CommitCheckpointRequest(
+            session=self.session, step=step, uri=uri, seconds=seconds, final=final
+        )
         self._call(lambda: self._train.CommitCheckpoint(request, timeout=self._timeout_s))
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from rljob_api import codec, errors, names, roles, types
-from rljob_api.wire.v1 import verify_pb2_grpc
+from rljob_api.wire.v1 import verify_pb2, verify_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
@@ -81,9 +81,9 @@ class GradingClient:
         peer = self._choose(avoid)
         peer.outstanding += len(open_items)
         try:
-            request = codec.verify_to([item for _, item in open_items])
+            request = verify_pb2.VerifyRequest(items=[codec.to_message(item) for _, item in open_items])
             reply = await peer.stub.Verify(request, timeout=self._timeout_s)
-            answers = [codec.verdict_from(message) for message in reply.verdicts]
+            answers = [codec.from_message(types.Verdict, message) for message in reply.verdicts]
             if len(answers) != len(open_items):
                 raise errors.WireError(f"{peer.address} gave {len(answers)} verdicts for {len(open_items)} items")
         except grpc.aio.AioRpcError as error:

@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 
 from rljob_api import codec, errors, names, roles, types
-from rljob_api.wire.v1 import weights_pb2_grpc, work_pb2_grpc
+from rljob_api.wire.v1 import weights_pb2, weights_pb2_grpc, work_pb2, work_pb2_grpc
 from rljob_workers.rpc import channel
 
 T = TypeVar("T")
@@ -57,19 +57,21 @@ class WorkClient:
 
     async def register(self, *, pod: str, boot_id: str, initial_state_hash: str) -> types.Session:
         """Start a session as a rollout."""
-        request = codec.register_to(
+        request = work_pb2.RegisterRequest(
             role=names.Role.ROLLOUT, pod=pod, boot_id=boot_id, initial_state_hash=initial_state_hash
         )
-        session = codec.session_from(await self._call(self._stub.Register(request, timeout=self._timeout_s)))
+        reply = await self._call(self._stub.Register(request, timeout=self._timeout_s))
+        session = codec.from_message(types.Session, reply)
         self._session = session.token
         return session
 
     async def lease(self, *, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
         """Long poll for prompt groups."""
-        request = codec.lease_request_to(
+        request = work_pb2.LeaseRequest(
             session=self._session, capacity=capacity, serving_version=serving_version, wait_s=wait_s
         )
-        return codec.grant_from(await self._call(self._stub.LeaseGroups(request, timeout=wait_s + self._timeout_s)))
+        reply = await self._call(self._stub.LeaseGroups(request, timeout=wait_s + self._timeout_s))
+        return codec.from_message(types.LeaseGrant, reply)
 
     async def heartbeat(
         self,
@@ -82,20 +84,22 @@ class WorkClient:
         draining: bool,
     ) -> types.HeartbeatOrder:
         """Renew leases, report, and get orders."""
-        request = codec.heartbeat_to(
+        request = work_pb2.HeartbeatRequest(
             session=self._session,
             lease_ids=lease_ids,
             serving_version=serving_version,
             receiver_state=receiver_state,
-            load=load,
-            syncs=syncs,
+            load=codec.to_message(load),
+            syncs=map(codec.to_message, syncs),
             draining=draining,
         )
-        return codec.order_from(await self._call(self._stub.Heartbeat(request, timeout=self._timeout_s)))
+        reply = await self._call(self._stub.Heartbeat(request, timeout=self._timeout_s))
+        return codec.from_message(types.HeartbeatOrder, reply)
 
     async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
         """Hand in a group. Raises TooLargeError, and sends nothing, for one above what a message may carry."""
-        request = codec.group_to(group, self._session)
+        request = codec.to_message(group)
+        request.session = self._session
         num_bytes = request.ByteSize()
         if num_bytes > names.MAX_BATCH_PART_BYTES:
             tokens = sum(len(row.tokens) for row in group.trajectories)
@@ -103,19 +107,20 @@ class WorkClient:
                 f"group {group.group_id} has {num_bytes >> 20} MiB ({len(group.trajectories)} rows, {tokens} tokens),"
                 f" a message at most {names.MAX_BATCH_PART_BYTES >> 20} MiB; lower groupSize or maxTokens"
             )
-        return codec.answer_from(await self._call(self._stub.SubmitGroup(request, timeout=self._timeout_s)))
+        reply = await self._call(self._stub.SubmitGroup(request, timeout=self._timeout_s))
+        return codec.from_message(types.SubmitAnswer, reply)
 
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
         """Hand a lease back."""
-        request = codec.release_to(session=self._session, lease_id=lease_id, reason=reason)
+        request = work_pb2.ReleaseRequest(session=self._session, lease_id=lease_id, reason=reason)
         reply = await self._call(self._stub.ReleaseGroup(request, timeout=self._timeout_s))
         return bool(reply.released)
 
     async def heads(self) -> AsyncIterator[types.VersionId]:
         """Yield the newest registered version, now and on every change. Raises UnavailableError when it breaks."""
         try:
-            async for change in self._weights.Watch(codec.watch_to(self._session)):
-                yield codec.head_from(change)
+            async for change in self._weights.Watch(weights_pb2.WatchRequest(session=self._session)):
+                yield types.VersionId(change.version)
         except grpc.aio.AioRpcError as error:
             raise channel.translate(error, f"coordinator {self._address}") from error
 

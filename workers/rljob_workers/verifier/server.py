@@ -5,8 +5,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from rljob_api import codec
-from rljob_api.wire.v1 import verify_pb2_grpc
+from rljob_api import codec, types
+from rljob_api.wire.v1 import verify_pb2, verify_pb2_grpc
 from rljob_workers.verifier import grading
 
 
@@ -20,9 +20,9 @@ class VerifierService(verify_pb2_grpc.VerifierServicer):
     # Any: message types belong to the codec, and grpc's own are generic in its stubs but not at run time.
     async def Verify(self, request: Any, context: Any) -> Any:
         """Grade a batch. INVALID_ARGUMENT: a record that cannot be graded. RESOURCE_EXHAUSTED: too many items wait."""
-        items = [codec.item_from(message) for message in request.items]
+        items = [codec.from_message(types.VerifyItem, message) for message in request.items]
         try:
             verdicts = await self._grading.verify(items)
         except grading.OverloadedError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        return codec.verdicts_to(verdicts)
+        return verify_pb2.VerifyReply(verdicts=map(codec.to_message, verdicts))

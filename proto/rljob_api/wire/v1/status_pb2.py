@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1erljob_api/wire/v1/status.proto\x12\x08rljob.v1\")\n\rStatusRequest\x12\x18\n\x10interval_seconds\x18\x01 \x01(\x01\"\x1d\n\x0bStopRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"$\n\tStopReply\x12\x17\n\x0fstop_after_step\x18\x01 \x01(\x03\"R\n\x07Waiting\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x0c\n\x04what\x18\x03 \x01(\t\x12\x0f\n\x07on_role\x18\x04 \x01(\t\x12\r\n\x05since\x18\x05 \x01(\x01\"\xb5\x01\n\tPodStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x17\n\x0fserving_version\x18\x03 \x01(\x04\x12\x14\n\x0cserving_step\x18\x04 \x01(\x03\x12\x0e\n\x06leases\x18\x05 \x01(\r\x12\x11\n\tlast_seen\x18\x06 \x01(\x01\x12\r\n\x05state\x18\x07 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12\x0c\n\x04rank\x18\t \x01(\r\x12\r\n\x05ready\x18\n \x01(\x08\"M\n\x0eTrainerAttempt\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x13\n\x0bresume_step\x18\x02 \x01(\x03\x12\x15\n\rfirst_step_at\x18\x03 \x01(\x01\"\x7f\n\x10\x45valuationResult\x12\r\n\x05suite\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x10\n\x08\x61\x63\x63uracy\x18\x04 \x01(\x01\x12\t\n\x01n\x18\x05 \x01(\r\x12\r\n\x05score\x18\x06 \x01(\x01\x12\x11\n\tpass_at_k\x18\x07 \x01(\x01\"\x8f\t\n\x0bStatusReply\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\x03\x12\x11\n\tmax_steps\x18\x05 \x01(\x03\x12\x19\n\x11published_version\x18\x06 \x01(\x04\x12\x14\n\x0clive_version\x18\x07 \x01(\x04\x12\x1e\n\x16oldest_serving_version\x18\x08 \x01(\x04\x12\x19\n\x11version_lag_steps\x18\t \x01(\x03\x12\x10\n\x08progress\x18\n \x01(\x04\x12\x18\n\x10last_progress_at\x18\x0b \x01(\x01\x12:\n\x0bqueue_depth\x18\x0c \x03(\x0b\x32%.rljob.v1.StatusReply.QueueDepthEntry\x12=\n\x0ctrajectories\x18\r \x03(\x0b\x32\'.rljob.v1.StatusReply.TrajectoriesEntry\x12\x18\n\x0breward_mean\x18\x0e \x01(\x01H\x00\x88\x01\x01\x12!\n\x04pods\x18\x0f \x03(\x0b\x32\x13.rljob.v1.PodStatus\x12\"\n\x07waiting\x18\x10 \x03(\x0b\x32\x11.rljob.v1.Waiting\x12/\n\x0b\x65valuations\x18\x11 \x03(\x0b\x32\x1a.rljob.v1.EvaluationResult\x12\x17\n\x0f\x63heckpoint_step\x18\x12 \x01(\x03\x12\x16\n\x0e\x63heckpoint_uri\x18\x13 \x01(\t\x12\x15\n\rcheckpoint_at\x18\x14 \x01(\x01\x12\x1a\n\x12trainer_wait_share\x18\x15 \x01(\x01\x12\x1a\n\x12rollout_wait_share\x18\x16 \x01(\x01\x12\x19\n\x11tokens_per_second\x18\x17 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x18 \x01(\x01\x12\x19\n\x11\x63onfig_generation\x18\x19 \x01(\x04\x12\x12\n\nstarted_at\x18\x1a \x01(\x01\x12\x15\n\rfirst_step_at\x18\x1b \x01(\x01\x12\x12\n\nevaluating\x18\x1c \x01(\t\x12\x19\n\x0creward_delta\x18\x1d \x01(\x01H\x01\x88\x01\x01\x12\x15\n\rdump_failures\x18\x1e \x01(\x04\x12\x0f\n\x07\x66\x61ilure\x18\x1f \x01(\t\x12\x14\n\x0c\x66\x61iling_role\x18! \x01(\t\x12\x34\n\x08left_out\x18  \x03(\x0b\x32\".rljob.v1.StatusReply.LeftOutEntry\x12*\n\x08\x61ttempts\x18\" \x03(\x0b\x32\x18.rljob.v1.TrainerAttempt\x12\x0f\n\x07said_at\x18# \x01(\x01\x1a\x31\n\x0fQueueDepthEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1a\x33\n\x11TrajectoriesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a.\n\x0cLeftOutEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x0e\n\x0c_reward_meanB\x0f\n\r_reward_delta2\xba\x01\n\tRunStatus\x12\x38\n\x06Status\x12\x17.rljob.v1.StatusRequest\x1a\x15.rljob.v1.StatusReply\x12?\n\x0bWatchStatus\x12\x17.rljob.v1.StatusRequest\x1a\x15.rljob.v1.StatusReply0\x01\x12\x32\n\x04Stop\x12\x15.rljob.v1.StopRequest\x1a\x13.rljob.v1.StopReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1erljob_api/wire/v1/status.proto\x12\x08rljob.v1\"#\n\rStatusRequest\x12\x12\n\ninterval_s\x18\x01 \x01(\x01\"\x1d\n\x0bStopRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"$\n\tStopReply\x12\x17\n\x0fstop_after_step\x18\x01 \x01(\x03\"R\n\x07Waiting\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x0c\n\x04what\x18\x03 \x01(\t\x12\x0f\n\x07on_role\x18\x04 \x01(\t\x12\r\n\x05since\x18\x05 \x01(\x01\"\xb5\x01\n\tPodStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x17\n\x0fserving_version\x18\x03 \x01(\x03\x12\x14\n\x0cserving_step\x18\x04 \x01(\x03\x12\x0e\n\x06leases\x18\x05 \x01(\r\x12\x11\n\tlast_seen\x18\x06 \x01(\x01\x12\r\n\x05state\x18\x07 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12\x0c\n\x04rank\x18\t \x01(\r\x12\r\n\x05ready\x18\n \x01(\x08\"M\n\x0eTrainerAttempt\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x13\n\x0bresume_step\x18\x02 \x01(\x03\x12\x15\n\rfirst_step_at\x18\x03 \x01(\x01\"\x7f\n\x10\x45valuationResult\x12\r\n\x05suite\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x10\n\x08\x61\x63\x63uracy\x18\x04 \x01(\x01\x12\t\n\x01n\x18\x05 \x01(\r\x12\r\n\x05score\x18\x06 \x01(\x01\x12\x11\n\tpass_at_k\x18\x07 \x01(\x01\"\x84\t\n\x0bStatusReply\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\x03\x12\x11\n\tmax_steps\x18\x05 \x01(\x03\x12\x19\n\x11published_version\x18\x06 \x01(\x04\x12\x14\n\x0clive_version\x18\x07 \x01(\x04\x12\x1e\n\x16oldest_serving_version\x18\x08 \x01(\x04\x12\x19\n\x11version_lag_steps\x18\t \x01(\x03\x12\x10\n\x08progress\x18\n \x01(\x04\x12\x18\n\x10last_progress_at\x18\x0b \x01(\x01\x12:\n\x0bqueue_depth\x18\x0c \x03(\x0b\x32%.rljob.v1.StatusReply.QueueDepthEntry\x12=\n\x0ctrajectories\x18\r \x03(\x0b\x32\'.rljob.v1.StatusReply.TrajectoriesEntry\x12\x18\n\x0breward_mean\x18\x0e \x01(\x01H\x00\x88\x01\x01\x12!\n\x04pods\x18\x0f \x03(\x0b\x32\x13.rljob.v1.PodStatus\x12\"\n\x07waiting\x18\x10 \x03(\x0b\x32\x11.rljob.v1.Waiting\x12/\n\x0b\x65valuations\x18\x11 \x03(\x0b\x32\x1a.rljob.v1.EvaluationResult\x12\x17\n\x0f\x63heckpoint_step\x18\x12 \x01(\x03\x12\x16\n\x0e\x63heckpoint_uri\x18\x13 \x01(\t\x12\x15\n\rcheckpoint_at\x18\x14 \x01(\x01\x12\x1a\n\x12trainer_wait_share\x18\x15 \x01(\x01\x12\x1a\n\x12rollout_wait_share\x18\x16 \x01(\x01\x12\x14\n\x0ctokens_per_s\x18\x17 \x01(\x01\x12\x0e\n\x06step_s\x18\x18 \x01(\x01\x12\x19\n\x11\x63onfig_generation\x18\x19 \x01(\x04\x12\x12\n\nstarted_at\x18\x1a \x01(\x01\x12\x15\n\rfirst_step_at\x18\x1b \x01(\x01\x12\x12\n\nevaluating\x18\x1c \x01(\t\x12\x19\n\x0creward_delta\x18\x1d \x01(\x01H\x01\x88\x01\x01\x12\x15\n\rdump_failures\x18\x1e \x01(\x04\x12\x0f\n\x07\x66\x61ilure\x18\x1f \x01(\t\x12\x14\n\x0c\x66\x61iling_role\x18! \x01(\t\x12\x34\n\x08left_out\x18  \x03(\x0b\x32\".rljob.v1.StatusReply.LeftOutEntry\x12*\n\x08\x61ttempts\x18\" \x03(\x0b\x32\x18.rljob.v1.TrainerAttempt\x12\x0f\n\x07said_at\x18# \x01(\x01\x1a\x31\n\x0fQueueDepthEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1a\x33\n\x11TrajectoriesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a.\n\x0cLeftOutEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x0e\n\x0c_reward_meanB\x0f\n\r_reward_delta2\xba\x01\n\tRunStatus\x12\x38\n\x06Status\x12\x17.rljob.v1.StatusRequest\x1a\x15.rljob.v1.StatusReply\x12?\n\x0bWatchStatus\x12\x17.rljob.v1.StatusRequest\x1a\x15.rljob.v1.StatusReply0\x01\x12\x32\n\x04Stop\x12\x15.rljob.v1.StopRequest\x1a\x13.rljob.v1.StopReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,27 +38,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREPLY_LEFTOUTENTRY']._loaded_options = None
   _globals['_STATUSREPLY_LEFTOUTENTRY']._serialized_options = b'8\001'
   _globals['_STATUSREQUEST']._serialized_start=44
-  _globals['_STATUSREQUEST']._serialized_end=85
-  _globals['_STOPREQUEST']._serialized_start=87
-  _globals['_STOPREQUEST']._serialized_end=116
-  _globals['_STOPREPLY']._serialized_start=118
-  _globals['_STOPREPLY']._serialized_end=154
-  _globals['_WAITING']._serialized_start=156
-  _globals['_WAITING']._serialized_end=238
-  _globals['_PODSTATUS']._serialized_start=241
-  _globals['_PODSTATUS']._serialized_end=422
-  _globals['_TRAINERATTEMPT']._serialized_start=424
-  _globals['_TRAINERATTEMPT']._serialized_end=501
-  _globals['_EVALUATIONRESULT']._serialized_start=503
-  _globals['_EVALUATIONRESULT']._serialized_end=630
-  _globals['_STATUSREPLY']._serialized_start=633
-  _globals['_STATUSREPLY']._serialized_end=1800
-  _globals['_STATUSREPLY_QUEUEDEPTHENTRY']._serialized_start=1617
-  _globals['_STATUSREPLY_QUEUEDEPTHENTRY']._serialized_end=1666
-  _globals['_STATUSREPLY_TRAJECTORIESENTRY']._serialized_start=1668
-  _globals['_STATUSREPLY_TRAJECTORIESENTRY']._serialized_end=1719
-  _globals['_STATUSREPLY_LEFTOUTENTRY']._serialized_start=1721
-  _globals['_STATUSREPLY_LEFTOUTENTRY']._serialized_end=1767
-  _globals['_RUNSTATUS']._serialized_start=1803
-  _globals['_RUNSTATUS']._serialized_end=1989
+  _globals['_STATUSREQUEST']._serialized_end=79
+  _globals['_STOPREQUEST']._serialized_start=81
+  _globals['_STOPREQUEST']._serialized_end=110
+  _globals['_STOPREPLY']._serialized_start=112
+  _globals['_STOPREPLY']._serialized_end=148
+  _globals['_WAITING']._serialized_start=150
+  _globals['_WAITING']._serialized_end=232
+  _globals['_PODSTATUS']._serialized_start=235
+  _globals['_PODSTATUS']._serialized_end=416
+  _globals['_TRAINERATTEMPT']._serialized_start=418
+  _globals['_TRAINERATTEMPT']._serialized_end=495
+  _globals['_EVALUATIONRESULT']._serialized_start=497
+  _globals['_EVALUATIONRESULT']._serialized_end=624
+  _globals['_STATUSREPLY']._serialized_start=627
+  _globals['_STATUSREPLY']._serialized_end=1783
+  _globals['_STATUSREPLY_QUEUEDEPTHENTRY']._serialized_start=1600
+  _globals['_STATUSREPLY_QUEUEDEPTHENTRY']._serialized_end=1649
+  _globals['_STATUSREPLY_TRAJECTORIESENTRY']._serialized_start=1651
+  _globals['_STATUSREPLY_TRAJECTORIESENTRY']._serialized_end=1702
+  _globals['_STATUSREPLY_LEFTOUTENTRY']._serialized_start=1704
+  _globals['_STATUSREPLY_LEFTOUTENTRY']._serialized_end=1750
+  _globals['_RUNSTATUS']._serialized_start=1786
+  _globals['_RUNSTATUS']._serialized_end=1972
 # @@protoc_insertion_point(module_scope)

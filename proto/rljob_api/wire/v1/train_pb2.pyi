@@ -8,20 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FetchRequest(_message.Message):
-    __slots__ = ("session", "step", "rank", "world_size", "wait_seconds", "stop")
+    __slots__ = ("session", "step", "rank", "world_size", "wait_s", "stop")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
-    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     session: str
     step: int
     rank: int
     world_size: int
-    wait_seconds: float
+    wait_s: float
     stop: bool
-    def __init__(self, session: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., stop: bool = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., wait_s: _Optional[float] = ..., stop: bool = ...) -> None: ...
 
 class BatchPart(_message.Message):
     __slots__ = ("header", "micro_batch")
@@ -55,11 +55,11 @@ class BatchHeader(_message.Message):
     trainer_version: int
     num_updates: int
     num_micro_batches: int
-    minibatches: _containers.RepeatedCompositeFieldContainer[MinibatchHeader]
+    minibatches: _containers.RepeatedCompositeFieldContainer[Minibatch]
     wait_reason: str
-    def __init__(self, kind: _Optional[_Union[BatchHeader.Kind, str]] = ..., step: _Optional[int] = ..., trainer_version: _Optional[int] = ..., num_updates: _Optional[int] = ..., num_micro_batches: _Optional[int] = ..., minibatches: _Optional[_Iterable[_Union[MinibatchHeader, _Mapping]]] = ..., wait_reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[BatchHeader.Kind, str]] = ..., step: _Optional[int] = ..., trainer_version: _Optional[int] = ..., num_updates: _Optional[int] = ..., num_micro_batches: _Optional[int] = ..., minibatches: _Optional[_Iterable[_Union[Minibatch, _Mapping]]] = ..., wait_reason: _Optional[str] = ...) -> None: ...
 
-class MinibatchHeader(_message.Message):
+class Minibatch(_message.Message):
     __slots__ = ("num_tokens", "num_rows")
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -78,12 +78,12 @@ class Segment(_message.Message):
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[int] = ...) -> None: ...
 
 class RowHeader(_message.Message):
-    __slots__ = ("group_id", "sample_index", "num_tokens", "row", "reward", "shaped_reward", "truncated", "masked", "group")
+    __slots__ = ("group_id", "sample_index", "num_tokens", "row", "raw_reward", "shaped_reward", "truncated", "masked", "group")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_INDEX_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ROW_FIELD_NUMBER: _ClassVar[int]
-    REWARD_FIELD_NUMBER: _ClassVar[int]
+    RAW_REWARD_FIELD_NUMBER: _ClassVar[int]
     SHAPED_REWARD_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     MASKED_FIELD_NUMBER: _ClassVar[int]
@@ -92,12 +92,12 @@ class RowHeader(_message.Message):
     sample_index: int
     num_tokens: int
     row: int
-    reward: float
+    raw_reward: float
     shaped_reward: float
     truncated: bool
     masked: bool
     group: int
-    def __init__(self, group_id: _Optional[str] = ..., sample_index: _Optional[int] = ..., num_tokens: _Optional[int] = ..., row: _Optional[int] = ..., reward: _Optional[float] = ..., shaped_reward: _Optional[float] = ..., truncated: bool = ..., masked: bool = ..., group: _Optional[int] = ...) -> None: ...
+    def __init__(self, group_id: _Optional[str] = ..., sample_index: _Optional[int] = ..., num_tokens: _Optional[int] = ..., row: _Optional[int] = ..., raw_reward: _Optional[float] = ..., shaped_reward: _Optional[float] = ..., truncated: bool = ..., masked: bool = ..., group: _Optional[int] = ...) -> None: ...
 
 class MicroBatch(_message.Message):
     __slots__ = ("update", "tokens", "position_ids", "segments", "target_index", "predictor_index", "logprobs", "advantages", "version_steps", "row_index", "rows", "rewards", "turn_ids")

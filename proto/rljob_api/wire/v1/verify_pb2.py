@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rljob_api.wire.v1 import work_pb2 as rljob__api_dot_wire_dot_v1_dot_work__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1erljob_api/wire/v1/verify.proto\x12\x08rljob.v1\x1a\x1crljob_api/wire/v1/work.proto\"\xb7\x01\n\nVerifyItem\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x12\n\ncompletion\x18\x04 \x01(\t\x12\x13\n\x0brecord_json\x18\x05 \x01(\t\x12\x11\n\ttruncated\x18\x06 \x01(\x08\x12\x12\n\nprompt_ids\x18\x07 \x03(\x05\x12\x16\n\x0e\x63ompletion_ids\x18\x08 \x03(\x05\x12\r\n\x05suite\x18\t \x01(\t\"4\n\rVerifyRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.rljob.v1.VerifyItem\"2\n\x0bVerifyReply\x12#\n\x08verdicts\x18\x01 \x03(\x0b\x32\x11.rljob.v1.Verdict2D\n\x08Verifier\x12\x38\n\x06Verify\x12\x17.rljob.v1.VerifyRequest\x1a\x15.rljob.v1.VerifyReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1erljob_api/wire/v1/verify.proto\x12\x08rljob.v1\x1a\x1crljob_api/wire/v1/work.proto\"\xb3\x01\n\nVerifyItem\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x12\n\ncompletion\x18\x04 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x05 \x01(\t\x12\x11\n\ttruncated\x18\x06 \x01(\x08\x12\x12\n\nprompt_ids\x18\x07 \x03(\x05\x12\x16\n\x0e\x63ompletion_ids\x18\x08 \x03(\x05\x12\r\n\x05suite\x18\t \x01(\t\"4\n\rVerifyRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.rljob.v1.VerifyItem\"2\n\x0bVerifyReply\x12#\n\x08verdicts\x18\x01 \x03(\x0b\x32\x11.rljob.v1.Verdict2D\n\x08Verifier\x12\x38\n\x06Verify\x12\x17.rljob.v1.VerifyRequest\x1a\x15.rljob.v1.VerifyReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,11 +33,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rljob_api.wire.v1.verify_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_VERIFYITEM']._serialized_start=75
-  _globals['_VERIFYITEM']._serialized_end=258
-  _globals['_VERIFYREQUEST']._serialized_start=260
-  _globals['_VERIFYREQUEST']._serialized_end=312
-  _globals['_VERIFYREPLY']._serialized_start=314
-  _globals['_VERIFYREPLY']._serialized_end=364
-  _globals['_VERIFIER']._serialized_start=366
-  _globals['_VERIFIER']._serialized_end=434
+  _globals['_VERIFYITEM']._serialized_end=254
+  _globals['_VERIFYREQUEST']._serialized_start=256
+  _globals['_VERIFYREQUEST']._serialized_end=308
+  _globals['_VERIFYREPLY']._serialized_start=310
+  _globals['_VERIFYREPLY']._serialized_end=360
+  _globals['_VERIFIER']._serialized_start=362
+  _globals['_VERIFIER']._serialized_end=430
 # @@protoc_insertion_point(module_scope)

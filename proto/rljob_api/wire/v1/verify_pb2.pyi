@@ -8,12 +8,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class VerifyItem(_message.Message):
-    __slots__ = ("sample_id", "attempt", "prompt", "completion", "record_json", "truncated", "prompt_ids", "completion_ids", "suite")
+    __slots__ = ("sample_id", "attempt", "prompt", "completion", "columns", "truncated", "prompt_ids", "completion_ids", "suite")
     SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
-    RECORD_JSON_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -22,12 +22,12 @@ class VerifyItem(_message.Message):
     attempt: int
     prompt: str
     completion: str
-    record_json: str
+    columns: str
     truncated: bool
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
     completion_ids: _containers.RepeatedScalarFieldContainer[int]
     suite: str
-    def __init__(self, sample_id: _Optional[str] = ..., attempt: _Optional[int] = ..., prompt: _Optional[str] = ..., completion: _Optional[str] = ..., record_json: _Optional[str] = ..., truncated: bool = ..., prompt_ids: _Optional[_Iterable[int]] = ..., completion_ids: _Optional[_Iterable[int]] = ..., suite: _Optional[str] = ...) -> None: ...
+    def __init__(self, sample_id: _Optional[str] = ..., attempt: _Optional[int] = ..., prompt: _Optional[str] = ..., completion: _Optional[str] = ..., columns: _Optional[str] = ..., truncated: bool = ..., prompt_ids: _Optional[_Iterable[int]] = ..., completion_ids: _Optional[_Iterable[int]] = ..., suite: _Optional[str] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("items",)

@@ -33,27 +33,24 @@ class Layout(_message.Message):
     def __init__(self, layout_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., image_bytes: _Optional[int] = ...) -> None: ...
 
 class Artifact(_message.Message):
-    __slots__ = ("artifact_id", "encoding", "bytes", "blake3")
+    __slots__ = ("artifact_id", "encoding", "num_bytes")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
-    BYTES_FIELD_NUMBER: _ClassVar[int]
-    BLAKE3_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
     encoding: str
-    bytes: int
-    blake3: str
-    def __init__(self, artifact_id: _Optional[str] = ..., encoding: _Optional[str] = ..., bytes: _Optional[int] = ..., blake3: _Optional[str] = ...) -> None: ...
+    num_bytes: int
+    def __init__(self, artifact_id: _Optional[str] = ..., encoding: _Optional[str] = ..., num_bytes: _Optional[int] = ...) -> None: ...
 
-class TensorDigest(_message.Message):
-    __slots__ = ("index", "xxh3_128")
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    XXH3_128_FIELD_NUMBER: _ClassVar[int]
-    index: int
-    xxh3_128: bytes
-    def __init__(self, index: _Optional[int] = ..., xxh3_128: _Optional[bytes] = ...) -> None: ...
-
-class VersionManifest(_message.Message):
+class WeightVersion(_message.Message):
     __slots__ = ("job", "version", "step", "attempt", "parent", "created_at", "layout_id", "digests", "state_hash", "kind", "base", "base_state_hash", "artifacts", "changed", "changed_ratio", "fallback_reason", "exporter")
+    class DigestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
     JOB_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -78,7 +75,7 @@ class VersionManifest(_message.Message):
     parent: int
     created_at: float
     layout_id: str
-    digests: _containers.RepeatedCompositeFieldContainer[TensorDigest]
+    digests: _containers.ScalarMap[int, bytes]
     state_hash: str
     kind: str
     base: int
@@ -88,7 +85,7 @@ class VersionManifest(_message.Message):
     changed_ratio: float
     fallback_reason: str
     exporter: str
-    def __init__(self, job: _Optional[str] = ..., version: _Optional[int] = ..., step: _Optional[int] = ..., attempt: _Optional[int] = ..., parent: _Optional[int] = ..., created_at: _Optional[float] = ..., layout_id: _Optional[str] = ..., digests: _Optional[_Iterable[_Union[TensorDigest, _Mapping]]] = ..., state_hash: _Optional[str] = ..., kind: _Optional[str] = ..., base: _Optional[int] = ..., base_state_hash: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., changed: _Optional[int] = ..., changed_ratio: _Optional[float] = ..., fallback_reason: _Optional[str] = ..., exporter: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., version: _Optional[int] = ..., step: _Optional[int] = ..., attempt: _Optional[int] = ..., parent: _Optional[int] = ..., created_at: _Optional[float] = ..., layout_id: _Optional[str] = ..., digests: _Optional[_Mapping[int, bytes]] = ..., state_hash: _Optional[str] = ..., kind: _Optional[str] = ..., base: _Optional[int] = ..., base_state_hash: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., changed: _Optional[int] = ..., changed_ratio: _Optional[float] = ..., fallback_reason: _Optional[str] = ..., exporter: _Optional[str] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
     __slots__ = ("session", "manifest", "layout")
@@ -96,9 +93,9 @@ class PublishRequest(_message.Message):
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     session: str
-    manifest: VersionManifest
+    manifest: WeightVersion
     layout: Layout
-    def __init__(self, session: _Optional[str] = ..., manifest: _Optional[_Union[VersionManifest, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., manifest: _Optional[_Union[WeightVersion, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ...) -> None: ...
 
 class PublishReply(_message.Message):
     __slots__ = ("outcome", "head_version", "detail")
@@ -122,7 +119,7 @@ class ManifestRequest(_message.Message):
     layout: bool
     def __init__(self, session: _Optional[str] = ..., want: _Optional[int] = ..., have: _Optional[int] = ..., layout: bool = ...) -> None: ...
 
-class Source(_message.Message):
+class WeightSource(_message.Message):
     __slots__ = ("address", "kind", "path")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -137,10 +134,10 @@ class ManifestReply(_message.Message):
     CHAIN_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
-    chain: _containers.RepeatedCompositeFieldContainer[VersionManifest]
+    chain: _containers.RepeatedCompositeFieldContainer[WeightVersion]
     layout: Layout
-    sources: _containers.RepeatedCompositeFieldContainer[Source]
-    def __init__(self, chain: _Optional[_Iterable[_Union[VersionManifest, _Mapping]]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+    sources: _containers.RepeatedCompositeFieldContainer[WeightSource]
+    def __init__(self, chain: _Optional[_Iterable[_Union[WeightVersion, _Mapping]]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[WeightSource, _Mapping]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("session",)
@@ -169,9 +166,9 @@ class PullRequest(_message.Message):
     def __init__(self, artifact_id: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., session: _Optional[str] = ...) -> None: ...
 
 class UploadReply(_message.Message):
-    __slots__ = ("artifact_id", "bytes")
+    __slots__ = ("artifact_id", "num_bytes")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
-    BYTES_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
-    bytes: int
-    def __init__(self, artifact_id: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+    num_bytes: int
+    def __init__(self, artifact_id: _Optional[str] = ..., num_bytes: _Optional[int] = ...) -> None: ...

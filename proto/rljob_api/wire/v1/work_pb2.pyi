@@ -26,16 +26,16 @@ class RegisterRequest(_message.Message):
     def __init__(self, role: _Optional[str] = ..., pod: _Optional[str] = ..., boot_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., resume_step: _Optional[int] = ..., initial_state_hash: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("session", "head_version", "head_step", "heartbeat_seconds")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("token", "head_version", "head_step", "heartbeat_s")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     HEAD_VERSION_FIELD_NUMBER: _ClassVar[int]
     HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
-    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    session: str
+    HEARTBEAT_S_FIELD_NUMBER: _ClassVar[int]
+    token: str
     head_version: int
     head_step: int
-    heartbeat_seconds: float
-    def __init__(self, session: _Optional[str] = ..., head_version: _Optional[int] = ..., head_step: _Optional[int] = ..., heartbeat_seconds: _Optional[float] = ...) -> None: ...
+    heartbeat_s: float
+    def __init__(self, token: _Optional[str] = ..., head_version: _Optional[int] = ..., head_step: _Optional[int] = ..., heartbeat_s: _Optional[float] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos", "greedy", "include_stop")
@@ -64,19 +64,19 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., greedy: bool = ..., include_stop: bool = ...) -> None: ...
 
 class PromptRecord(_message.Message):
-    __slots__ = ("prompt_id", "source", "record_json", "epoch")
+    __slots__ = ("prompt_id", "source", "columns", "epoch")
     PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
-    RECORD_JSON_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     prompt_id: str
     source: str
-    record_json: str
+    columns: str
     epoch: int
-    def __init__(self, prompt_id: _Optional[str] = ..., source: _Optional[str] = ..., record_json: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, prompt_id: _Optional[str] = ..., source: _Optional[str] = ..., columns: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class GroupLease(_message.Message):
-    __slots__ = ("lease_id", "group_id", "kind", "attempt", "deadline_seconds", "prompt", "group_size", "sampling", "seed", "version_floor_step", "pinned_version")
+    __slots__ = ("lease_id", "group_id", "kind", "attempt", "deadline_s", "prompt", "group_size", "sampling", "seed", "version_floor_step", "pinned_version")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TRAIN: _ClassVar[GroupLease.Kind]
@@ -87,7 +87,7 @@ class GroupLease(_message.Message):
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
@@ -98,26 +98,26 @@ class GroupLease(_message.Message):
     group_id: str
     kind: GroupLease.Kind
     attempt: int
-    deadline_seconds: float
+    deadline_s: float
     prompt: PromptRecord
     group_size: int
     sampling: Sampling
     seed: int
     version_floor_step: int
     pinned_version: int
-    def __init__(self, lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., kind: _Optional[_Union[GroupLease.Kind, str]] = ..., attempt: _Optional[int] = ..., deadline_seconds: _Optional[float] = ..., prompt: _Optional[_Union[PromptRecord, _Mapping]] = ..., group_size: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., version_floor_step: _Optional[int] = ..., pinned_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., kind: _Optional[_Union[GroupLease.Kind, str]] = ..., attempt: _Optional[int] = ..., deadline_s: _Optional[float] = ..., prompt: _Optional[_Union[PromptRecord, _Mapping]] = ..., group_size: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., version_floor_step: _Optional[int] = ..., pinned_version: _Optional[int] = ...) -> None: ...
 
 class LeaseRequest(_message.Message):
-    __slots__ = ("session", "capacity", "serving_version", "wait_seconds")
+    __slots__ = ("session", "capacity", "serving_version", "wait_s")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
-    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
     session: str
     capacity: int
     serving_version: int
-    wait_seconds: float
-    def __init__(self, session: _Optional[str] = ..., capacity: _Optional[int] = ..., serving_version: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+    wait_s: float
+    def __init__(self, session: _Optional[str] = ..., capacity: _Optional[int] = ..., serving_version: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class LeaseReply(_message.Message):
     __slots__ = ("leases", "wait_reason", "finished")
@@ -129,35 +129,35 @@ class LeaseReply(_message.Message):
     finished: bool
     def __init__(self, leases: _Optional[_Iterable[_Union[GroupLease, _Mapping]]] = ..., wait_reason: _Optional[str] = ..., finished: bool = ...) -> None: ...
 
-class WeightSyncReport(_message.Message):
-    __slots__ = ("version", "step", "fetch_seconds", "verify_seconds", "pause_seconds", "apply_seconds", "total_seconds", "bytes", "requests_in_flight", "failure", "finished_at")
+class WeightSync(_message.Message):
+    __slots__ = ("version", "step", "fetch_s", "verify_s", "pause_s", "apply_s", "total_s", "num_bytes", "requests_in_flight", "failure", "finished_at")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    FETCH_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    VERIFY_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    PAUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    APPLY_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FETCH_S_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_S_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_S_FIELD_NUMBER: _ClassVar[int]
+    APPLY_S_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     version: int
     step: int
-    fetch_seconds: float
-    verify_seconds: float
-    pause_seconds: float
-    apply_seconds: float
-    total_seconds: float
-    bytes: int
+    fetch_s: float
+    verify_s: float
+    pause_s: float
+    apply_s: float
+    total_s: float
+    num_bytes: int
     requests_in_flight: int
     failure: str
     finished_at: float
-    def __init__(self, version: _Optional[int] = ..., step: _Optional[int] = ..., fetch_seconds: _Optional[float] = ..., verify_seconds: _Optional[float] = ..., pause_seconds: _Optional[float] = ..., apply_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., bytes: _Optional[int] = ..., requests_in_flight: _Optional[int] = ..., failure: _Optional[str] = ..., finished_at: _Optional[float] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., step: _Optional[int] = ..., fetch_s: _Optional[float] = ..., verify_s: _Optional[float] = ..., pause_s: _Optional[float] = ..., apply_s: _Optional[float] = ..., total_s: _Optional[float] = ..., num_bytes: _Optional[int] = ..., requests_in_flight: _Optional[int] = ..., failure: _Optional[str] = ..., finished_at: _Optional[float] = ...) -> None: ...
 
 class RolloutLoad(_message.Message):
-    __slots__ = ("running_sequences", "groups_in_flight", "generated_tokens", "prompt_tokens", "generating_seconds", "paused_seconds", "wait_seconds", "waiting_for", "waiting_since", "dump_failures")
-    class WaitSecondsEntry(_message.Message):
+    __slots__ = ("running_sequences", "groups_in_flight", "generated_tokens", "prompt_tokens", "generating_s", "paused_s", "wait_s", "waiting_for", "waiting_since", "dump_failures")
+    class WaitSEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -168,9 +168,9 @@ class RolloutLoad(_message.Message):
     GROUPS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    GENERATING_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    PAUSED_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GENERATING_S_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_S_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     WAITING_SINCE_FIELD_NUMBER: _ClassVar[int]
     DUMP_FAILURES_FIELD_NUMBER: _ClassVar[int]
@@ -178,13 +178,13 @@ class RolloutLoad(_message.Message):
     groups_in_flight: int
     generated_tokens: int
     prompt_tokens: int
-    generating_seconds: float
-    paused_seconds: float
-    wait_seconds: _containers.ScalarMap[str, float]
+    generating_s: float
+    paused_s: float
+    wait_s: _containers.ScalarMap[str, float]
     waiting_for: str
     waiting_since: float
     dump_failures: int
-    def __init__(self, running_sequences: _Optional[int] = ..., groups_in_flight: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generating_seconds: _Optional[float] = ..., paused_seconds: _Optional[float] = ..., wait_seconds: _Optional[_Mapping[str, float]] = ..., waiting_for: _Optional[str] = ..., waiting_since: _Optional[float] = ..., dump_failures: _Optional[int] = ...) -> None: ...
+    def __init__(self, running_sequences: _Optional[int] = ..., groups_in_flight: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generating_s: _Optional[float] = ..., paused_s: _Optional[float] = ..., wait_s: _Optional[_Mapping[str, float]] = ..., waiting_for: _Optional[str] = ..., waiting_since: _Optional[float] = ..., dump_failures: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("session", "lease_ids", "serving_version", "receiver_state", "load", "syncs", "draining")
@@ -200,9 +200,9 @@ class HeartbeatRequest(_message.Message):
     serving_version: int
     receiver_state: str
     load: RolloutLoad
-    syncs: _containers.RepeatedCompositeFieldContainer[WeightSyncReport]
+    syncs: _containers.RepeatedCompositeFieldContainer[WeightSync]
     draining: bool
-    def __init__(self, session: _Optional[str] = ..., lease_ids: _Optional[_Iterable[str]] = ..., serving_version: _Optional[int] = ..., receiver_state: _Optional[str] = ..., load: _Optional[_Union[RolloutLoad, _Mapping]] = ..., syncs: _Optional[_Iterable[_Union[WeightSyncReport, _Mapping]]] = ..., draining: bool = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., lease_ids: _Optional[_Iterable[str]] = ..., serving_version: _Optional[int] = ..., receiver_state: _Optional[str] = ..., load: _Optional[_Union[RolloutLoad, _Mapping]] = ..., syncs: _Optional[_Iterable[_Union[WeightSync, _Mapping]]] = ..., draining: bool = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("drain", "cancel", "load_version", "finished")
@@ -263,7 +263,7 @@ class Trajectory(_message.Message):
     def __init__(self, tokens: _Optional[bytes] = ..., loss_mask: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., versions: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., turn_ids: _Optional[bytes] = ..., truncated: bool = ..., reward: _Optional[float] = ..., raw_reward: _Optional[float] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., sample_index: _Optional[int] = ..., stop_reason: _Optional[str] = ..., num_turns: _Optional[int] = ..., prompt_text: _Optional[str] = ..., output_text: _Optional[str] = ..., output_chars: _Optional[int] = ..., turn_rewards: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("reward", "reason", "formatted", "truncated", "extracted", "detail", "parts", "outcome", "grader", "cpu_seconds", "wall_seconds", "attempt", "case_results", "error_code", "grader_version")
+    __slots__ = ("reward", "reason", "formatted", "truncated", "extracted", "detail", "parts", "outcome", "grader", "cpu_s", "wall_s", "attempt", "case_results", "error_code", "grader_version")
     class PartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -280,8 +280,8 @@ class Verdict(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     GRADER_FIELD_NUMBER: _ClassVar[int]
-    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    WALL_S_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CASE_RESULTS_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -295,13 +295,13 @@ class Verdict(_message.Message):
     parts: _containers.ScalarMap[str, float]
     outcome: str
     grader: str
-    cpu_seconds: float
-    wall_seconds: float
+    cpu_s: float
+    wall_s: float
     attempt: int
     case_results: _containers.RepeatedScalarFieldContainer[int]
     error_code: int
     grader_version: str
-    def __init__(self, reward: _Optional[float] = ..., reason: _Optional[str] = ..., formatted: bool = ..., truncated: bool = ..., extracted: _Optional[str] = ..., detail: _Optional[str] = ..., parts: _Optional[_Mapping[str, float]] = ..., outcome: _Optional[str] = ..., grader: _Optional[str] = ..., cpu_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., attempt: _Optional[int] = ..., case_results: _Optional[_Iterable[int]] = ..., error_code: _Optional[int] = ..., grader_version: _Optional[str] = ...) -> None: ...
+    def __init__(self, reward: _Optional[float] = ..., reason: _Optional[str] = ..., formatted: bool = ..., truncated: bool = ..., extracted: _Optional[str] = ..., detail: _Optional[str] = ..., parts: _Optional[_Mapping[str, float]] = ..., outcome: _Optional[str] = ..., grader: _Optional[str] = ..., cpu_s: _Optional[float] = ..., wall_s: _Optional[float] = ..., attempt: _Optional[int] = ..., case_results: _Optional[_Iterable[int]] = ..., error_code: _Optional[int] = ..., grader_version: _Optional[str] = ...) -> None: ...
 
 class MemberFailure(_message.Message):
     __slots__ = ("sample_index", "role", "reason", "detail", "infra")
@@ -318,7 +318,7 @@ class MemberFailure(_message.Message):
     def __init__(self, sample_index: _Optional[int] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., infra: bool = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("session", "lease_id", "group_id", "attempt", "trajectories", "failures", "generate_started_at", "generate_finished_at", "verify_seconds", "rejected")
+    __slots__ = ("session", "lease_id", "group_id", "attempt", "trajectories", "failures", "generate_started_at", "generate_finished_at", "verify_s", "rejected")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -327,7 +327,7 @@ class SubmitRequest(_message.Message):
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     GENERATE_STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     GENERATE_FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
-    VERIFY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_S_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     session: str
     lease_id: str
@@ -337,9 +337,9 @@ class SubmitRequest(_message.Message):
     failures: _containers.RepeatedCompositeFieldContainer[MemberFailure]
     generate_started_at: float
     generate_finished_at: float
-    verify_seconds: float
+    verify_s: float
     rejected: bool
-    def __init__(self, session: _Optional[str] = ..., lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., attempt: _Optional[int] = ..., trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[MemberFailure, _Mapping]]] = ..., generate_started_at: _Optional[float] = ..., generate_finished_at: _Optional[float] = ..., verify_seconds: _Optional[float] = ..., rejected: bool = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., attempt: _Optional[int] = ..., trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[MemberFailure, _Mapping]]] = ..., generate_started_at: _Optional[float] = ..., generate_finished_at: _Optional[float] = ..., verify_s: _Optional[float] = ..., rejected: bool = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("outcome", "detail", "duplicate")

@@ -70,7 +70,7 @@ def assemble(choice: steps.Choice, config: roles.AlgorithmConfig) -> Assembled:
 def _members(
     candidate: steps.Candidate, group: int, version_steps: Mapping[int, int], config: roles.RewardShapingConfig
 ) -> list[_Member]:
-    rows = codec.decode_group(candidate.payload, checked=True).trajectories
+    rows = codec.decode(types.PromptGroup, candidate.payload, checked=True).trajectories
     return [
         _member(candidate, group, row, version_steps, config) for row in sorted(rows, key=lambda row: row.sample_index)
     ]

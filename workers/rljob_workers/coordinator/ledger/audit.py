@@ -139,7 +139,7 @@ def _payloads(database: Database) -> Iterator[str]:
         "SELECT p.group_id, p.attempt AS sent, p.data, g.* FROM payloads p JOIN groups g USING (group_id)"
     )
     for row in rows:
-        group = codec.decode_group(bytes(row["data"]))
+        group = codec.decode(types.PromptGroup, bytes(row["data"]))
         name = f"group {row['group_id']}"
         members = {member.sample_index for member in group.trajectories}
         if len(group.trajectories) != row["num_rows"]:

@@ -125,7 +125,7 @@ def _submit(
     assert changed == 1, "a group that was read as leased in this transaction is leased"
     ledger.db.change(
         "INSERT OR REPLACE INTO payloads (group_id, attempt, data) VALUES (?, ?, ?)",
-        group.group_id, group.attempt, payload or codec.encode_group(group),
+        group.group_id, group.attempt, payload or codec.encode(group),
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def publish(
         if layout is not None:
             ledger.db.change(
                 "INSERT OR IGNORE INTO layouts (layout_id, data) VALUES (?, ?)",
-                layout.layout_id, codec.encode_layout(layout),
+                layout.layout_id, codec.encode(layout),
             )  # fmt: skip
         answer = version_rules.judge(
             proposal,
@@ -85,7 +85,7 @@ def _insert(ledger: Ledger, proposal: types.WeightVersion, *, now: float) -> Non
         "INSERT INTO versions (version, step, attempt, state, state_hash, artifact, created_at, manifest)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         proposal.version, proposal.step, proposal.attempt, names.VersionState.PUBLISHED, proposal.state_hash,
-        proposal.artifacts[0].artifact_id, now, codec.encode_version(proposal),
+        proposal.artifacts[0].artifact_id, now, codec.encode(proposal),
     )  # fmt: skip
     ledger.count("versions_published")
     ledger.note(
@@ -128,13 +128,13 @@ def manifest(ledger: Ledger, version: int) -> types.WeightVersion:
         raise errors.WeightsError(f"version {version} has no manifest: it is what the model files hold")
     if row["state"] == names.VersionState.RETIRED:
         raise errors.WeightsError(f"version {version} was pruned; ask for {head(ledger).version}")
-    return codec.decode_version(bytes(row["manifest"]))
+    return codec.decode(types.WeightVersion, bytes(row["manifest"]))
 
 
 def find_layout(ledger: Ledger, layout_id: str) -> types.Layout | None:
     """Return a layout by id."""
     row = ledger.db.one("SELECT data FROM layouts WHERE layout_id = ?", layout_id)
-    return None if row is None else codec.decode_layout(bytes(row["data"]))
+    return None if row is None else codec.decode(types.Layout, bytes(row["data"]))
 
 
 def note_sync(ledger: Ledger, *, pod: str, sync: types.WeightSync, now: float) -> bool:

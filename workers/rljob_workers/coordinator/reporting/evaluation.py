@@ -84,7 +84,7 @@ def suite_result(items: Sequence[evaluations.Item], *, elapsed_s: float) -> dict
     """Return a suite's metrics: accuracy, score, avg_at_k, pass_at_k, n, samples, truncated, response_tokens,
     formatted.
     """
-    groups = [_answers(codec.decode_group(item.payload)) for item in items if item.payload is not None]
+    groups = [_answers(codec.decode(types.PromptGroup, item.payload)) for item in items if item.payload is not None]
     missing = len(items) - len(groups)
     if missing or not groups:
         return {"accuracy": None, "n": len(groups), "missing": missing, "elapsed_s": elapsed_s}
@@ -183,7 +183,7 @@ def responses(
     lines: list[dict[str, object]] = []
     for item in items:
         record = suite.source.records[item.index]
-        rows = [] if item.payload is None else codec.decode_group(item.payload).trajectories
+        rows = [] if item.payload is None else codec.decode(types.PromptGroup, item.payload).trajectories
         lines += [_response(suite, record, row, version=version, generator=generator) for row in rows]
     return lines
 

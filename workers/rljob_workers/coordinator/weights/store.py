@@ -27,7 +27,8 @@ import blake3
 import grpc
 import grpc.aio
 
-from rljob_api import codec, errors, names, roles
+from rljob_api import errors, names, roles
+from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import boot
 from rljob_workers.weights import frames
@@ -155,7 +156,7 @@ class StoreServicer:
                     num_bytes = await asyncio.to_thread(upload.commit, artifact_id)
                     self._verified.add(artifact_id)
                     self._flush(upload, artifact_id)
-                    return codec.upload_reply_to(artifact_id, num_bytes)
+                    return weights_pb2.UploadReply(artifact_id=artifact_id, num_bytes=num_bytes).SerializeToString()
                 await asyncio.to_thread(upload.add, offset, payload)
             raise errors.WireError("the upload ended without a commit")
         except BaseException:
@@ -184,7 +185,8 @@ class StoreServicer:
 
     async def pull(self, request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> AsyncIterator[bytes]:
         """Send bytes [offset, offset + length) of an artifact; length 0 is to its end."""
-        artifact_id, offset, length = codec.pull_from(request)
+        wanted = weights_pb2.PullRequest.FromString(request)
+        artifact_id, offset, length = wanted.artifact_id, wanted.offset, wanted.length
         if self._streams >= self._max_streams:
             raise errors.UnavailableError(f"all {self._max_streams} streams are in use")
         self._streams += 1

@@ -14,7 +14,7 @@ import blake3
 import grpc
 
 from rljob_api import codec, errors, roles, types
-from rljob_api.wire.v1 import weights_pb2_grpc
+from rljob_api.wire.v1 import weights_pb2, weights_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import retry
 from rljob_workers.weights import deadlines, frames
@@ -74,10 +74,10 @@ class WeightPublisher:
         """Stream `data` in chunks; the last frame commits it under its digest. Raises DigestError on disagreement."""
         digest = blake3.blake3(data, max_threads=2).hexdigest()
         reply = _call(self._store, lambda: self._send(data, digest))
-        artifact_id, num_bytes = codec.upload_reply_from(reply)
-        if artifact_id != digest or num_bytes != len(data):
+        stored = weights_pb2.UploadReply.FromString(reply)
+        if stored.artifact_id != digest or stored.num_bytes != len(data):
             raise errors.DigestError(
-                f"the store kept {artifact_id} ({num_bytes} bytes) for {digest} ({len(data)} bytes)"
+                f"the store kept {stored.artifact_id} ({stored.num_bytes} bytes) for {digest} ({len(data)} bytes)"
             )
         return types.Artifact(artifact_id=digest, encoding="raw", num_bytes=len(data))
 
@@ -99,7 +99,11 @@ class WeightPublisher:
 
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
         """Register the version; a repetition with the same state hash is accepted."""
-        request = codec.publish_to(session=self.session, version=version, layout=layout)
+        request = weights_pb2.PublishRequest(
+            session=self.session,
+            manifest=codec.to_message(version),
+            layout=None if layout is None else codec.to_message(layout),
+        )
         reply = _call(self._peer, lambda: self._stub.Publish(request, timeout=self._timeout_s))
         if reply.outcome == "conflict":
             raise errors.ConflictError(f"version {version.version} was refused: {reply.detail}")
@@ -145,8 +149,9 @@ class WeightPuller:
 
     def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
         """Ask the registry."""
-        request = codec.plan_request_to(session=self.session, want=want, have=have, layout=with_layout)
-        return codec.plan_from(_call(self._peer, lambda: self._stub.Manifest(request, timeout=self._timeout_s)))
+        request = weights_pb2.ManifestRequest(session=self.session, want=want, have=max(have, 0), layout=with_layout)
+        reply = _call(self._peer, lambda: self._stub.Manifest(request, timeout=self._timeout_s))
+        return codec.from_message(types.VersionPlan, reply)
 
     def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
         """Fill `into`, trying each source in turn. Raises what the last one raised: digest, weights or unavailable."""
@@ -182,9 +187,9 @@ class WeightPuller:
 
         def go_on() -> None:
             nonlocal position
-            request = codec.pull_to(
+            request = weights_pb2.PullRequest(
                 session=self.session, artifact_id=artifact.artifact_id, offset=position, length=end - position
-            )
+            ).SerializeToString()
             for frame in self._stream(source.address, stream, request, artifact.num_bytes):
                 _, offset, payload = frames.unpack(frame)
                 if offset != position or offset + len(payload) > end:
