@@ -304,7 +304,7 @@ class Operator:
         except pydantic.ValidationError:
             return  # The reconcile says so in the job's status.
         except errors.ClusterError as error:
-            logger.warning("could not see to the certificates of a job: %s", error)
+            logger.warning("could not renew the certificates of a job: %s", error)
 
     def _targets(self) -> list[Target]:
         return [

@@ -1,4 +1,4 @@
-"""Times of the Kubernetes API: RFC 3339 text in UTC, to the second, and unix seconds."""
+"""Times of the Kubernetes API as text and as unix seconds, and a token bucket that paces requests."""
 
 import datetime
 

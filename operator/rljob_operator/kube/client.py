@@ -52,7 +52,7 @@ class ApiError(errors.ClusterError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ApiConnection:
-    """A way to the API server: files of PEM, a token, or the account of the pod that this runs in."""
+    """A connection to the API server: files of PEM, a token, or the account of the pod that this runs in."""
 
     configuration: Configuration
     in_cluster: bool

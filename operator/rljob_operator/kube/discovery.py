@@ -60,6 +60,8 @@ Schema = Mapping[str, Any]
 _MOST_NAMED = 3
 
 
+# A field that the served definition lacks is dropped from each write without an error: a status would never be what was
+# written.
 def schema_problem(served: Schema | None, expected: Schema) -> str:
     """Return why the served definition does not do, as one sentence; empty if it does. None: none is served."""
     if served is None:

@@ -23,7 +23,12 @@ from rljob_operator.resources import inputs
 
 
 class WatchLag:
-    """Uids of which a list knew more than the watches. Times are monotonic seconds."""
+    """Age of the oldest change that a list showed and no watch delivered.
+
+    A frozen watch is as silent as a quiet one, and Kopf keeps bookmarks to itself. Deletions do not count: a watch that
+    is opened again never delivers what vanished meanwhile.
+
+    Uids of which a list knew more than the watches. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         """Know of none."""

@@ -103,7 +103,7 @@ class CertificateManager:
             self._locks.pop(uid, None)
 
     def is_provisioned(self, uid: str) -> bool:
-        """Return whether a job's certificates were seen to, if it has any."""
+        """Return whether a job's certificates were provisioned, if it needs any."""
         return uid in self._held
 
     def ends(self, uid: str) -> Mapping[names.Role, float]:

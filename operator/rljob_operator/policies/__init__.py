@@ -1,1 +1,1 @@
-"""One question a file; pure, so that each answer is tested without a cluster."""
+"""Decisions about a job. Pure, so that each is tested without a cluster."""

@@ -31,6 +31,7 @@ def with_pod(diagnosis: Diagnosis, pods: Sequence[Pod]) -> Diagnosis:
     return dataclasses.replace(diagnosis, pod=candidates[0].name) if len(candidates) == 1 else diagnosis
 
 
+# What the cluster says of pods comes first: a pod without a node explains everybody who waits for it.
 def pods_fault(observed: Observed, *, since: float, now: float) -> Diagnosis | None:
     """Return what keeps a pod from beginning; None if nothing does."""
     diagnosis = scheduling.obstacle(observed, drain_s=0.0, now=now)
@@ -158,7 +159,7 @@ def _shown(diagnosis: Diagnosis) -> StalledStatus:
 
 
 def _window(observed: Observed, *, timeout_s: float, now: float) -> float:
-    """Return the begin of the timeout that runs now, counted from when the run was first called stalled."""
+    """Return when the current timeout window started, counted from when the run was first called stalled."""
     condition = next(
         (
             condition

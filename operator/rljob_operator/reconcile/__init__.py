@@ -1,0 +1,1 @@
+"""One pass over a job: observe, plan, act, report in the status."""

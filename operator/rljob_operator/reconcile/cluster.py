@@ -54,11 +54,11 @@ OnApplied = Callable[[str, str], None]
 
 
 async def _ignore(observed: Observed, status: JobStatus) -> None:
-    """The listener of nobody."""
+    """No-op callback."""
 
 
 def _ignore_applied(key: str, kind: str) -> None:
-    """The listener of nobody."""
+    """No-op callback."""
 
 
 class Coordinators(Protocol):
@@ -225,7 +225,7 @@ class LiveCluster:
             begins = is_new and not observed.pods and (observed.status.attempt or 0) <= 1
             if begins or (isinstance(error, ApiError) and not refusals.reason(error.status)):
                 raise
-            logger.warning("%s: could not see to its certificates: %s", _key(observed), error)
+            logger.warning("%s: could not renew its certificates: %s", _key(observed), error)
 
     async def _uid_of_ours(self, observed: Observed, kind: Kind, name: str) -> str:
         """Return the uid of a child that is there though no watch tells of it, as when it lost a label; empty if the

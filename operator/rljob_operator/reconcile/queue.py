@@ -203,7 +203,10 @@ _ENDED = frozenset({Type.COMPLETE, Type.FAILED})
 
 
 def startup_order(cache: Cache) -> list[str]:
-    """Return the keys of all jobs, those at rest last."""
+    """Return the keys of all jobs in the order in which a new process reconciles them, those at rest last.
+
+    All are compared once after a start. A thousand take a minute, and what is overdue must not wait so long.
+    """
     views = ((key, cache.job(key)) for key in cache.keys)
     waits = {
         key: not is_at_rest(json.loads(job.load()), cache.pods(key, job.uid)) for key, job in views if job is not None

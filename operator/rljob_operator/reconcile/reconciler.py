@@ -55,7 +55,7 @@ class WallClock(Protocol):
 
 
 def _ignore(observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
-    """The listener of nobody."""
+    """No-op callback."""
 
 
 class Reconciler:
@@ -74,7 +74,7 @@ class Reconciler:
         self._written_at: dict[str, float] = {}
 
     def forget(self, uid: str) -> None:
-        """Let go of a job that is gone."""
+        """Drop a job that was deleted."""
         self._written_at.pop(uid, None)
 
     async def reconcile(self, key: str) -> float | None:

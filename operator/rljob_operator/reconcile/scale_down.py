@@ -1,6 +1,7 @@
-"""Which rollout pods go when a job shrinks: they are marked, the mark is seen, then the count is lowered. Pure (10.5).
+"""Which rollout pods are removed when a job scales down (docs/design/operator.md#s-10-5). Pure.
 
-The mark is a hint to the ReplicaSet's controller; that no accepted trajectory is lost is the drain's promise.
+Their deletion cost is set, the operator waits until it has seen the annotation, then it lowers the replicas. The cost
+is a hint to the ReplicaSet controller; that no accepted trajectory is lost is the promise of the drain.
 """
 
 import dataclasses

@@ -52,7 +52,7 @@ class Shortages:
         return {ref: Shortage(since=lack.since, message=lack.message) for ref, lack in by_ref.items()}
 
     def forget(self, job: str) -> None:
-        """Let go of a job that is gone."""
+        """Drop a job that was deleted."""
         self._lacks.pop(job, None)
 
     async def _ask(self, child: Child, lack: _Lack, failures: TellFailures) -> None:

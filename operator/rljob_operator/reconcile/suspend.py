@@ -1,4 +1,9 @@
-"""What to stop: the way to Suspended, and what stays of a run that is over. Pure."""
+"""What to stop: the order of a suspension, and the cleanup of a run that is over. Pure.
+
+The pods that are left decide the stage, so an operator that starts in the middle continues in the same direction:
+trainer and rollouts first (checkpoint and drain), then verifiers, the coordinator with its ledger last
+(docs/design/operator.md#s-8-3).
+"""
 
 import dataclasses
 import enum

@@ -1,4 +1,9 @@
-"""The ConfigMap that holds a job's resolved configs and its pinned images."""
+"""The ConfigMap with a job's resolved configs and pinned images, and the hash of what a pod template is made from.
+
+Pods are rolled when the hash changes, never because another version renders them differently. Fields that a running job
+takes over by itself are not part of it: they change the ConfigMap alone. Fields at their default are not either, so
+that a new version of the schema rolls nothing.
+"""
 
 import hashlib
 import json

@@ -17,8 +17,8 @@ _REQUIRED, _PREFERRED = (
 
 
 def claim_affinity(inputs: Inputs) -> Manifest | None:
-    """Return what keeps a trainer on its coordinator's node: a demand for a claim that we make without
-    ReadWriteMany, a wish for one of the user's, which may be able to do more than the manifest says, and nothing
+    """Return what keeps a trainer on its coordinator's node: required affinity for a claim that we make without
+    ReadWriteMany, preferred for one of the user's, which may be able to do more than the manifest says, and nothing
     without a claim or with ReadWriteMany.
     """
     storage = inputs.job.spec.storage
@@ -33,7 +33,7 @@ def claim_affinity(inputs: Inputs) -> Manifest | None:
 
 
 def merge_affinity(ours: Mapping[str, object], users: Mapping[str, object]) -> Manifest:
-    """Return one affinity that demands and wishes what either does."""
+    """Merge the required and preferred terms of two affinities."""
     merged: Manifest = dict(ours)
     for key, value in users.items():
         current = merged.get(key)

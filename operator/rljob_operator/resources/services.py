@@ -1,4 +1,4 @@
-"""Names of the roles: a headless Service each, which is DNS and nothing else."""
+"""What makes a role's pods reachable and scraped: headless Services, ServiceAccounts without rights, the PodMonitor."""
 
 from collections.abc import Set
 

@@ -1,4 +1,7 @@
-"""Where a job's state lies: a claim of the user's, one that the coordinator's StatefulSet makes, or an emptyDir."""
+"""Where a job's state is stored, and the directories at which volumes appear in a pod.
+
+State is on a claim of the user's, on one that the coordinator's StatefulSet creates, or in an emptyDir.
+"""
 
 from rljob_api import cluster_placement, names
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name

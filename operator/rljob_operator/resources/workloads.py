@@ -1,4 +1,9 @@
-"""The coordinator: a StatefulSet of one pod on its volume."""
+"""The workloads of a job, and their disruption budgets.
+
+The coordinator is a StatefulSet of one pod on its volume. Rollouts and verifiers are a Deployment each, which replaces
+lost pods by itself. The trainer is one Indexed Job per attempt: one lost rank fails the attempt, because a collective
+cannot heal.
+"""
 
 from rljob_api import cluster_placement, names
 from rljob_operator.resources import container, pod, storage

@@ -1,0 +1,1 @@
+"""Metrics of the operator and of its jobs, and the health server."""

@@ -1,7 +1,10 @@
-"""How long a change of a spec takes to reach each kind of child: what `rljob_operator_spec_to_child_seconds` counts.
+"""Durations that metrics of all jobs report, each from what the passes observed; time is passed in.
 
-A change is answered once a pass over it finds no child to change. What is applied later waited for something else, as a
-trainer's budget waits for the run, and says nothing of the operator's speed.
+SpecChanges: from a change of the spec to each kind of child, `rljob_operator_spec_to_child_seconds`. A change is
+answered once a pass finds no child to change: what is applied later waited for something else, as a trainer's budget
+waits for the run, and says nothing of the operator's speed. Starts: where a pod's start lost time, until it had a node,
+until its containers ran, until it was ready. Recoveries: from a lost pod until its role is whole and the next step is
+finished.
 """
 
 import dataclasses
@@ -48,7 +51,7 @@ class SpecChanges:
         return now - change.seen_at
 
     def forget(self, key: str) -> None:
-        """Let go of a job that is gone."""
+        """Drop a job that was deleted."""
         self._last.pop(key, None)
 
 
