@@ -28,7 +28,8 @@ from collections.abc import Callable, Mapping, Sequence
 from rljob_api import names
 from rljob_testing import jobs, models, witnessed_rollout
 from rljob_workers.coordinator.ledger import database, retention
-from rljob_workers.local import process_tree, rundir
+from rljob_workers.local import processes
+from rljob_workers.local.rundir import layout
 
 ROLES = ("coordinator", "rollout", "verifier", "trainer")
 # The longest time between a recovery and the next kill; how long a recovery may take before the run is said to hang.
@@ -78,7 +79,7 @@ class Bench:
     def __init__(self, folder: pathlib.Path, engine: str) -> None:
         """Make model, records and manifest, if they are not there yet."""
         self.folder, self._engine = folder.absolute(), engine
-        self.run_dir = rundir.RunDir(self.folder / "run")
+        self.run_dir = layout.RunDir(self.folder / "run")
         self.witness, self._log = self.folder / "witness.jsonl", self.folder / "kills.jsonl"
         self._manifest = self.folder / "job.yaml"
         self._process: subprocess.Popen[str] | None = None
@@ -115,13 +116,13 @@ class Bench:
         time.sleep(chance.uniform(0.0, PAUSE_S))
         role = chance.choice(ROLES)
         guard, own = self._pids(role)
-        pid = chance.choice([guard, *process_tree.descendants(guard)])
+        pid = chance.choice([guard, *processes.descendants(guard)])
         what = "guard" if pid == guard else "role" if pid == own else _name(pid)
         began, before = time.monotonic(), self.num_steps()
-        process_tree.kill(pid)
+        processes.kill(pid)
         restarts = pid in (guard, own)
         self._wait(
-            lambda: not process_tree.is_running(pid) and self._is_ready(role, old=own if restarts else None),
+            lambda: not processes.is_running(pid) and self._is_ready(role, old=own if restarts else None),
             f"{role} to be ready after its {what} was killed",
         )
         ready_s, at_ready = time.monotonic() - began, self.num_steps()
@@ -186,7 +187,7 @@ class Bench:
         def is_there() -> bool:
             with contextlib.suppress(OSError, ValueError, KeyError):
                 entry = json.loads(self.run_dir.pids.read_text())[role]
-                if entry["pid"] and all(map(process_tree.is_running, (entry["guard"], entry["pid"]))):
+                if entry["pid"] and all(map(processes.is_running, (entry["guard"], entry["pid"]))):
                     found.append((entry["guard"], entry["pid"]))
             return bool(found)
 
@@ -200,7 +201,7 @@ class Bench:
             config = json.loads((self.run_dir.configs / f"{role}.json").read_text())
         except (OSError, ValueError):
             return False
-        if entry is None or entry["pid"] in (None, old) or not process_tree.is_running(entry["pid"]):
+        if entry is None or entry["pid"] in (None, old) or not processes.is_running(entry["pid"]):
             return False
         try:
             with urllib.request.urlopen(

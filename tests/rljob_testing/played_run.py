@@ -17,7 +17,8 @@ from typing import TypeVar
 from rljob_api import names, roles, types
 from rljob_testing import examples, makers, provoking
 from rljob_testing.provoking import Scene
-from rljob_workers.local import prepare, rundir
+from rljob_workers.local import prepare
+from rljob_workers.local.rundir import layout
 from rljob_workers.rpc import train, work
 from rljob_workers.runtime import clock, retry
 from rljob_workers.weights.backends import grpc_store
@@ -189,7 +190,7 @@ async def coordinating(
     folder: pathlib.Path, settings: Sequence[str]
 ) -> AsyncIterator[tuple[Played, roles.CoordinatorConfig]]:
     """Yield a coordinator's process, and who plays the others; `folder`/run is its run's directory."""
-    directory = rundir.RunDir(folder / "run")
+    directory = layout.RunDir(folder / "run")
     manifest = prepare.read_manifest(examples.EXAMPLES / f"{NAME}.yaml", settings)
     identity = directory.admit(name=NAME, spec=manifest.spec, manifest_dir=manifest.folder)
     directory.claim(identity, manifest.text)

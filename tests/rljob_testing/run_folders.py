@@ -3,12 +3,12 @@
 import json
 import pathlib
 
-from rljob_workers.local import journal, rundir
+from rljob_workers.local.rundir import journal, layout
 
 
-def finished_run(folder: pathlib.Path, name: str = "small") -> rundir.RunDir:
+def finished_run(folder: pathlib.Path, name: str = "small") -> layout.RunDir:
     """Return the directory of a finished run below `folder`/runs: one step, one evaluation, no dumps and logs."""
-    directory = rundir.RunDir(folder / "runs" / name)
+    directory = layout.RunDir(folder / "runs" / name)
     identity = directory.admit(name=name, spec={"maxSteps": 1}, manifest_dir=folder)
     directory.claim(identity.model_copy(update={"finished": True}), "kind: RLJob\n")
     lines = [

@@ -26,7 +26,7 @@ from rljob_api import names
 from rljob_testing import examples, provoking
 from rljob_testing.provoking import Scene
 from rljob_testing.runs import RLJOB, RunFolder
-from rljob_workers.local import process_tree
+from rljob_workers.local import processes
 from rljob_workers.rpc import status
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -54,7 +54,7 @@ class Going:
     def pids(self, name: str) -> list[int]:
         """Return a process of the run and all below it."""
         root = json.loads((self.folder / "pids.json").read_text())[name]["pid"]
-        return [root, *process_tree.descendants(root)]
+        return [root, *processes.descendants(root)]
 
     def step(self) -> int:
         """Return the newest step of the history."""
@@ -115,11 +115,11 @@ def stopped(pids: Sequence[int]) -> Iterator[None]:
     assert pids
     try:
         for pid in pids:
-            process_tree.kill(pid, signal.SIGSTOP)
+            processes.kill(pid, signal.SIGSTOP)
         yield
     finally:
         for pid in pids:
-            process_tree.kill(pid, signal.SIGCONT)
+            processes.kill(pid, signal.SIGCONT)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rljob_testing.runs import RLJOB, Runs
-from rljob_workers.local import process_tree
+from rljob_workers.local import processes
 
 EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 pytestmark = [
@@ -36,7 +36,7 @@ CHANGES: dict[str, object] = {
 def ranks(trainer: int) -> dict[str, int]:
     """Return the pids of a trainer's ranks by RANK, as torchrun gave it to them."""
     found = {}
-    for pid in process_tree.descendants(trainer):
+    for pid in processes.descendants(trainer):
         environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         rank = next((one[5:].decode() for one in environment if one.startswith(b"RANK=")), "")
         if rank:
@@ -57,7 +57,7 @@ def test_rank_that_hangs_holds_the_others_in_a_collective_and_the_trainer_is_nam
     trainer = json.loads((rljob.folder / "run/pids.json").read_text())["trainer"]["pid"]
     by_rank = ranks(trainer)
     assert set(by_rank) == {"0", "1"}
-    process_tree.kill(by_rank["1"], signal.SIGSTOP)
+    processes.kill(by_rank["1"], signal.SIGSTOP)
     try:
         end = time.monotonic() + NAMED_S
         while not (told := why(rljob))["stalled"]:
@@ -66,6 +66,6 @@ def test_rank_that_hangs_holds_the_others_in_a_collective_and_the_trainer_is_nam
         found = told["diagnosis"]
         assert (found["reason"], found["role"], found["pod"]) == ("CollectiveHang", "trainer", "trainer-0"), told
     finally:
-        process_tree.kill(by_rank["1"], signal.SIGCONT)
+        processes.kill(by_rank["1"], signal.SIGCONT)
     rljob.wait_for_step(len(rljob.steps()) + 2)
     assert why(rljob)["diagnosis"] is None

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from rljob_testing.fake_kubectl import FakeKubectl
 from rljob_testing.run_folders import finished_run
 from rljob_workers.cli.app import app
-from rljob_workers.local import rundir
+from rljob_workers.local.rundir import layout
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -23,13 +23,13 @@ def rljob(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path) -> rundir.RunDir:
+def run(tmp_path: pathlib.Path) -> layout.RunDir:
     """Return the directory of a finished run of one step, without dumps and logs."""
     return finished_run(tmp_path)
 
 
 @pytest.fixture
-def dumped(run: rundir.RunDir) -> Callable[..., None]:
+def dumped(run: layout.RunDir) -> Callable[..., None]:
     """Return what appends a row to the dumps of `run`, in the form of the workflow reference's part 10."""
 
     def dump(group: str, sample: int = 0, *, version: int = 0, kind: str = "rollout", **changes: object) -> None:

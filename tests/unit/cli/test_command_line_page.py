@@ -14,7 +14,7 @@ from typer.testing import Result
 
 from rljob_testing.fake_kubectl import FakeKubectl
 from rljob_workers.cli.app import app
-from rljob_workers.local import rundir
+from rljob_workers.local.rundir import layout
 
 ROOT = pathlib.Path(__file__).parents[3]
 PAGE = (ROOT / "docs/command_line.md").read_text(encoding="utf-8")
@@ -31,7 +31,7 @@ RLJOB = {
 
 
 @pytest.fixture
-def prepared(run: rundir.RunDir, dumped: Callable[..., None], kubectl: FakeKubectl, tmp_path: pathlib.Path) -> None:
+def prepared(run: layout.RunDir, dumped: Callable[..., None], kubectl: FakeKubectl, tmp_path: pathlib.Path) -> None:
     """A finished run of the example, here and in a cluster."""
     (tmp_path / "crds").symlink_to(ROOT / "crds")
     (run.logs / "rollout.jsonl").write_text("a line\n")
@@ -73,7 +73,7 @@ def test_no_option_is_named_that_does_not_exist() -> None:
     assert named <= known, f"the page names {sorted(named - known)}"
 
 
-def test_completion_of_the_plug_in_answers_as_kubectl_asks(run: rundir.RunDir, tmp_path: pathlib.Path) -> None:
+def test_completion_of_the_plug_in_answers_as_kubectl_asks(run: layout.RunDir, tmp_path: pathlib.Path) -> None:
     (script,) = re.findall(r"^```bash\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     folder = pathlib.Path(sys.executable).parent
     done = subprocess.run(

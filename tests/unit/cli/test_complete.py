@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from rljob_workers.cli import complete
-from rljob_workers.local import rundir
+from rljob_workers.cli import choices
+from rljob_workers.local.rundir import layout
 
 
 def offered(line: str, folder: pathlib.Path) -> list[str]:
@@ -32,16 +32,16 @@ def offered(line: str, folder: pathlib.Path) -> list[str]:
     ],
 )
 def test_shell_is_offered_commands_jobs_roles_and_values(
-    run: rundir.RunDir, tmp_path: pathlib.Path, line: str, expected: list[str]
+    run: layout.RunDir, tmp_path: pathlib.Path, line: str, expected: list[str]
 ) -> None:
     assert offered(line, tmp_path) == expected
 
 
 def test_reasons_are_those_that_begin_so() -> None:
-    assert complete.reasons("no_") == ["no_answer"]
-    assert "zero_spread" in complete.reasons("")
+    assert choices.reasons("no_") == ["no_answer"]
+    assert "zero_spread" in choices.reasons("")
 
 
 def test_without_runs_no_job_is_offered(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert complete.jobs("") == []
+    assert choices.jobs("") == []

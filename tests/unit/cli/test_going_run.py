@@ -13,7 +13,8 @@ from typer.testing import Result
 
 from rljob_api import codec, names, types
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
-from rljob_workers.local import prepare, rundir
+from rljob_workers.local import prepare
+from rljob_workers.local.rundir import layout
 
 Rljob = Callable[..., Result]
 EXAMPLE = pathlib.Path(__file__).parents[3] / "crds/examples/addition-cpu.yaml"
@@ -51,7 +52,7 @@ def coordinator() -> Coordinator:
 
 
 @pytest.fixture
-def going(run: rundir.RunDir, coordinator: Coordinator) -> Iterator[rundir.RunDir]:
+def going(run: layout.RunDir, coordinator: Coordinator) -> Iterator[layout.RunDir]:
     """A run whose coordinator answers; this process stands for the run's."""
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
     status_pb2_grpc.add_RunStatusServicer_to_server(coordinator, server)
@@ -96,7 +97,7 @@ def test_status_ends_with_dumps_that_could_not_be_written(
     assert "could not be written" not in rljob("status").stdout
 
 
-def test_coordinator_that_is_gone_is_named(rljob: Rljob, going: rundir.RunDir) -> None:
+def test_coordinator_that_is_gone_is_named(rljob: Rljob, going: layout.RunDir) -> None:
     config = json.loads((going.configs / "coordinator.json").read_text())
     # Nothing listens on port 1.
     (going.configs / "coordinator.json").write_text(json.dumps({**config, "control_port": 1}))

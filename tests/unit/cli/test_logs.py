@@ -9,12 +9,12 @@ import pytest
 from typer.testing import Result
 
 from rljob_workers.cli import logs
-from rljob_workers.local import rundir
+from rljob_workers.local.rundir import layout
 
 Rljob = Callable[..., Result]
 
 
-def write(run: rundir.RunDir, name: str, *lines: tuple[int, str]) -> None:
+def write(run: layout.RunDir, name: str, *lines: tuple[int, str]) -> None:
     with (run.logs / f"{name}.jsonl").open("a", encoding="utf-8") as file:
         for second, msg in lines:
             ts = f"1970-01-01T00:00:{second:02d}.000+00:00"
@@ -22,7 +22,7 @@ def write(run: rundir.RunDir, name: str, *lines: tuple[int, str]) -> None:
 
 
 @pytest.fixture
-def logged(run: rundir.RunDir) -> rundir.RunDir:
+def logged(run: layout.RunDir) -> layout.RunDir:
     """The run took from second 0 to 30; step 1 was finished at 19."""
     write(run, "trainer", (5, "loading"), (18, "stepped"), (25, "saving"))
     write(run, "rollout", (6, "leased"))
@@ -81,7 +81,7 @@ def test_bad_options_are_named_with_exit_code_two(rljob: Rljob, words: tuple[str
 
 
 def test_following_shows_what_is_written_until_the_run_ends(
-    logged: rundir.RunDir, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    logged: layout.RunDir, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # This process stands for the run's.
     logged.pids.write_text(json.dumps({"trainer": {"pid": os.getpid(), "guard": os.getpid()}}))

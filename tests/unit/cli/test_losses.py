@@ -1,11 +1,11 @@
 """What a run goes on without, in words."""
 
 from rljob_api import names
-from rljob_workers.cli import losses
+from rljob_workers.cli import why_text
 
 
 def told(left_out: dict[str, int], dump_failures: int = 0) -> list[str]:
-    return list(losses.sentences(left_out=left_out, dump_failures=dump_failures))
+    return list(why_text.loss_sentences(left_out=left_out, dump_failures=dump_failures))
 
 
 def test_nothing_is_said_where_nothing_is_lost() -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from rljob_workers.local import user_code
+from rljob_workers.local.checks import user_code
 
 Rljob = Callable[..., Result]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rljob_api import errors
-from rljob_workers.cli import row_filter
-from rljob_workers.local import dumps, group_facts
+from rljob_workers.cli import trajectories
+from rljob_workers.local.rundir import dumps, group_facts
 
 
 def row(**changes: object) -> dumps.Row:
@@ -36,7 +36,7 @@ def never(group: str) -> group_facts.Facts:
 def test_reward_is_a_number_a_bound_or_a_range(
     text: str, inside: tuple[float, ...], outside: tuple[float, ...]
 ) -> None:
-    test = row_filter.reward_test(text)
+    test = trajectories.reward_test(text)
     assert all(map(test, inside))
     assert not any(map(test, outside))
 
@@ -44,30 +44,30 @@ def test_reward_is_a_number_a_bound_or_a_range(
 @pytest.mark.parametrize("text", ["high", ">", "0..", "..1", "nan", "1 2", "=>1"])
 def test_unclear_reward_is_refused_with_what_would_be_right(text: str) -> None:
     with pytest.raises(errors.ManifestError, match=r"--reward is .* but must be a number such as 1"):
-        row_filter.reward_test(text)
+        trajectories.reward_test(text)
 
 
 def test_reasons_are_those_of_verdicts_and_of_drops() -> None:
-    assert row_filter.checked_reasons(["no_answer", "stale"]) == {"no_answer", "stale"}
+    assert trajectories.checked_reasons(["no_answer", "stale"]) == {"no_answer", "stale"}
     with pytest.raises(errors.ManifestError, match="'rong'.*wrong.*zero_spread"):
-        row_filter.checked_reasons(["rong"])
+        trajectories.checked_reasons(["rong"])
 
 
 def test_ledger_is_asked_only_where_the_row_does_not_decide() -> None:
-    wanted = row_filter.Wanted(reasons={"wrong", "ok"})
+    wanted = trajectories.RowFilter(reasons={"wrong", "ok"})
     assert wanted.matches(row(), never)
     assert not wanted.matches(row(reason="no_answer"), never)
-    assert not row_filter.Wanted(reasons={"stale"}, truncated=True).matches(row(), never)
+    assert not trajectories.RowFilter(reasons={"stale"}, truncated=True).matches(row(), never)
 
 
 def test_reason_of_a_drop_is_the_ledgers() -> None:
-    wanted = row_filter.Wanted(reasons={"stale"})
+    wanted = trajectories.RowFilter(reasons={"stale"})
     assert wanted.matches(row(), lambda group: group_facts.Facts(group=group, known=True, drop_reason="stale"))
     assert not wanted.matches(row(), lambda group: group_facts.Facts(group=group, known=True, drop_reason="rewound"))
 
 
 def test_every_condition_must_hold() -> None:
-    wanted = row_filter.Wanted(reward=row_filter.reward_test("1"), prompt_ids=("p1",), truncated=True)
+    wanted = trajectories.RowFilter(reward=trajectories.reward_test("1"), prompt_ids=("p1",), truncated=True)
     assert wanted.matches(row(truncated=True), never)
     assert not wanted.matches(row(), never)
     assert not wanted.matches(row(truncated=True, query_id="p2"), never)

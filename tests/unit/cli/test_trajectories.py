@@ -10,14 +10,14 @@ import pytest
 from typer.testing import Result
 
 from rljob_workers import coordinator
-from rljob_workers.local import rundir
+from rljob_workers.local.rundir import layout
 
 Rljob = Callable[..., Result]
 Dump = Callable[..., None]
 
 
 @pytest.fixture
-def trained(run: rundir.RunDir) -> None:
+def trained(run: layout.RunDir) -> None:
     """A ledger in which g1 was trained in step 1 and g2 was dropped; the batch is not kept any more."""
     schema = pathlib.Path(coordinator.__path__[0], "ledger_schema.sql").read_text(encoding="utf-8")
     database = sqlite3.connect(run.state / "ledger.sqlite")
@@ -151,7 +151,7 @@ def test_step_and_drop_reason_are_filters_of_the_ledger(rljob: Rljob, dumped: Du
     assert "step 7 has no groups" in result.stderr
 
 
-def test_files_beyond_the_limit_are_not_read(rljob: Rljob, dumped: Dump, run: rundir.RunDir) -> None:
+def test_files_beyond_the_limit_are_not_read(rljob: Rljob, dumped: Dump, run: layout.RunDir) -> None:
     dumped("g2")
     # Reading a folder as a file would fail.
     (run.dumps / "rollout/0/g1.jsonl").mkdir()
@@ -159,7 +159,7 @@ def test_files_beyond_the_limit_are_not_read(rljob: Rljob, dumped: Dump, run: ru
 
 
 def test_half_written_and_foreign_lines_are_left_out_and_counted(
-    rljob: Rljob, dumped: Dump, run: rundir.RunDir
+    rljob: Rljob, dumped: Dump, run: layout.RunDir
 ) -> None:
     dumped("g1")
     with (run.dumps / "rollout/0/g1.jsonl").open("a") as file:
@@ -169,7 +169,7 @@ def test_half_written_and_foreign_lines_are_left_out_and_counted(
     assert "2 lines of the dumps could not be read" in result.stderr
 
 
-def test_ledger_that_cannot_be_read_is_a_sentence(rljob: Rljob, dumped: Dump, run: rundir.RunDir) -> None:
+def test_ledger_that_cannot_be_read_is_a_sentence(rljob: Rljob, dumped: Dump, run: layout.RunDir) -> None:
     dumped("g1")
     (run.state / "ledger.sqlite").write_text("no ledger")
     result = rljob("trajectories")
@@ -178,14 +178,14 @@ def test_ledger_that_cannot_be_read_is_a_sentence(rljob: Rljob, dumped: Dump, ru
 
 
 def test_copy_of_a_jobs_storage_needs_only_its_dumps(
-    rljob: Rljob, dumped: Dump, run: rundir.RunDir, tmp_path: pathlib.Path
+    rljob: Rljob, dumped: Dump, run: layout.RunDir, tmp_path: pathlib.Path
 ) -> None:
     dumped("g1")
     run.dumps.rename(tmp_path / "dumps")
     assert [row["group_id"] for row in rows(rljob("trajectories", "--run-dir", str(tmp_path), "-o", "json"))] == ["g1"]
 
 
-def test_run_without_dumps_says_which_field_writes_them(rljob: Rljob, run: rundir.RunDir) -> None:
+def test_run_without_dumps_says_which_field_writes_them(rljob: Rljob, run: layout.RunDir) -> None:
     result = rljob("trajectories", "small")
     assert result.exit_code == 2
     assert "spec.observability.trajectoryDump is none" in result.stderr

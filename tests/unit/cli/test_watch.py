@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable
 
-from rljob_workers.cli import watch
+from rljob_workers.cli import inspect
 
 
 class Terminal(io.StringIO):
@@ -11,19 +11,19 @@ class Terminal(io.StringIO):
         return True
 
 
-def looks(*texts: str) -> Callable[[], watch.Look]:
+def looks(*texts: str) -> Callable[[], inspect.Look]:
     left = list(texts)
 
-    def look() -> watch.Look:
+    def look() -> inspect.Look:
         text = left.pop(0)
-        return watch.Look(text=text, goes_on=bool(left))
+        return inspect.Look(text=text, goes_on=bool(left))
 
     return look
 
 
 def shown(stream: io.StringIO, *texts: str, again: bool, redraw: bool = True) -> tuple[str, list[float]]:
     waits = list[float]()
-    watch.show(looks(*texts), again=again, redraw=redraw, stream=stream, wait=waits.append)
+    inspect.repeat(looks(*texts), again=again, redraw=redraw, stream=stream, wait=waits.append)
     return stream.getvalue(), waits
 
 
@@ -35,12 +35,12 @@ def test_one_look_is_printed_and_nothing_waited_for() -> None:
 def test_elsewhere_a_line_tells_each_thing_that_is_new_and_the_whole_is_left_to_terminals() -> None:
     left = [(1, "step 1"), (1, "step 1, faster"), (2, "step 2"), (3, "ended")]
 
-    def look() -> watch.Look:
+    def look() -> inspect.Look:
         key, line = left.pop(0)
-        return watch.Look(text=f"roles\n{line}", goes_on=bool(left), line=line, key=key)
+        return inspect.Look(text=f"roles\n{line}", goes_on=bool(left), line=line, key=key)
 
     stream, waits = io.StringIO(), list[float]()
-    watch.show(look, again=True, stream=stream, wait=waits.append)
+    inspect.repeat(look, again=True, stream=stream, wait=waits.append)
     assert stream.getvalue() == "step 1\nstep 2\nended\n"
     assert waits == [2.0] * 3
 

@@ -10,8 +10,9 @@ from typer.testing import Result
 
 from rljob_api import names, types
 from rljob_api.conditions import STALL_REASONS
-from rljob_workers.cli import stall_hints, why, why_text
-from rljob_workers.local import journal, log_lines, rundir, supervise
+from rljob_workers.cli import inspect, why_text
+from rljob_workers.local.run import supervise
+from rljob_workers.local.rundir import journal, layout, log_lines
 
 Rljob = Callable[..., Result]
 NOW = 10_000.0
@@ -25,7 +26,7 @@ RUN = types.RunStatus(
 
 
 @pytest.fixture
-def going(run: rundir.RunDir) -> rundir.RunDir:
+def going(run: layout.RunDir) -> layout.RunDir:
     """A run that is not finished, and stalls after 600 s."""
     identity = run.identity()
     assert identity is not None
@@ -35,16 +36,16 @@ def going(run: rundir.RunDir) -> rundir.RunDir:
 
 
 def account(
-    run: rundir.RunDir, known: types.RunStatus | None, states: Mapping[str, supervise.State] = MappingProxyType({})
+    run: layout.RunDir, known: types.RunStatus | None, states: Mapping[str, supervise.State] = MappingProxyType({})
 ) -> why_text.Account:
-    return why.account(run, known, states=states, events=(), now=NOW)
+    return inspect.account(run, known, states=states, events=(), now=NOW)
 
 
 def text(told: why_text.Account) -> list[str]:
     return list(why_text.lines(told, NOW))
 
 
-def test_run_that_moves_shows_the_chain_and_blames_nobody(going: rundir.RunDir) -> None:
+def test_run_that_moves_shows_the_chain_and_blames_nobody(going: layout.RunDir) -> None:
     assert text(account(going, dataclasses.replace(RUN, waiting=WAITING))) == [
         "small: working on step 13; 12 of 25 steps done; last progress 3s ago (stalled after 10m00s)",
         "who waits for whom",
@@ -54,40 +55,40 @@ def test_run_that_moves_shows_the_chain_and_blames_nobody(going: rundir.RunDir) 
     ]
 
 
-def test_end_of_the_chain_is_named_once_nothing_has_moved_for_a_while(going: rundir.RunDir) -> None:
+def test_end_of_the_chain_is_named_once_nothing_has_moved_for_a_while(going: layout.RunDir) -> None:
     told = account(going, dataclasses.replace(RUN, waiting=WAITING, last_progress_at=NOW - 31))
     assert told.diagnosis is not None
     assert (told.diagnosis.reason, told.diagnosis.role, told.stalled) == ("VerifierSaturated", "verifier", False)
-    assert f"  {stall_hints.HINTS['VerifierSaturated']}" in text(told)
+    assert f"  {why_text.HINTS['VerifierSaturated']}" in text(told)
 
 
-def test_stalled_run_says_so_and_names_somebody_even_if_nobody_waits(going: rundir.RunDir) -> None:
+def test_stalled_run_says_so_and_names_somebody_even_if_nobody_waits(going: layout.RunDir) -> None:
     told = account(going, dataclasses.replace(RUN, last_progress_at=NOW - 600))
     assert told.stalled
     assert text(told)[0].endswith("last progress 10m00s ago: stalled, the limit is 10m00s")
     assert "held up by trainer: Unknown" in text(told)
 
 
-def test_run_that_still_starts_does_not_stall(going: rundir.RunDir) -> None:
+def test_run_that_still_starts_does_not_stall(going: layout.RunDir) -> None:
     told = account(going, dataclasses.replace(RUN, first_step_at=0.0, last_progress_at=NOW - 9999))
     assert not told.stalled
     assert told.diagnosis is None
 
 
-def test_what_the_coordinator_itself_says_is_told_without_waiters(going: rundir.RunDir) -> None:
+def test_what_the_coordinator_itself_says_is_told_without_waiters(going: layout.RunDir) -> None:
     told = account(going, dataclasses.replace(RUN, reason="LedgerStuck", last_progress_at=NOW - 31))
     assert told.diagnosis is not None
     assert told.diagnosis.reason == "LedgerStuck"
 
 
-def test_filter_that_takes_out_every_group_is_named_though_groups_come_and_go(going: rundir.RunDir) -> None:
+def test_filter_that_takes_out_every_group_is_named_though_groups_come_and_go(going: layout.RunDir) -> None:
     told = account(going, dataclasses.replace(RUN, waiting=WAITING, reason="FilterStarvation", last_progress_at=NOW))
     assert told.diagnosis is not None
     assert (told.diagnosis.reason, told.stalled) == ("AllGroupsFiltered", False)
     assert "held up by coordinator: AllGroupsFiltered" in text(told)
 
 
-def entries(run: rundir.RunDir, *lines: journal.Entry) -> None:
+def entries(run: layout.RunDir, *lines: journal.Entry) -> None:
     run.journal.unlink()
     log = journal.Journal(run.journal)
     for line in lines:
@@ -100,7 +101,7 @@ TRAINER_ENDED = journal.Entry(
 )
 
 
-def test_process_that_broke_explains_everybody_who_waits_for_it(going: rundir.RunDir) -> None:
+def test_process_that_broke_explains_everybody_who_waits_for_it(going: layout.RunDir) -> None:
     entries(going, journal.Entry(event="segment", at=9000.0), TRAINER_ENDED)
     (going.logs / "trainer.jsonl").write_text('{"level": "error", "msg": "out of memory"}\nKilled\x1b[2J\n')
     told = account(going, dataclasses.replace(RUN, waiting=WAITING, last_progress_at=NOW - 999))
@@ -126,21 +127,21 @@ def test_process_that_runs_again_or_ended_well_is_not_broken(later: journal.Entr
     assert journal.broken([TRAINER_ENDED, later]) == []
 
 
-def test_coordinator_that_does_not_answer_is_named(going: rundir.RunDir) -> None:
+def test_coordinator_that_does_not_answer_is_named(going: layout.RunDir) -> None:
     told = account(going, None, {"coordinator": supervise.State(role=names.Role.COORDINATOR, running=True)})
     assert told.diagnosis is not None
     assert told.diagnosis.reason == "CoordinatorUnreachable"
     assert "small: running; the coordinator does not answer" in text(told)
 
 
-def test_run_that_loads_its_model_says_so(going: rundir.RunDir) -> None:
+def test_run_that_loads_its_model_says_so(going: layout.RunDir) -> None:
     rollout = types.PodStatus(role="rollout", pod="rollout-0")
     starting = dataclasses.replace(RUN, phase=names.Phase.STARTING, step=0, pods=(rollout,))
     told = account(going, starting, {"rollout": supervise.State(role=names.Role.ROLLOUT, running=True)})
     assert told.headline == "starting: rollout loading the model; 0 of 25 steps done"
 
 
-def test_run_that_ended_tells_how_and_shows_its_last_events(rljob: Rljob, run: rundir.RunDir) -> None:
+def test_run_that_ended_tells_how_and_shows_its_last_events(rljob: Rljob, run: layout.RunDir) -> None:
     entries(
         run,
         journal.Entry(event="segment", at=0.0),
@@ -154,7 +155,7 @@ def test_run_that_ended_tells_how_and_shows_its_last_events(rljob: Rljob, run: r
     assert len(rljob("why", "--events", "1").stdout.splitlines()) == len(shown) - 2
 
 
-def test_events_are_endings_and_warnings_and_no_noise_of_libraries(rljob: Rljob, run: rundir.RunDir) -> None:
+def test_events_are_endings_and_warnings_and_no_noise_of_libraries(rljob: Rljob, run: layout.RunDir) -> None:
     lines = [
         {"level": "warning", "logger": "rljob_workers.rollout.worker", "msg": "lost a lease"},
         {"level": "info", "logger": "rljob_workers.rollout.worker", "msg": "leased"},
@@ -169,7 +170,7 @@ def test_events_are_endings_and_warnings_and_no_noise_of_libraries(rljob: Rljob,
     ]  # fmt: skip
 
 
-def test_json_has_chain_diagnosis_and_hint(going: rundir.RunDir) -> None:
+def test_json_has_chain_diagnosis_and_hint(going: layout.RunDir) -> None:
     told = why_text.as_json(account(going, dataclasses.replace(RUN, waiting=WAITING, last_progress_at=NOW - 700)))
     assert json.loads(json.dumps(told)) == told
     assert (told["stalled"], told["idle_s"], told["stalled_after_s"]) == (True, 700.0, 600.0)
@@ -177,11 +178,11 @@ def test_json_has_chain_diagnosis_and_hint(going: rundir.RunDir) -> None:
     assert isinstance(chain, list)
     assert isinstance(diagnosis, dict)
     assert [link["role"] for link in chain] == ["trainer", "rollout"]
-    assert (diagnosis["reason"], diagnosis["hint"]) == ("VerifierSaturated", stall_hints.HINTS["VerifierSaturated"])
+    assert (diagnosis["reason"], diagnosis["hint"]) == ("VerifierSaturated", why_text.HINTS["VerifierSaturated"])
 
 
 def test_every_reason_of_a_stall_has_a_hint() -> None:
-    assert set(stall_hints.HINTS) == set(STALL_REASONS)
+    assert set(why_text.HINTS) == set(STALL_REASONS)
 
 
 def test_text_of_other_processes_does_not_act_on_the_terminal() -> None:

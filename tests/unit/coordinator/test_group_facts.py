@@ -12,7 +12,7 @@ import pytest
 from rljob_api import codec, types
 from rljob_workers.coordinator.batching import packing
 from rljob_workers.coordinator.ledger import group_facts
-from rljob_workers.local import group_facts as asked
+from rljob_workers.local.rundir import group_facts as asked
 
 Make = Callable[..., Any]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_workers.local import bounded_lines
+from rljob_workers.local.rundir import bounded_lines
 
 
 def lines(data: bytes, max_bytes: int) -> list[tuple[bytes, bool, bool]]:

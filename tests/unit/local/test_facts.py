@@ -12,18 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import names
-from rljob_workers.local import cores, deadlines, intervals, journal, ports, process_tree, rss
+from rljob_workers.local import processes
+from rljob_workers.local.run import deadlines, resources
+from rljob_workers.local.rundir import intervals, journal
 
 ROLES = {names.Role.COORDINATOR: 1, names.Role.ROLLOUT: 2, names.Role.VERIFIER: 1, names.Role.TRAINER: 2}
 
 
 def test_on_two_cores_trainer_and_rollout_share_both() -> None:
-    plan = cores.plan_cores([0, 1], {names.Role.ROLLOUT: 1, names.Role.TRAINER: 1})
+    plan = resources.plan_cores([0, 1], {names.Role.ROLLOUT: 1, names.Role.TRAINER: 1})
     assert plan[names.Role.ROLLOUT][0].affinity == plan[names.Role.TRAINER][0].affinity == (0, 1)
 
 
 def test_with_many_cores_compute_processes_get_disjoint_slices_that_cover_all() -> None:
-    plan = cores.plan_cores(range(10), ROLES)
+    plan = resources.plan_cores(range(10), ROLES)
     shares = [*plan[names.Role.ROLLOUT], *plan[names.Role.TRAINER]]
     assert [share.affinity for share in shares] == [(0, 1), (2, 3, 4), (5, 6), (7, 8, 9)]
     assert [share.num_threads for share in shares] == [2, 3, 2, 3]
@@ -31,7 +33,7 @@ def test_with_many_cores_compute_processes_get_disjoint_slices_that_cover_all() 
 
 @given(st.integers(min_value=1, max_value=128))
 def test_every_process_gets_a_thread_and_only_existing_cores(count: int) -> None:
-    plan = cores.plan_cores(range(count), ROLES)
+    plan = resources.plan_cores(range(count), ROLES)
     for role, shares in plan.items():
         assert len(shares) == ROLES[role]
         assert all(share.num_threads >= 1 and set(share.affinity) <= set(range(count)) for share in shares)
@@ -39,15 +41,15 @@ def test_every_process_gets_a_thread_and_only_existing_cores(count: int) -> None
 
 def test_a_machine_without_cores_is_refused() -> None:
     with pytest.raises(ValueError, match="core"):
-        cores.plan_cores([], ROLES)
+        resources.plan_cores([], ROLES)
 
 
 def test_free_ports_are_different_and_can_be_bound() -> None:
-    found = ports.free_ports(8)
+    found = resources.free_ports(8)
     assert len(set(found)) == 8
     for port in found:
         with socket.socket() as opened:
-            opened.bind((ports.HOST, port))
+            opened.bind((resources.HOST, port))
 
 
 def test_union_joins_spans_that_touch_and_drops_empty_ones() -> None:
@@ -78,9 +80,9 @@ def test_memory_of_a_tree_includes_children() -> None:
     )
     assert child.stdout is not None
     assert child.stdout.readline()
-    parent_of = process_tree.parents()
-    assert rss.tree_bytes(child.pid, parent_of) > 64 << 20
-    assert rss.tree_bytes(os.getpid(), parent_of) > rss.process_bytes(os.getpid()) + (60 << 20)
+    parent_of = processes.parents()
+    assert processes.tree_bytes(child.pid, parent_of) > 64 << 20
+    assert processes.tree_bytes(os.getpid(), parent_of) > processes.process_bytes(os.getpid()) + (60 << 20)
     child.communicate(b"\n")
 
 
@@ -88,14 +90,14 @@ def test_pss_is_preferred_and_resident_size_stands_in(tmp_path: pathlib.Path) ->
     folder = tmp_path / "7"
     folder.mkdir()
     (folder / "statm").write_text("100 50 10 1 0 1 0")
-    assert rss.process_bytes(7, proc=tmp_path) == 50 * os.sysconf("SC_PAGE_SIZE")
+    assert processes.process_bytes(7, proc=tmp_path) == 50 * os.sysconf("SC_PAGE_SIZE")
     (folder / "smaps_rollup").write_text("00-ff ---p 0 0 0 [rollup]\nRss:    200 kB\nPss:    120 kB\nPss_Anon:  1 kB\n")
-    assert rss.process_bytes(7, proc=tmp_path) == 120 * 1024
-    assert rss.process_bytes(8, proc=tmp_path) == 0
+    assert processes.process_bytes(7, proc=tmp_path) == 120 * 1024
+    assert processes.process_bytes(8, proc=tmp_path) == 0
 
 
 def test_memory_is_measured_closely_only_when_it_may_have_peaked() -> None:
-    memory = rss.PeakMemory()
+    memory = processes.PeakMemory()
     assert memory.may_be_peak({"trainer": 1000, "rollout": 1000})
     assert not memory.may_be_peak({"trainer": 1000, "rollout": 1000})
     assert not memory.may_be_peak({"trainer": 1004, "rollout": 900})
@@ -105,7 +107,7 @@ def test_memory_is_measured_closely_only_when_it_may_have_peaked() -> None:
 
 
 def test_peak_of_the_total_is_of_one_moment_and_not_the_sum_of_peaks() -> None:
-    memory = rss.PeakMemory()
+    memory = processes.PeakMemory()
     memory.observe({"trainer": 10, "rollout": 1})
     memory.observe({"trainer": 2, "rollout": 5})
     assert memory.peaks == {"trainer": 10, "rollout": 5, "total": 11}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rljob_workers.local import history, journal, summary
-from rljob_workers.local.report import findings
+from rljob_workers.local.report import findings, summary
+from rljob_workers.local.rundir import history, journal
 
 
 def step(number: int, **changes: Any) -> history.Step:

@@ -9,15 +9,10 @@ import pytest
 from rljob_api import errors, names, resolve, roles
 from rljob_api.load import load_manifest
 from rljob_testing.clock import FakeClock
-from rljob_workers.local import (
-    failure_policy,
-    journal,
-    launch,
-    model_memory,
-    preflight,
-    prepare,
-    rundir,
-)
+from rljob_workers.local import prepare
+from rljob_workers.local.checks import model_memory, preflight
+from rljob_workers.local.run import failure_policy, launch
+from rljob_workers.local.rundir import journal, layout
 
 MANIFEST = """
 apiVersion: rljob.dev/v1alpha1
@@ -68,7 +63,7 @@ def test_relative_data_paths_are_relative_to_the_manifest(tmp_path: pathlib.Path
 
 
 def test_each_start_of_the_trainer_is_a_new_attempt_recorded_before_it_exists(tmp_path: pathlib.Path) -> None:
-    directory = rundir.RunDir(tmp_path / "run")
+    directory = layout.RunDir(tmp_path / "run")
     directory.claim(directory.admit(name="small", spec={}, manifest_dir=tmp_path), MANIFEST)
     log = journal.Journal(directory.journal)
     launcher = launch.Launcher(

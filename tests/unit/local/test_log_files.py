@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_workers.local import journal, log_files, log_lines, rundir
+from rljob_workers.local.rundir import journal, layout, log_lines
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path) -> rundir.RunDir:
-    directory = rundir.RunDir(tmp_path / "run")
+def run(tmp_path: pathlib.Path) -> layout.RunDir:
+    directory = layout.RunDir(tmp_path / "run")
     directory.logs.mkdir(parents=True)
     return directory
 
 
-def write(run: rundir.RunDir, name: str, text: str) -> None:
+def write(run: layout.RunDir, name: str, text: str) -> None:
     with (run.logs / f"{name}.jsonl").open("a", encoding="utf-8") as file:
         file.write(text)
 
@@ -25,7 +25,7 @@ def ours(minute: int, msg: str) -> str:
     return json.dumps({"ts": f"1970-01-01T00:{minute:02d}:00.000+00:00", "level": "info", "msg": msg}) + "\n"
 
 
-def journaled(run: rundir.RunDir, *entries: journal.Entry) -> None:
+def journaled(run: layout.RunDir, *entries: journal.Entry) -> None:
     log = journal.Journal(run.journal)
     for entry in entries:
         log.write(entry)
@@ -33,18 +33,18 @@ def journaled(run: rundir.RunDir, *entries: journal.Entry) -> None:
 
 
 @pytest.fixture
-def logs(run: rundir.RunDir) -> Iterator[log_files.Logs]:
-    found = log_files.Logs(run)
+def logs(run: layout.RunDir) -> Iterator[log_lines.Logs]:
+    found = log_lines.Logs(run)
     yield found
     found.close()
 
 
-def told(logs: log_files.Logs, *, partial: bool = True) -> list[str]:
+def told(logs: log_lines.Logs, *, partial: bool = True) -> list[str]:
     return [f"{line.source}: {line.msg}" for line in logs.read(partial=partial)]
 
 
 def test_runner_tells_of_starts_and_endings_between_the_lines_of_the_processes(
-    run: rundir.RunDir, logs: log_files.Logs
+    run: layout.RunDir, logs: log_lines.Logs
 ) -> None:
     write(run, "trainer", ours(1, "loading") + ours(3, "out of memory"))
     journaled(
@@ -69,13 +69,13 @@ def test_only_an_ending_with_another_code_than_zero_is_a_warning() -> None:
     levels = []
     for code in (0, 1, -9):
         entry = journal.Entry(event="ended", at=1.0, name="trainer", code=code)
-        line = log_files.runner_line(entry.model_dump_json(), 0.0)
+        line = log_lines.runner_line(entry.model_dump_json(), 0.0)
         assert line is not None
         levels.append(line.fields["level"])
     assert levels == ["info", "warning", "warning"]
 
 
-def test_lines_without_a_time_begin_when_their_process_was_started(run: rundir.RunDir, logs: log_files.Logs) -> None:
+def test_lines_without_a_time_begin_when_their_process_was_started(run: layout.RunDir, logs: log_lines.Logs) -> None:
     journaled(run, journal.Entry(event="started", at=120.0, name="trainer", role="trainer", attempt=1))
     write(run, "trainer", "ImportError: torch\n")
     write(run, "rollout", ours(1, "early") + ours(3, "late"))
@@ -85,7 +85,7 @@ def test_lines_without_a_time_begin_when_their_process_was_started(run: rundir.R
 
 
 def test_reading_again_goes_on_where_it_ended_and_waits_for_half_a_line(
-    run: rundir.RunDir, logs: log_files.Logs
+    run: layout.RunDir, logs: log_lines.Logs
 ) -> None:
     line = ours(1, "whole")
     write(run, "rollout", line + line[:20])
@@ -96,12 +96,12 @@ def test_reading_again_goes_on_where_it_ended_and_waits_for_half_a_line(
     assert told(logs, partial=False) == ["rollout: whole", "trainer: a process that came later"]
 
 
-def test_half_a_line_is_told_where_nobody_will_finish_it(run: rundir.RunDir, logs: log_files.Logs) -> None:
+def test_half_a_line_is_told_where_nobody_will_finish_it(run: layout.RunDir, logs: log_lines.Logs) -> None:
     write(run, "rollout", "Killed")
     assert told(logs, partial=True) == ["rollout: Killed"]
 
 
-def test_line_beyond_the_bound_is_cut(run: rundir.RunDir, logs: log_files.Logs) -> None:
+def test_line_beyond_the_bound_is_cut(run: layout.RunDir, logs: log_lines.Logs) -> None:
     write(run, "rollout", "x" * (log_lines.MAX_LINE_BYTES + 5) + "\n" + ours(1, "next"))
     first, second = logs.read(partial=True)
     assert (len(first.msg), second.msg) == (log_lines.MAX_LINE_BYTES, "next")

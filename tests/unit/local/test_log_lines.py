@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_workers.local import log_lines
+from rljob_workers.local.rundir import log_lines
 
 
 def ours(seconds: int, msg: str) -> str:

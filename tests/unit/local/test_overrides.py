@@ -2,17 +2,17 @@ import pytest
 import yaml
 
 from rljob_api import errors, load
-from rljob_workers.local import overrides
+from rljob_workers.local import prepare
 
 TEXT = "spec:\n  maxSteps: 25\n  trainer: {optimizer: {learningRate: '1e-6'}}\n  stop: [a]\n"
 
 
 def changed(*made: str) -> dict[str, object]:
-    return dict(yaml.safe_load(overrides.apply(TEXT, list(made)))["spec"])
+    return dict(yaml.safe_load(prepare.apply_overrides(TEXT, list(made)))["spec"])
 
 
 def test_text_without_overrides_is_not_touched() -> None:
-    assert overrides.apply(TEXT, []) is TEXT
+    assert prepare.apply_overrides(TEXT, []) is TEXT
 
 
 def test_field_is_replaced_and_the_rest_stays() -> None:
@@ -37,12 +37,12 @@ def test_list_is_given_whole() -> None:
 @pytest.mark.parametrize("bad", ["spec.maxSteps", "=5", "spec.stop.0=b", "spec.maxSteps.more=1", "spec.a={"])
 def test_override_that_cannot_be_made_is_refused_and_quoted(bad: str) -> None:
     with pytest.raises(errors.ManifestError, match="--set"):
-        overrides.apply(TEXT, [bad])
+        prepare.apply_overrides(TEXT, [bad])
 
 
 def test_changed_text_is_read_back_as_the_same_manifest() -> None:
     text = "apiVersion: v1\nspec: {rate: '1e-5', template: 'no', stop: [\"\\n\"]}\n"
-    assert load.load_document(overrides.apply(text, ["spec.x=1"])) == {
+    assert load.load_document(prepare.apply_overrides(text, ["spec.x=1"])) == {
         "apiVersion": "v1",
         "spec": {"rate": "1e-5", "template": "no", "stop": ["\n"], "x": 1},
     }

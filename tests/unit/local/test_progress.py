@@ -4,7 +4,7 @@ import dataclasses
 import io
 
 from rljob_api import names, types
-from rljob_workers.local import display, progress, supervise
+from rljob_workers.local.run import display, progress, supervise
 
 RUNNING = types.RunStatus(
     job="addition",

@@ -7,8 +7,8 @@ import pytest
 from rljob_api import names
 from rljob_api.lifecycle import Failure, FailureClass
 from rljob_api.manifest.lifecycle import ExitCodesSpec, FailureRuleSpec
-from rljob_workers.local import restart_policy
-from rljob_workers.local.restart_policy import Done, Ending, History, Policy, Restart
+from rljob_workers.local.run import restart_policy
+from rljob_workers.local.run.restart_policy import Done, Ending, History, Policy, Restart
 
 TRAINER, ROLLOUT, COORDINATOR = names.Role.TRAINER, names.Role.ROLLOUT, names.Role.COORDINATOR
 

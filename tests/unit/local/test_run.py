@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rljob_testing import marked
-from rljob_workers.local import process_tree
+from rljob_workers.local import processes
 
 LIMIT_S = 120.0
 # What the manifest leaves unsaid: spec.rollout.drainSeconds.
@@ -119,7 +119,7 @@ class Stage:
     def left_over(self) -> list[int]:
         """Return processes, of whatever parent, whose command line names this job's folder."""
         found = []
-        for pid in process_tree.parents():
+        for pid in processes.parents():
             try:
                 line = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
             except OSError:

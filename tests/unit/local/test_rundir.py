@@ -9,7 +9,7 @@ import pytest
 
 from rljob_api import errors
 from rljob_api.load import load_manifest
-from rljob_workers.local import changes, rundir
+from rljob_workers.local.rundir import changes, layout
 
 SPEC: dict[str, object] = {"maxSteps": 25, "algorithm": {"groupSize": 8}, "rollout": {"replicas": 1}}
 HERE = pathlib.Path("/manifests")
@@ -25,14 +25,14 @@ spec:
 """
 
 
-def claimed(path: pathlib.Path, *, name: str = "addition", finished: bool = False) -> rundir.RunDir:
-    directory = rundir.RunDir(path)
+def claimed(path: pathlib.Path, *, name: str = "addition", finished: bool = False) -> layout.RunDir:
+    directory = layout.RunDir(path)
     identity = directory.admit(name=name, spec=SPEC, manifest_dir=HERE)
     directory.claim(identity.model_copy(update={"finished": finished}), "kind: RLJob\n")
     return directory
 
 
-def problems(directory: rundir.RunDir, *, name: str = "addition", spec: dict[str, object] = SPEC) -> list[str]:
+def problems(directory: layout.RunDir, *, name: str = "addition", spec: dict[str, object] = SPEC) -> list[str]:
     with pytest.raises(errors.ManifestError) as caught:
         directory.admit(name=name, spec=spec, manifest_dir=HERE)
     return list(caught.value.problems)
@@ -60,7 +60,7 @@ def test_refusal_leaves_the_directory_as_it_was(tmp_path: pathlib.Path) -> None:
 
 def test_directory_with_other_files_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    (problem,) = problems(rundir.RunDir(tmp_path))
+    (problem,) = problems(layout.RunDir(tmp_path))
     assert "thesis.tex" in problem
 
 
@@ -131,7 +131,7 @@ def test_second_run_in_the_same_directory_is_refused_with_the_pid(tmp_path: path
         [
             sys.executable,
             "-c",
-            "import pathlib, sys, time\nfrom rljob_workers.local.rundir import RunDir\n"
+            "import pathlib, sys, time\nfrom rljob_workers.local.rundir.layout import RunDir\n"
             "with RunDir(pathlib.Path(sys.argv[1])).lock():\n    print('held', flush=True)\n    time.sleep(600)",
             str(tmp_path),
         ],
@@ -139,11 +139,11 @@ def test_second_run_in_the_same_directory_is_refused_with_the_pid(tmp_path: path
     )
     assert holder.stdout is not None
     assert holder.stdout.readline()
-    with pytest.raises(errors.ManifestError, match=f"pid {holder.pid}"), rundir.RunDir(tmp_path).lock():
+    with pytest.raises(errors.ManifestError, match=f"pid {holder.pid}"), layout.RunDir(tmp_path).lock():
         pass
     holder.kill()
     holder.communicate()
-    with rundir.RunDir(tmp_path).lock():
+    with layout.RunDir(tmp_path).lock():
         pass
 
 
@@ -227,7 +227,7 @@ def test_run_of_an_earlier_release_goes_on_though_a_field_is_new(tmp_path: pathl
     spec = load_manifest(MANIFEST).spec.model_dump(mode="json", by_alias=True)
     earlier = {**spec, "evaluation": {key: value for key, value in spec["evaluation"].items() if key != "everySteps"}}
     earlier["algorithm"] = {key: value for key, value in spec["algorithm"].items() if key != "promptsPerStep"}
-    directory = rundir.RunDir(tmp_path / "run")
+    directory = layout.RunDir(tmp_path / "run")
     directory.claim(directory.admit(name="small", spec=earlier, manifest_dir=HERE), MANIFEST)
     directory.admit(name="small", spec=spec, manifest_dir=HERE)
     changed = {**spec, "seed": 7}

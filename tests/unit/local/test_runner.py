@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from rljob_api import names, types
 from rljob_testing.clock import FakeClock
-from rljob_workers.local import deadlines, display, journal, restart_policy, rundir, runner, shutdown, supervise
+from rljob_workers.local.run import deadlines, display, restart_policy, runner, shutdown, supervise
+from rljob_workers.local.rundir import journal, layout
 
 TICK_S = 0.5
 ROLES = {str(role): role for role in reversed(shutdown.ORDER)}
@@ -64,11 +65,11 @@ class World:
         self.processes: dict[str, FakeProcess] = {}
         self.status: types.RunStatus | None = None
         self._script = script
-        directory = rundir.RunDir(folder / "run")
+        directory = layout.RunDir(folder / "run")
         directory.claim(directory.admit(name="small", spec={}, manifest_dir=folder), "")
         self.log = journal.Journal(directory.journal)
         supervisor = supervise.Supervisor(
-            spawn=self._spawn, policy=restart_policy.Policy(), clock=self.clock, sweep=supervise.leave_strays
+            spawn=self._spawn, policy=restart_policy.Policy(), clock=self.clock, sweep=lambda _guards: None
         )
         self.interrupts = runner.Interrupts()
         self._runner = runner.Runner(

@@ -2,7 +2,7 @@
 
 from rljob_api import names
 from rljob_testing.clock import FakeClock
-from rljob_workers.local import restart_policy, shutdown, supervise
+from rljob_workers.local.run import restart_policy, shutdown, supervise
 
 TRAINER, ROLLOUT, VERIFIER, COORDINATOR = shutdown.ORDER
 
@@ -41,7 +41,7 @@ class Scene:
         self.processes: dict[str, FakeProcess] = {}
         self.listens, self.saves, self.obedient = trainer_listens, trainer_saves, obedient
         self.supervisor = supervise.Supervisor(
-            spawn=self._spawn, policy=restart_policy.Policy(), clock=self.clock, sweep=supervise.leave_strays
+            spawn=self._spawn, policy=restart_policy.Policy(), clock=self.clock, sweep=lambda _guards: None
         )
         for role in reversed(shutdown.ORDER):
             self.supervisor.start(str(role), role, supervise.Progress())

@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from rljob_workers.local import history, summary
+from rljob_workers.local.report import summary
+from rljob_workers.local.rundir import history
 
 
 def step_line(step: int, **changes: object) -> dict[str, object]:

@@ -12,8 +12,9 @@ import pytest
 
 from rljob_api import names
 from rljob_testing.clock import FakeClock
-from rljob_workers.local import process_tree, restart_policy, supervise
-from rljob_workers.local.child import Child, readable
+from rljob_workers.local import processes
+from rljob_workers.local.run import restart_policy, supervise
+from rljob_workers.local.run.child import Child, readable
 from rljob_workers.runtime.clock import SystemClock
 
 ROLLOUT = names.Role.ROLLOUT
@@ -92,10 +93,10 @@ def test_worker_in_its_own_session_is_gone_when_the_parents_death_is_reported(st
     child = start(FAMILY)
     pid = up(child)
     worker = int(child.last_lines()[0].split()[1])
-    assert process_tree.is_running(worker)
+    assert processes.is_running(worker)
     os.kill(pid, signal.SIGKILL)
     assert ended(child) == -signal.SIGKILL
-    assert not process_tree.is_running(worker)
+    assert not processes.is_running(worker)
 
 
 def test_letting_go_of_the_leash_ends_the_whole_tree(start: Callable[[str], Child]) -> None:
@@ -104,15 +105,15 @@ def test_letting_go_of_the_leash_ends_the_whole_tree(start: Callable[[str], Chil
     worker = int(child.last_lines()[0].split()[1])
     child.kill()
     ended(child)
-    assert not process_tree.is_running(pid)
-    assert not process_tree.is_running(worker)
+    assert not processes.is_running(pid)
+    assert not processes.is_running(worker)
 
 
 RUNNER = """
 import os, pathlib, sys, time
 from rljob_api import names
 from rljob_testing.clock import FakeClock
-from rljob_workers.local.child import Child
+from rljob_workers.local.run.child import Child
 child = Child(role=names.Role.ROLLOUT, name="rollout", command=[sys.executable, "-c", sys.argv[1]],
               log=pathlib.Path(sys.argv[2]), env=dict(os.environ))
 while child.pid is None or not child.last_lines():
@@ -129,10 +130,10 @@ def test_nothing_outlives_a_runner_that_was_killed(tmp_path: pathlib.Path) -> No
     assert runner.stdout is not None
     pids = [int(word) for word in runner.stdout.readline().split()]
     assert len(pids) == 3
-    assert all(process_tree.is_running(pid) for pid in pids)
+    assert all(processes.is_running(pid) for pid in pids)
     runner.kill()
     runner.communicate()
-    wait_for(lambda: not any(process_tree.is_running(pid) for pid in pids))
+    wait_for(lambda: not any(processes.is_running(pid) for pid in pids))
 
 
 def test_killed_guard_takes_the_role_with_it_and_strays_are_swept(tmp_path: pathlib.Path) -> None:
@@ -142,7 +143,7 @@ import os, pathlib, signal, sys, time
 from rljob_api import names
 from rljob_testing.clock import FakeClock
 from rljob_workers.local import process_tree, restart_policy, supervise
-from rljob_workers.local.child import Child
+from rljob_workers.local.run.child import Child
 from rljob_workers.runtime import boot, clock
 process_tree.adopt_orphans()
 def spawn(name, role):
@@ -170,7 +171,7 @@ def supervisor_of(program: str, folder: pathlib.Path, policy: restart_policy.Pol
     def spawn(name: str, role: names.Role) -> Child:
         return Child(role=role, name=name, command=command(program), log=folder / f"{name}.log", env=dict(os.environ))
 
-    return supervise.Supervisor(spawn=spawn, policy=policy, clock=SystemClock(), sweep=supervise.leave_strays)
+    return supervise.Supervisor(spawn=spawn, policy=policy, clock=SystemClock(), sweep=lambda _guards: None)
 
 
 def noticed(supervisor: supervise.Supervisor, events: list[supervise.Ended]) -> bool:
@@ -192,7 +193,7 @@ def test_killed_process_is_noticed_and_started_again(tmp_path: pathlib.Path) -> 
     second = supervisor.running()["rollout"]
     wait_for(lambda: second.pid)
     assert second.pid != first
-    assert not process_tree.is_running(first)
+    assert not processes.is_running(first)
     supervisor.kill_all()
     wait_for(lambda: supervisor.tick(supervise.Progress(), restart=()) or not supervisor.running())
     assert supervisor.roots() == {"rollout": []}
@@ -245,7 +246,7 @@ def test_checkpoint_while_a_process_is_started_again_is_progress_for_its_budget(
         return started[-1]
 
     supervisor = supervise.Supervisor(
-        spawn=spawn, policy=restart_policy.Policy(max_infra_restarts=1), clock=clock, sweep=supervise.leave_strays
+        spawn=spawn, policy=restart_policy.Policy(max_infra_restarts=1), clock=clock, sweep=lambda _guards: None
     )
     supervisor.start("rollout", ROLLOUT, supervise.Progress())
     for checkpoint in range(1, 20):

@@ -8,7 +8,7 @@ import pytest
 from rljob_api.load import load_manifest
 from rljob_api.manifest.evaluation import SuiteSpec
 from rljob_api.manifest.job import JobSpec
-from rljob_workers.local import user_code
+from rljob_workers.local.checks import user_code
 
 GAME = """class Game:
     def __init__(self, config: dict[str, object]) -> None:

@@ -4,8 +4,9 @@ import html.parser
 import json
 
 from rljob_api import names, types
-from rljob_workers.local import history, journal, outcome, runner, summary
-from rljob_workers.local.report import render
+from rljob_workers.local.report import render, summary
+from rljob_workers.local.run import outcome, runner
+from rljob_workers.local.rundir import history, journal
 
 STATUS = types.RunStatus(job="addition", phase=names.Phase.RUNNING, step=12, max_steps=25, checkpoint_step=10)
 EVALUATIONS = (

@@ -3,12 +3,14 @@
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
+from json import dumps as json_text  # options are named json
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+import rljob_api
 from rljob_api import errors, names
-from rljob_workers.cli import choices, complete
+from rljob_workers.cli import choices
 
 if TYPE_CHECKING:
     from rljob_workers.cli import kubectl
@@ -27,7 +29,7 @@ JobArgument = Annotated[
     typer.Argument(
         metavar="[JOB]",
         help="Name of the job, its manifest or directory; if left out the only run below runs/.",
-        autocompletion=complete.jobs,
+        autocompletion=choices.jobs,
     ),
 ]
 OutputOption = Annotated[choices.Output, typer.Option("--output", "-o", help="How to print.")]
@@ -73,19 +75,19 @@ def _exit_with(command: Callable[[], int]) -> NoReturn:
     try:
         code = command()
     except errors.ManifestError as error:
-        code = _complain(error.problems, names.ExitCode.BAD_INPUT)
+        code = _print_errors(error.problems, names.ExitCode.BAD_INPUT)
     except errors.DataError as error:
-        code = _complain([str(error)], names.ExitCode.BAD_INPUT)
+        code = _print_errors([str(error)], names.ExitCode.BAD_INPUT)
     except errors.RLJobError as error:
-        code = _complain([str(error)], names.ExitCode.FAILED)
+        code = _print_errors([str(error)], names.ExitCode.FAILED)
     except PermissionError as error:
-        code = _complain([f"{error.filename} may not be read: permission denied"], names.ExitCode.FAILED)
+        code = _print_errors([f"{error.filename} may not be read: permission denied"], names.ExitCode.FAILED)
     except KeyboardInterrupt:
         code = int(names.ExitCode.INTERRUPTED)
     raise typer.Exit(code)
 
 
-def _complain(problems: Sequence[str], code: names.ExitCode) -> int:
+def _print_errors(problems: Sequence[str], code: names.ExitCode) -> int:
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     return int(code)
@@ -137,7 +139,7 @@ def evaluate(
     Prints accuracy, score and lengths by suite and their average, and writes every response. Exit code 0: all suites
     have a result; 1: some items could not be graded, or a process failed; 2: bad input, nothing was started.
     """
-    from rljob_workers.cli import evaluate as command
+    from rljob_workers.cli import run as command
     from rljob_workers.local import evaluate as evaluation
 
     options = evaluation.Options(suites=tuple(suites or ()), step=step, as_json=json)
@@ -155,7 +157,7 @@ def plan(
     changes: ChangesOption = None,
 ) -> None:
     """Show what a manifest means: every effective value and why, warnings, memory; refuse what cannot work."""
-    from rljob_workers.cli import plan as command
+    from rljob_workers.cli import run as command
 
     _exit_with(lambda: command.plan(manifest, as_json=output is choices.Output.JSON, changes=changes or ()))
 
@@ -176,7 +178,7 @@ def status(
 ) -> None:
     """Show how a run stands: one line per process, one progress line, who waits for whom."""
     from rljob_workers.cli import cluster_status
-    from rljob_workers.cli import status as command
+    from rljob_workers.cli import inspect as command
 
     as_json = json or output is choices.Output.JSON
 
@@ -205,7 +207,7 @@ def why(
     Of a run that ended: how, and what broke.
     """
     from rljob_workers.cli import cluster_status
-    from rljob_workers.cli import why as command
+    from rljob_workers.cli import inspect as command
 
     as_json = output is choices.Output.JSON
 
@@ -228,7 +230,7 @@ def logs(
         typer.Option(
             "--role",
             help="Only this role or process, or the runner; may be repeated.",
-            autocompletion=complete.roles,
+            autocompletion=choices.roles,
         ),
     ] = None,
     step: Annotated[
@@ -294,7 +296,7 @@ def trajectories(
         typer.Option(
             "--reason",
             help="Of the verdict or of the group's drop, such as no_answer; may be repeated.",
-            autocompletion=complete.reasons,
+            autocompletion=choices.reasons,
         ),
     ] = None,
     group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Of this group only.")] = None,
@@ -310,13 +312,12 @@ def trajectories(
     Reads the run's dumps (spec.observability.trajectoryDump) and ledger. Text of the policy is shown with control
     characters as escapes; with --output json it is one JSON object a line, texts whole.
     """
-    from rljob_workers.cli import row_filter
     from rljob_workers.cli import trajectories as command
 
     def show() -> int:
-        wanted = row_filter.Wanted(
-            reward=row_filter.reward_test(reward) if reward else None,
-            reasons=row_filter.checked_reasons(reason or ()),
+        wanted = command.RowFilter(
+            reward=command.reward_test(reward) if reward else None,
+            reasons=command.checked_reasons(reason or ()),
             prompt_ids=tuple(prompt or ()),
             truncated=truncated,
         )
@@ -347,7 +348,7 @@ def report(
     ] = False,
 ) -> None:
     """Make the report of a run, finished or not: one HTML page with its curves, readable offline."""
-    from rljob_workers.cli import report as command
+    from rljob_workers.cli import run as command
 
     _exit_with(lambda: command.report(job, run_dir=run_dir, output=output, as_json=json))
 
@@ -355,14 +356,13 @@ def report(
 @app.command()
 def crd() -> None:
     """Print the CustomResourceDefinition of RLJob, for `kubectl apply -f -`."""
-    from rljob_workers.cli import crd as command
+    from rljob_api import crd as definition
 
-    _exit_with(command.crd)
+    print(definition.text(), end="")
 
 
 @app.command()
 def version(output: OutputOption = choices.Output.TEXT) -> None:
     """Print the version."""
-    from rljob_workers.cli import version as command
-
-    _exit_with(lambda: command.version(as_json=output is choices.Output.JSON))
+    as_json = output is choices.Output.JSON
+    print(json_text({"version": rljob_api.__version__}) if as_json else f"rljob {rljob_api.__version__}")

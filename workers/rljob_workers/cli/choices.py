@@ -1,6 +1,10 @@
 """Values that options may have."""
 
 import enum
+import itertools
+import pathlib
+
+from rljob_api import names
 
 
 class Output(enum.StrEnum):
@@ -18,3 +22,23 @@ class Level(enum.StrEnum):
     WARNING = "warning"
     ERROR = "error"
     CRITICAL = "critical"
+
+
+_MOST = 200
+
+
+def jobs(incomplete: str) -> list[str]:
+    """Return the jobs that have a run below runs/."""
+    runs = (path.parent.name for path in pathlib.Path("runs").glob("*/job.json"))
+    return sorted(itertools.islice((name for name in runs if name.startswith(incomplete)), _MOST))
+
+
+def roles(incomplete: str) -> list[str]:
+    """Return the roles, and the runner."""
+    return [role for role in ("runner", *map(str, names.Role)) if role.startswith(incomplete)]
+
+
+def reasons(incomplete: str) -> list[str]:
+    """Return the reasons of verdicts and of drops."""
+    known = [*map(str, names.VerdictReason), *map(str, names.DropReason)]
+    return [reason for reason in known if reason.startswith(incomplete)]

@@ -10,7 +10,8 @@ import pydantic
 from rljob_api import errors, names
 from rljob_api.manifest.status import Condition, JobStatus
 from rljob_workers.cli import kubectl
-from rljob_workers.local import log_lines, prepare
+from rljob_workers.local import prepare
+from rljob_workers.local.rundir import log_lines
 
 _RESOURCE = f"rljobs.{names.API_GROUP}"
 JOB_LABEL, ROLE_LABEL = f"{names.API_GROUP}/job", f"{names.API_GROUP}/role"

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rljob_api import errors, names
-from rljob_workers.cli import cluster, kubectl, log_text
+from rljob_workers.cli import cluster, kubectl
 from rljob_workers.cli import logs as local_logs
-from rljob_workers.local import child, log_lines
+from rljob_workers.local.run import child
+from rljob_workers.local.rundir import log_lines
 
 # Each pod's log is a connection that is open at the same time as the others.
 MAX_PODS = 64
@@ -23,7 +24,7 @@ def logs(client: kubectl.Kubectl, job: str, options: local_logs.Options) -> int:
     found = cluster.find(client, job)
     pods = cluster.pods(client, found.name)
     sources = {_short(pod.name, found.name): pod.name for pod in pods}
-    chosen = log_text.checked_roles(options.roles, sorted(sources))
+    chosen = local_logs.checked_roles(options.roles, sorted(sources))
     if len(chosen) > MAX_PODS:
         raise errors.ManifestError(f"{len(chosen)} pods are more than {MAX_PODS} at once: choose with --role")
     wanted = local_logs.wanted_lines(options, None)
@@ -31,7 +32,7 @@ def logs(client: kubectl.Kubectl, job: str, options: local_logs.Options) -> int:
         lines = _arriving(client, found.name, -1 if options.tail is None else options.tail)
     else:
         # The last lines of all are among the last of each, unless a filter comes between.
-        limit = [f"--tail={options.tail}"] if options.tail is not None and wanted == log_text.Wanted() else []
+        limit = [f"--tail={options.tail}"] if options.tail is not None and wanted == local_logs.LineFilter() else []
         lines = log_lines.merge(_stream(client, sources[source], source, limit) for source in sorted(chosen))
     shown: Iterable[log_lines.Line] = (line for line in lines if line.source in chosen and wanted.matches(line))
     if options.tail is not None and not options.follow:

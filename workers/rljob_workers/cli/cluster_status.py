@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from rljob_api import names, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
 from rljob_api.manifest.status import PaceStatus, TrajectoriesStatus
-from rljob_workers.cli import cluster, cluster_logs, kubectl, losses, watch, why_text
-from rljob_workers.cli import why as local_why
-from rljob_workers.local import log_lines, progress, terminal
+from rljob_workers.cli import cluster, cluster_logs, kubectl, why_text
+from rljob_workers.cli import inspect as local
+from rljob_workers.local import terminal
+from rljob_workers.local.run import progress
+from rljob_workers.local.rundir import log_lines
 
 _ROLES_WIDTH = 14
 
@@ -21,20 +23,20 @@ def status(client: kubectl.Kubectl, job: str, *, as_json: bool, again: bool) -> 
     Raises ManifestError, ClusterError.
     """
 
-    def look() -> watch.Look:
+    def look() -> local.Look:
         found = cluster.find(client, job)
         goes_on = not (found.holds(ConditionType.COMPLETE) or found.holds(ConditionType.FAILED))
         if as_json:
-            return watch.Look(text=json.dumps(as_values(found), indent=None if again else 1), goes_on=goes_on)
+            return local.Look(text=json.dumps(as_values(found), indent=None if again else 1), goes_on=goes_on)
         now, known = time.time(), found.status
-        return watch.Look(
+        return local.Look(
             text="\n".join(lines(found, now)),
             goes_on=goes_on,
             line=f"{terminal.line(headline(found))}  {progress_line(found, now)}",
             key=(known.step, known.summary, known.reason),
         )
 
-    watch.show(look, again=again, redraw=not as_json)
+    local.repeat(look, again=again, redraw=not as_json)
     return int(names.ExitCode.OK)
 
 
@@ -43,9 +45,9 @@ def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) ->
     found, now = cluster.find(client, job), time.time()
     pods, events = cluster.pods(client, found.name), cluster.events(client, found.name, num_events)
     troubled = [] if _is_over(found) else [pod for pod in pods if pod.trouble]
-    ends = cluster_logs.last_lines(client, troubled, local_why.NUM_LAST_LINES)
+    ends = cluster_logs.last_lines(client, troubled, local.NUM_LAST_LINES)
     down = [_down(pod, ends.get(pod.name, ())) for pod in troubled]
-    local_why.show(account(found, down, events), as_json=as_json, now=now)
+    local.show(account(found, down, events), as_json=as_json, now=now)
     return int(names.ExitCode.OK)
 
 
@@ -80,7 +82,7 @@ def _losses(counts: TrajectoriesStatus | None) -> Iterator[str]:
             names.DropReason.TOO_LONG: counts.too_long,
             names.DropReason.INVALID_RECORD: counts.invalid_record,
         }
-        yield from losses.sentences(left_out=left_out, dump_failures=counts.dump_failures)
+        yield from why_text.loss_sentences(left_out=left_out, dump_failures=counts.dump_failures)
 
 
 def progress_line(job: cluster.Job, now: float) -> str:
@@ -119,7 +121,9 @@ def headline(job: cluster.Job) -> str:
     return f"{word} ({job.status.reason})" if job.status.reason else word
 
 
-def account(job: cluster.Job, down: Sequence[why_text.Down], events: Sequence[log_lines.Line]) -> why_text.Account:
+def account(
+    job: cluster.Job, down: Sequence[why_text.StoppedProcess], events: Sequence[log_lines.Line]
+) -> why_text.Account:
     """Return the account of a job: the operator's diagnosis with its chain, pods that are in trouble, events."""
     ended = _is_over(job)
     return why_text.Account(
@@ -149,9 +153,11 @@ def _diagnosis(job: cluster.Job) -> waiting.Diagnosis | None:
     )
 
 
-def _down(pod: cluster.Pod, last_lines: Sequence[str]) -> why_text.Down:
+def _down(pod: cluster.Pod, last_lines: Sequence[str]) -> why_text.StoppedProcess:
     restarts = f", restarted {pod.restarts} times" if pod.restarts else ""
-    return why_text.Down(name=pod.name, sentence=f"{pod.name}: {pod.trouble}{restarts}", last_lines=last_lines)
+    return why_text.StoppedProcess(
+        name=pod.name, sentence=f"{pod.name}: {pod.trouble}{restarts}", last_lines=last_lines
+    )
 
 
 def _pace(told: PaceStatus, step: int, max_steps: int) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rljob_api import errors
-from rljob_workers.local import bounded_lines
+from rljob_workers.local.rundir import bounded_lines
 
 # Objects as the API serves them have no static types.
 Object = Mapping[str, Any]

@@ -3,17 +3,18 @@
 import pathlib
 
 from rljob_api import errors
-from rljob_workers.local import prepare, rundir
+from rljob_workers.local import prepare
+from rljob_workers.local.rundir import layout
 
 
-def locate(job: str, run_dir: pathlib.Path | None) -> rundir.RunDir:
+def locate(job: str, run_dir: pathlib.Path | None) -> layout.RunDir:
     """Return the directory named, that of the job named (by name, manifest or directory), or the only one below runs/.
 
     Raises ManifestError if there is no run, or more than one to choose from.
     """
     if run_dir is not None:
         return _existing(run_dir)
-    if job and (pathlib.Path(job) / rundir.IDENTITY).is_file():
+    if job and (pathlib.Path(job) / layout.IDENTITY).is_file():
         return _existing(pathlib.Path(job))
     if job:
         name = prepare.read_manifest(pathlib.Path(job)).job.metadata.name if job.endswith((".yaml", ".yml")) else job
@@ -29,8 +30,8 @@ def locate(job: str, run_dir: pathlib.Path | None) -> rundir.RunDir:
     raise errors.ManifestError("there is no run below runs/: name its directory with --run-dir")
 
 
-def _existing(path: pathlib.Path) -> rundir.RunDir:
-    directory = rundir.RunDir(path)
+def _existing(path: pathlib.Path) -> layout.RunDir:
+    directory = layout.RunDir(path)
     if directory.identity() is None:
-        raise errors.ManifestError(f"{path} holds no run (no {rundir.IDENTITY})")
+        raise errors.ManifestError(f"{path} holds no run (no {layout.IDENTITY})")
     return directory

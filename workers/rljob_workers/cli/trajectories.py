@@ -3,13 +3,179 @@
 import dataclasses
 import itertools
 import json
+import math
 import pathlib
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from rljob_api import errors, names
-from rljob_workers.cli import locate, row_filter, row_text
-from rljob_workers.local import dumps, group_facts, rundir
+from rljob_workers.cli import locate
+from rljob_workers.local import terminal
+from rljob_workers.local.rundir import dumps, group_facts, layout
+
+_MARGIN = "  | "
+_PARTS = {"prompt": "prompt", "gen": "completion"}
+
+
+def row_fields(row: dumps.Row, facts: group_facts.Facts) -> dict[str, object]:
+    """Return the row's own fields with `state`, `step`, `age`, `drop_reason`, `source` and `advantage` of its group.
+
+    These are None or empty where the ledger does not know the group; `state` is superseded if another attempt counts.
+    """
+    superseded = facts.known and facts.attempt != row.attempt
+    return {
+        **row.model_dump(mode="json"),
+        "state": "superseded" if superseded else facts.state,
+        "step": None if superseded else facts.step,
+        "age": None if superseded else facts.age,
+        "drop_reason": "" if superseded else facts.drop_reason,
+        "source": facts.source,
+        "advantage": None if superseded else facts.advantage(row.sample_idx),
+    }
+
+
+def row_lines(
+    row: dumps.Row, facts: group_facts.Facts, *, max_chars: int, before: dumps.Row | None = None
+) -> Iterator[str]:
+    """Yield the lines of a trajectory; of each text at most `max_chars` characters, 0 for all.
+
+    The prompt that the row shown `before` has too is not shown again.
+    """
+    yield _heading(row, facts)
+    yield "  " + "  ".join(_facts(row, facts))
+    parts = row.segments or (
+        dumps.Part(role="prompt", len=row.prompt_len, text=row.prompt),
+        dumps.Part(role="gen", len=row.seqlen - row.prompt_len, text=row.completion),
+    )
+    for part in parts:
+        again = part.role == "prompt" and before is not None and before.prompt == part.text
+        yield f"  {_PARTS.get(part.role, 'context')} ({part.len} tokens{', as above' if again else ''})"
+        if not again:
+            yield from _text(part.text, max_chars)
+    for index, turn in enumerate(row.turns or (), start=1):
+        yield (
+            f"  turn {index}/{len(row.turns or ())}: {_versions(turn.version_start, turn.version_end)}  "
+            f"reward {turn.raw_reward:g}  {terminal.line(turn.reason)}  {turn.answer_len} tokens"
+        )
+
+
+def _heading(row: dumps.Row, facts: group_facts.Facts) -> str:
+    where = terminal.line(f"{facts.source}/{row.query_id}" if facts.source else row.query_id)
+    attempt = f" attempt {row.attempt}" if row.attempt else ""
+    return f"group {row.group_id} sample {row.sample_idx}{attempt}  prompt {where}"
+
+
+def _facts(row: dumps.Row, facts: group_facts.Facts) -> Iterator[str]:
+    yield f"reward {row.reward:g}" + ("" if row.reward == row.raw_reward else f" (raw {row.raw_reward:g})")
+    yield terminal.line(row.reason)
+    yield _versions(row.head_version, row.tail_version)
+    known = row_fields(row, facts)
+    if known["state"]:
+        yield _fate(known)
+    if known["advantage"] is not None:
+        yield f"advantage {known['advantage']:+.4g}"
+    yield "cut by length" if row.truncated else terminal.line(row.stop_reason)
+
+
+def _fate(known: dict[str, object]) -> str:
+    if known["drop_reason"]:
+        return f"dropped: {known['drop_reason']}"
+    if known["step"] is None:
+        return str(known["state"])
+    age = f" at age {known['age']}" if known["age"] else ""
+    return f"{known['state']} in step {known['step']}{age}"
+
+
+def _versions(head: int, tail: int) -> str:
+    return f"version {head}" if head == tail else f"versions {head} to {tail}"
+
+
+def _text(text: str, max_chars: int) -> Iterator[str]:
+    shown = text[:max_chars] if max_chars else text
+    for one in terminal.block(shown.removesuffix("\n")):
+        yield _MARGIN + one
+    if len(shown) < len(text):
+        yield f"{_MARGIN}... {len(text) - len(shown)} more characters (--max-chars 0 shows all)"
+
+
+_COMPARED = re.compile(r"(<=|>=|<|>|=)?\s*(\S+)")
+_SAME = 1e-6
+_VERDICTS = frozenset(map(str, names.VerdictReason))
+_DROPS = frozenset(map(str, names.DropReason))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RowFilter:
+    """Empty means all. reasons: of the verdict, or why the ledger dropped the group."""
+
+    reward: Callable[[float], bool] | None = None
+    reasons: Collection[str] = ()
+    prompt_ids: Collection[str] = ()
+    truncated: bool = False
+
+    def matches(self, row: dumps.Row, facts: Callable[[str], group_facts.Facts]) -> bool:
+        """Return whether a row is wanted. `facts` is asked only where the row alone does not decide."""
+        if self.prompt_ids and row.query_id not in self.prompt_ids:
+            return False
+        if self.truncated and not row.truncated:
+            return False
+        if self.reward is not None and not self.reward(row.reward):
+            return False
+        if not self.reasons or row.reason in self.reasons:
+            return True
+        return bool(_DROPS.intersection(self.reasons)) and facts(row.group_id).drop_reason in self.reasons
+
+
+def reward_test(text: str) -> Callable[[float], bool]:
+    """Return the test that `--reward` asks for: "1", ">0.5", "<=0", or "0.2..0.8" with both ends.
+
+    Raises ManifestError for anything else.
+    """
+    low, dots, high = text.partition("..")
+    if dots:
+        least, most = _number(low, text), _number(high, text)
+        return lambda reward: least <= reward <= most
+    match = _COMPARED.fullmatch(text.strip())
+    if match is None:
+        raise _unclear(text)
+    sign, value = match[1] or "=", _number(match[2], text)
+    tests: dict[str, Callable[[float], bool]] = {
+        "=": lambda reward: math.isclose(reward, value, rel_tol=_SAME, abs_tol=_SAME),
+        "<": lambda reward: reward < value,
+        "<=": lambda reward: reward <= value,
+        ">": lambda reward: reward > value,
+        ">=": lambda reward: reward >= value,
+    }
+    return tests[sign]
+
+
+def checked_reasons(reasons: Sequence[str]) -> frozenset[str]:
+    """Return the reasons. Raises ManifestError for one that no verdict and no drop has."""
+    for reason in reasons:
+        if reason not in _VERDICTS | _DROPS:
+            raise errors.ManifestError(
+                f"--reason is {reason!r}, but must be of a verdict ({', '.join(sorted(_VERDICTS))}) "
+                f"or of a drop ({', '.join(sorted(_DROPS))})"
+            )
+    return frozenset(reasons)
+
+
+def _number(text: str, whole: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise _unclear(whole) from None
+    if math.isnan(value):
+        raise _unclear(whole)
+    return value
+
+
+def _unclear(text: str) -> errors.ManifestError:
+    return errors.ManifestError(
+        f"--reward is {text!r}, but must be a number such as 1, a bound such as '>0.5' or '<=0', or a range 0.2..0.8"
+    )
+
 
 _SAMPLED = "spec.observability.trajectoryDump sampled writes four groups of each version and rollout, all writes all"
 
@@ -18,7 +184,7 @@ _SAMPLED = "spec.observability.trajectoryDump sampled writes four groups of each
 class Options:
     """What to show and how. limit 0: all; max_chars 0: whole texts."""
 
-    wanted: row_filter.Wanted
+    wanted: RowFilter
     step: int | None = None
     versions: Sequence[int] = ()
     groups: Sequence[str] = ()
@@ -49,10 +215,10 @@ def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) ->
     return int(names.ExitCode.OK)
 
 
-def _directory(job: str, run_dir: pathlib.Path | None) -> rundir.RunDir:
+def _directory(job: str, run_dir: pathlib.Path | None) -> layout.RunDir:
     """Return the run's directory; one that is named needs no more than dumps, as the storage of a cluster has them."""
-    if run_dir is not None and rundir.RunDir(run_dir).dumps.is_dir():
-        return rundir.RunDir(run_dir)
+    if run_dir is not None and layout.RunDir(run_dir).dumps.is_dir():
+        return layout.RunDir(run_dir)
     return locate.locate(job, run_dir)
 
 
@@ -71,9 +237,9 @@ def _show(rows: Iterable[dumps.Row], options: Options, ledger: group_facts.Ledge
     for row in rows:
         facts = ledger.facts(row.group_id)
         if options.as_json:
-            print(json.dumps(row_text.fields(row, facts)), flush=True)
+            print(json.dumps(row_fields(row, facts)), flush=True)
         else:
-            print("\n".join(row_text.lines(row, facts, max_chars=options.max_chars, before=before)) + "\n")
+            print("\n".join(row_lines(row, facts, max_chars=options.max_chars, before=before)) + "\n")
         before, count = row, count + 1
     return count
 
@@ -91,7 +257,7 @@ def _tell(count: int, options: Options, unreadable: dumps.Unreadable, groups: Se
         print(f"showed the first {count}; --limit 0 shows all", file=sys.stderr)
 
 
-def _no_dumps(directory: rundir.RunDir, kind: str) -> str:
+def _no_dumps(directory: layout.RunDir, kind: str) -> str:
     other = dumps.TRAINING if kind == dumps.EVALUATION else dumps.EVALUATION
     what = "evaluation" if kind == dumps.EVALUATION else "training"
     if (directory.dumps / other).is_dir():

@@ -1,15 +1,43 @@
 """The account that `rljob why` gives, as JSON values and as text. Pure; who gathers it: `why.py`, `cluster.py`."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from rljob_api import types, waiting
-from rljob_workers.cli import log_text, stall_hints
-from rljob_workers.local import log_lines, progress, terminal
+from rljob_api import names, types, waiting
+from rljob_workers.cli import logs
+from rljob_workers.local import terminal
+from rljob_workers.local.run import progress
+from rljob_workers.local.rundir import log_lines
+
+HINTS: Mapping[str, str] = {
+    "TrainerWaitingForTrajectories": "the trainer is idle: rollouts generate too slowly or are not ready; look at "
+    "their logs, then add rollouts or shorten responses",
+    "RolloutWaitingForWeights": "rollouts wait for a version that the trainer has not published; look at the "
+    "trainer's log",
+    "RolloutWaitingForTrainer": "the staleness bound admits no more groups until the trainer steps; look at the "
+    "trainer's log",
+    "VerifierSaturated": "gradings wait for a slot, or for a verifier that hangs; look at its log, then add verifiers "
+    "or slots, or lower the graders' time limits",
+    "VerifierFailing": "most gradings fail for infrastructure, which is no reward; look at the verifier's log",
+    "AllGroupsFiltered": "every group is rejected by the filter; compare spec.data.filterGroups with the rewards "
+    "that `rljob trajectories` shows",
+    "WeightSyncStuck": "a rollout does not take over the newest weight version; look at its log and at the weight "
+    "store",
+    "CheckpointStuck": "the trainer is stuck in its last checkpoint; look at the storage and the trainer's log",
+    "CollectiveHang": "trainer ranks wait for each other; look for the rank that is behind in the trainer's logs",
+    "DataSourceStuck": "the coordinator has no prompt to give; look at spec.data.train and the coordinator's log",
+    "CoordinatorUnreachable": "the coordinator does not answer; look at its log; the run goes on once it is back",
+    "LedgerStuck": "the ledger cannot commit; look at the disk: full, slow, or a network file system",
+    "PodsUnschedulable": "a pod has no node; look at its events: quota, accelerators, taints",
+    "ImagePullFailed": "an image cannot be pulled; look at its name and the pull secrets",
+    "WaitCycle": "processes wait for each other in a circle, which is a fault of rljob; restart the last of the chain "
+    "and report it with these lines",
+    "Unknown": "nobody says what it waits for; look at the trainer's log first",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Down:
+class StoppedProcess:
     """A process or pod that does not run: how that came, and the end of its log."""
 
     name: str
@@ -32,7 +60,7 @@ class Account:
     idle_s: float | None = None
     stalled_after_s: float | None = None
     links: Sequence[types.Waiting] = ()
-    down: Sequence[Down] = ()
+    down: Sequence[StoppedProcess] = ()
     diagnosis: waiting.Diagnosis | None = None
     events: Sequence[log_lines.Line] = ()
 
@@ -54,8 +82,8 @@ def as_json(account: Account) -> dict[str, object]:
         "stalled": account.stalled,
         "chain": [dataclasses.asdict(link) for link in account.links],
         "down": [dataclasses.asdict(one) for one in account.down],
-        "diagnosis": None if found is None else {**dataclasses.asdict(found), "hint": stall_hints.HINTS[found.reason]},
-        "events": [log_text.as_json(line) for line in account.events],
+        "diagnosis": None if found is None else {**dataclasses.asdict(found), "hint": HINTS[found.reason]},
+        "events": [logs.line_as_json(line) for line in account.events],
     }
 
 
@@ -75,12 +103,12 @@ def lines(account: Account, now: float) -> Iterator[str]:
         yield terminal.line(f"held up by {found.pod or found.role}: {found.reason}")
         if not account.links and found.message:
             yield from (f"  {terminal.line(one)}" for one in found.message.split("; "))
-        yield f"  {stall_hints.HINTS[found.reason]}"
+        yield f"  {HINTS[found.reason]}"
     elif account.running and not account.down:
         yield "nobody holds it up" if account.links else "nobody waits"
     if account.events:
         yield "last events (UTC)"
-        yield from (f"  {one}" for line in account.events for one in log_text.as_text(line))
+        yield from (f"  {one}" for line in account.events for one in logs.line_as_text(line))
 
 
 def _idle(account: Account) -> str:
@@ -91,3 +119,22 @@ def _idle(account: Account) -> str:
         return moved
     after = progress.duration(account.stalled_after_s)
     return f"{moved}: stalled, the limit is {after}" if account.stalled else f"{moved} (stalled after {after})"
+
+
+_WHY = {
+    names.DropReason.TOO_LONG: "the prompt is longer than maxPromptTokens of its source",
+    names.DropReason.INVALID_RECORD: "the record cannot be graded",
+}
+
+
+def loss_sentences(*, left_out: Mapping[str, int], dump_failures: int) -> Iterator[str]:
+    """Yield a sentence for each loss; none if there is none. left_out: how many groups, by reason."""
+    for reason, why in _WHY.items():
+        if count := left_out.get(reason, 0):
+            yield f"{_counted(count, 'group')} left out, because {why}; the logs of the rollouts name the first"
+    if dump_failures:
+        yield f"{_counted(dump_failures, 'trajectory dump')} could not be written; the logs of the rollouts say why"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -16,7 +16,9 @@ import pydantic
 
 from rljob_api import errors, names, roles
 from rljob_api.resolve import ResolvedJob
-from rljob_workers.local import journal, launch, outcome, prepare, rundir, runner, session
+from rljob_workers.local import prepare, session
+from rljob_workers.local.run import launch, outcome, runner
+from rljob_workers.local.rundir import journal, layout
 
 RESULTS = "eval_results"
 # The coordinator evaluates the model files, which are its version 0 of step 0.
@@ -57,7 +59,7 @@ def evaluate(
     prepare.admit_here(manifest)
     name = f"{manifest.job.metadata.name}-eval"
     suites = chosen([suite.name for suite in manifest.job.spec.evaluation.suites], options.suites)
-    directory = rundir.RunDir(path)
+    directory = layout.RunDir(path)
     spec = {**manifest.spec, "suites": list(suites)}
     identity = directory.admit(name=name, spec=spec, manifest_dir=manifest.folder)
     told = sys.stderr if options.as_json else stream
@@ -102,7 +104,7 @@ def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[r
     return (coordinator, *resolved.verifiers, *resolved.rollouts)
 
 
-def _unfinished(ended: runner.Outcome, directory: rundir.RunDir) -> int:
+def _unfinished(ended: runner.Outcome, directory: layout.RunDir) -> int:
     again = "the same command with the same --run-dir"
     if ended.ending is runner.Ending.STOPPED:
         print(f"stopped; {again} goes on ({directory.path})", file=sys.stderr)
@@ -111,14 +113,14 @@ def _unfinished(ended: runner.Outcome, directory: rundir.RunDir) -> int:
     return int(names.ExitCode.FAILED)
 
 
-def _conclude(directory: rundir.RunDir, options: Options, suites: Sequence[str], stream: TextIO) -> int:
+def _conclude(directory: layout.RunDir, options: Options, suites: Sequence[str], stream: TextIO) -> int:
     """Put the results under the wanted step, print them, and fail if a suite has none: never a zero."""
     made, folder = directory.state / RESULTS, directory.path / RESULTS
     found = Found.model_validate_json((made / f"{_STEP}.json").read_bytes()).model_copy(update={"step": options.step})
     folder.mkdir(exist_ok=True)
     for suite in suites:
         shutil.copyfile(made / f"{_STEP}_{suite}.json", folder / f"{options.step}_{suite}.json")
-    rundir.write_atomically(folder / f"{options.step}.json", found.model_dump_json(indent=1))
+    layout.write_atomically(folder / f"{options.step}.json", found.model_dump_json(indent=1))
     if options.as_json:
         print(json.dumps(found.model_dump(), indent=1), file=stream)
     else:

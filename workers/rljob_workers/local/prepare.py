@@ -1,16 +1,57 @@
 """From a manifest file to resolved configs on this machine."""
 
 import dataclasses
+import json
 import os
 import pathlib
 from collections.abc import Sequence
 
-from rljob_api import errors, names, resolve
+import yaml
+from pydantic import JsonValue
+
+from rljob_api import errors, load, names, resolve
 from rljob_api.load import load_manifest
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.verifier import runtime_class
 from rljob_api.resolve import ResolvedJob
-from rljob_workers.local import cores, overrides, ports
+from rljob_workers.local.run import resources
+
+
+def apply_overrides(text: str, overrides: Sequence[str]) -> str:
+    """Return the manifest text with each `path=value` set. Values are YAML; numbers with a point or exponent are text.
+
+    Raises ManifestError for an override without a path or `=`, and for one that goes through a list or scalar.
+    """
+    if not overrides:
+        return text
+    document = load.load_document(text)
+    for override in overrides:
+        path, sign, value = override.partition("=")
+        if not (path and sign):
+            raise errors.ManifestError(f"--set {override} is no path=value, such as spec.maxSteps=5")
+        _set(document, path.split("."), _value(value), override)
+    # JSON is YAML with every string quoted: "1e-5" and "no" stay the text that they are.
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _value(text: str) -> JsonValue:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise errors.ManifestError(f"--set: {text!r} is no YAML value") from error
+    # The manifest has decimal strings, and 1e-5 is one for a person; a mapping or list is taken as it is.
+    return text if isinstance(value, float) else value
+
+
+def _set(document: JsonValue, path: list[str], value: JsonValue, override: str) -> None:
+    place = document
+    for key in path[:-1]:
+        if isinstance(place, dict):
+            place = place.setdefault(key, {})
+    if not isinstance(place, dict):
+        raise errors.ManifestError(f"--set {override} goes through something that is no mapping; set the whole list")
+    place[path[-1]] = value
+
 
 _RUNS = pathlib.Path("runs")
 
@@ -41,7 +82,7 @@ def read_manifest(path: pathlib.Path, changes: Sequence[str] = ()) -> Manifest:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise errors.ManifestError(f"cannot read the manifest {path}: {reason}") from error
-    changed = overrides.apply(text, changes)
+    changed = apply_overrides(text, changes)
     return Manifest(job=load_manifest(changed), text=changed, path=path)
 
 
@@ -84,9 +125,9 @@ def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt
         run_dir=str(run_dir.absolute()),
         base_dir=str(manifest.folder),
         cache_dir=str(cache_dir()),
-        ports=ports.free_ports(resolve.num_local_ports(job)),
+        ports=resources.free_ports(resolve.num_local_ports(job)),
         num_cores=len(machine),
-        shares=cores.plan_cores(machine, processes),
+        shares=resources.plan_cores(machine, processes),
         attempt=attempt,
     )
     return resolve.resolve(job, placement)

@@ -11,24 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from rljob_api import names, roles
-from rljob_workers.local import (
-    display,
-    failure_policy,
-    history,
-    journal,
-    launch,
-    outcome,
-    preflight,
-    prepare,
-    process_tree,
-    progress,
-    rundir,
-    runner,
-    status,
-    summary,
-    supervise,
-)
-from rljob_workers.local.report import render
+from rljob_workers.local import prepare, processes
+from rljob_workers.local.checks import preflight
+from rljob_workers.local.report import render, summary
+from rljob_workers.local.run import display, failure_policy, launch, live, outcome, progress, runner, supervise
+from rljob_workers.local.rundir import history, journal, layout
 from rljob_workers.rpc import status as transport_status
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
@@ -50,7 +37,7 @@ def run_job(
     Raises ManifestError, with nothing started and nothing overwritten, for a job or directory that cannot be used.
     """
     prepare.admit_here(manifest)
-    directory = rundir.RunDir(path)
+    directory = layout.RunDir(path)
     identity = directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
     if identity.finished:
         print(_already(directory), file=stream)
@@ -70,7 +57,7 @@ def run_job(
         return _conclude(manifest, directory, ended, stream)
 
 
-def _already(directory: rundir.RunDir) -> str:
+def _already(directory: layout.RunDir) -> str:
     return (
         f"the run in {directory.path} is finished; nothing to do. Its report is {directory.report}. "
         f"To go on with it, raise spec.maxSteps; to run the job anew, choose another directory with --run-dir."
@@ -98,7 +85,7 @@ def _checking(stream: TextIO) -> Callable[[float], None]:
 
 def run_segment(
     manifest: prepare.Manifest,
-    directory: rundir.RunDir,
+    directory: layout.RunDir,
     configs: Mapping[str, roles.CommonConfig],
     programs: launch.Programs,
     attempt: int,
@@ -116,7 +103,7 @@ def run_segment(
 
 def _run_segment(
     manifest: prepare.Manifest,
-    directory: rundir.RunDir,
+    directory: layout.RunDir,
     configs: Mapping[str, roles.CommonConfig],
     programs: launch.Programs,
     attempt: int,
@@ -137,7 +124,7 @@ def _run_segment(
         held=(lock,),
     )
     # Orphans of a role whose guard was killed come to this process, which ends them.
-    process_tree.adopt_orphans()
+    processes.adopt_orphans()
     supervisor = supervise.Supervisor(
         spawn=launcher.spawn,
         policy=failure_policy.restart_policy_of(spec),
@@ -146,7 +133,7 @@ def _run_segment(
     )
     coordinator = next(config for config in configs.values() if isinstance(config, roles.CoordinatorConfig))
     address = f"{coordinator.bind_host}:{coordinator.control_port}"
-    poller = status.Poller(transport_status.StatusClient(address=address, tls=coordinator.tls))
+    poller = live.Poller(transport_status.StatusClient(address=address, tls=coordinator.tls))
     shown = display.choose(stream=stream, title=f"rljob {manifest.job.metadata.name}")
     poller.start()
     previous = _on_interrupt(interrupts.request)
@@ -201,7 +188,7 @@ def _asker(configs: Mapping[str, roles.CommonConfig]) -> Callable[[], bool] | No
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LookBack:
+class RunRecord:
     """What a run directory tells of its run so far."""
 
     run: history.Run
@@ -213,19 +200,19 @@ class LookBack:
         return render(job=job, run=self.run, numbers=self.numbers, entries=self.entries)
 
 
-def look_back(directory: rundir.RunDir) -> LookBack:
+def read_record(directory: layout.RunDir) -> RunRecord:
     """Read history and journal, of a run that goes on or has ended."""
     entries = journal.read(directory.journal)
     run = history.with_wait_shares(history.read(directory.history), journal.rollout_wait_shares(entries))
     numbers = summary.summarize(run, wall_s=journal.wall_s(entries), peak_rss_bytes=journal.peaks(entries))
-    return LookBack(run=run, entries=entries, numbers=numbers)
+    return RunRecord(run=run, entries=entries, numbers=numbers)
 
 
-def _conclude(manifest: prepare.Manifest, directory: rundir.RunDir, ended: runner.Outcome, stream: TextIO) -> int:
+def _conclude(manifest: prepare.Manifest, directory: layout.RunDir, ended: runner.Outcome, stream: TextIO) -> int:
     """Write summary and report of what there is, say the last words, return the exit code."""
-    past = look_back(directory)
-    rundir.write_atomically(directory.summary, past.numbers.model_dump_json(indent=1))
-    rundir.write_atomically(directory.report, past.page(manifest.job.metadata.name))
+    past = read_record(directory)
+    layout.write_atomically(directory.summary, past.numbers.model_dump_json(indent=1))
+    layout.write_atomically(directory.report, past.page(manifest.job.metadata.name))
     command = f"rljob run {manifest.path} --run-dir {directory.path}"
     if ended.ending is runner.Ending.FINISHED:
         where = outcome.Files(report=str(directory.report), summary=str(directory.summary))

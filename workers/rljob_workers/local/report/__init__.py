@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from rljob_workers.local import history, journal, summary
+from rljob_workers.local.report import summary
+from rljob_workers.local.rundir import history, journal
 
 
 def render(*, job: str, run: history.Run, numbers: summary.Summary, entries: Sequence[journal.Entry]) -> str:

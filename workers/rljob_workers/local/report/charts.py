@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rljob_workers.local import history, intervals
+from rljob_workers.local.rundir import history, intervals
 
 _SIZE_INCHES = (8.0, 2.7)
 _BLUE, _ORANGE, _GREEN, _RED, _GREY, _PURPLE = "#3366cc", "#dd7711", "#2a9d5c", "#c0392b", "#9aa0a6", "#7b4fa3"

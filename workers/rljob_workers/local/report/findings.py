@@ -5,7 +5,8 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from rljob_workers.local import history, journal, summary
+from rljob_workers.local.report import summary
+from rljob_workers.local.rundir import history, journal
 
 REWARD, EVALUATION, STALENESS = "Reward per step", "Evaluation", "Staleness"
 WAITS, UPDATES, GAP, THROUGHPUT, RESTARTS = (

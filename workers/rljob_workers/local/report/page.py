@@ -4,8 +4,9 @@ import html
 from collections.abc import Sequence
 
 from rljob_api import lifecycle
-from rljob_workers.local import history, intervals, journal, progress, summary
-from rljob_workers.local.report import charts, findings
+from rljob_workers.local.report import charts, findings, summary
+from rljob_workers.local.run import progress
+from rljob_workers.local.rundir import history, intervals, journal
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#1f2933;max-width:860px;margin:2em auto;padding:0 1em}

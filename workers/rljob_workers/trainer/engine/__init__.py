@@ -1,0 +1,1 @@
+"""The optimizer: DeepSpeed, learning-rate schedule, utilisation of accelerators."""

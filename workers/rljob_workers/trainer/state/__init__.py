@@ -1,0 +1,1 @@
+"""What outlives a step: checkpoints, published weight versions, exported models."""

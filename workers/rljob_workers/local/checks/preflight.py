@@ -1,0 +1,97 @@
+"""What can be known to be wrong before anything starts: the programs' own `--check`, run side by side."""
+
+import dataclasses
+import pathlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rljob_api import errors, names, roles
+from rljob_workers.local import prepare
+from rljob_workers.local.run import launch
+
+_LIMIT_S = 600.0
+_POLL_S = 0.1
+_ERROR, _WARNING = "error: ", "warning: "
+_TAIL_LINES = 8
+
+
+def check(
+    configs: Mapping[str, roles.CommonConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
+) -> list[str]:
+    """Let the coordinator check the data, one rollout the model, tokenizer and lengths, one verifier the gold answers.
+
+    Returns what they warn of. `waiting` is called with the elapsed seconds while they are at work. Raises ManifestError
+    with all problems that they print (exit code 2), RLJobError if a check itself breaks.
+    """
+    coordinator, rollout, verifier = (
+        _first(configs, role) for role in (names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER)
+    )
+    with tempfile.TemporaryDirectory(prefix="rljob-check-") as folder:
+        paths = launch.write_configs(
+            {name: configs[name] for name in (coordinator, rollout, verifier)}, pathlib.Path(folder) / "configs"
+        )
+        sources = ("--sources", str(paths[coordinator]))
+        commands = [
+            (*programs(names.Role.COORDINATOR), "--config", str(paths[coordinator]), "--check"),
+            (*programs(names.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
+            (*programs(names.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
+        ]
+        ended = _run(commands, pathlib.Path(folder), waiting)
+    problems = [problem for one in ended for problem in _problems(one)]
+    if problems:
+        # All of them read the data, so each may find the same fault.
+        raise errors.ManifestError(*dict.fromkeys(problems))
+    return list(dict.fromkeys(warning for one in ended for warning in _said(one, _WARNING)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Ended:
+    command: Sequence[str]
+    code: int
+    lines: Sequence[str]
+
+
+def _first(configs: Mapping[str, roles.CommonConfig], role: names.Role) -> str:
+    return next(name for name, config in configs.items() if config.role is role)
+
+
+def _run(commands: Sequence[Sequence[str]], folder: pathlib.Path, waiting: Callable[[float], None]) -> list[_Ended]:
+    logs = [folder / f"check-{index}.log" for index in range(len(commands))]
+    env = launch.environment(folder, cache=prepare.cache_dir())
+    started = [_start(command, log, env) for command, log in zip(commands, logs, strict=True)]
+    begin = time.monotonic()
+    try:
+        while any(process.poll() is None for process in started):
+            waiting(time.monotonic() - begin)
+            if time.monotonic() - begin > _LIMIT_S:
+                raise errors.RLJobError(f"the checks did not end within {_LIMIT_S:.0f} s")
+            time.sleep(_POLL_S)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return [
+        _Ended(command, process.returncode, log.read_text(encoding="utf-8", errors="replace").splitlines())
+        for command, process, log in zip(commands, started, logs, strict=True)
+    ]
+
+
+def _start(command: Sequence[str], log: pathlib.Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    with log.open("wb") as output:
+        return subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(env))
+
+
+def _said(ended: _Ended, kind: str) -> list[str]:
+    return [line.removeprefix(kind) for line in ended.lines if line.startswith(kind)]
+
+
+def _problems(ended: _Ended) -> list[str]:
+    if ended.code == 0:
+        return []
+    found = _said(ended, _ERROR)
+    if ended.code in (names.ExitCode.BAD_INPUT, names.ExitCode.CONFIGURATION) and found:
+        return found
+    tail = "\n".join(ended.lines[-_TAIL_LINES:])
+    raise errors.RLJobError(f"the check {' '.join(ended.command)} ended with exit code {ended.code}:\n{tail}")

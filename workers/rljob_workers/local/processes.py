@@ -1,0 +1,132 @@
+"""Processes and their descendants, from /proc. Linux only; a process that ends while it is read is simply left out."""
+
+import ctypes
+import os
+import pathlib
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+_PROC = pathlib.Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def parents() -> dict[int, int]:
+    """Return the parent pid of every process; zombies, which run nothing any more, are left out."""
+    found: dict[int, int] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            stat = _stat_fields(int(entry.name))
+            if stat is not None and stat[0] not in ("Z", "X"):
+                found[int(entry.name)] = int(stat[1])
+    return found
+
+
+def descendants(root: int, parent_of: dict[int, int] | None = None) -> list[int]:
+    """Return the pids below `root`, parents before children, `root` itself left out."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in (parents() if parent_of is None else parent_of).items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    level = children.get(root, [])
+    while level:
+        found += level
+        level = [child for pid in level for child in children.get(pid, [])]
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Return whether `pid` exists and is not a zombie."""
+    stat = _stat_fields(pid)
+    return stat is not None and stat[0] not in ("Z", "X")
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal; a process that is already gone is fine."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def adopt_orphans() -> None:
+    """Make this process the one that orphaned descendants are handed to, so that none can leave the tree."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name in brackets may hold spaces and brackets itself; the fields start behind the last one.
+    return text.rpartition(")")[2].split()
+
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TOTAL = "total"
+# Resident sizes that grew by less than this share of what they were at the last question bring no new peak.
+_GROWTH = 0.005
+
+
+def process_bytes(pid: int, *, proc: pathlib.Path = pathlib.Path("/proc")) -> int:
+    """Return the PSS of one process in bytes, its RSS where PSS is unreadable, 0 when it is gone."""
+    try:
+        for line in (proc / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return resident_bytes(pid, proc=proc)
+
+
+def resident_bytes(pid: int, *, proc: pathlib.Path = pathlib.Path("/proc")) -> int:
+    """Return the RSS of one process in bytes, 0 when it is gone."""
+    try:
+        return int((proc / str(pid) / "statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def tree_bytes(root: int, parent_of: Mapping[int, int], size: Callable[[int], int] = process_bytes) -> int:
+    """Return the sum over `root` and its descendants."""
+    return sum(size(pid) for pid in (root, *descendants(root, dict(parent_of))))
+
+
+class PeakMemory:
+    """Peaks in bytes per role and of the sum of all at one moment (`total`)."""
+
+    def __init__(self, peaks: Mapping[str, int] | None = None) -> None:
+        """Start from known peaks, for example of an earlier segment of the run."""
+        self._peaks = dict(peaks or {})
+        self._asked_at: dict[str, int] = {}
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """Return the highest value seen of each role, and of their sum."""
+        return dict(self._peaks)
+
+    def sample(self, roots: Mapping[str, Sequence[int]]) -> None:
+        """Measure now. `roots` names the top processes of each role."""
+        parent_of = parents()
+
+        def measure(size: Callable[[int], int]) -> dict[str, int]:
+            return {role: sum(tree_bytes(pid, parent_of, size) for pid in pids) for role, pids in roots.items()}
+
+        if self.may_be_peak(measure(resident_bytes)):
+            self.observe(measure(process_bytes))
+
+    def may_be_peak(self, resident: Mapping[str, int]) -> bool:
+        """Return whether a role, or all together, grew beyond what they were when this said yes last."""
+        sizes = {**resident, TOTAL: sum(resident.values())}
+        grown = {role: size for role, size in sizes.items() if size > self._asked_at.get(role, 0) * (1 + _GROWTH)}
+        self._asked_at |= grown
+        return bool(grown)
+
+    def observe(self, role_bytes: Mapping[str, int]) -> None:
+        """Take one measurement of all roles into account."""
+        self.merge({**role_bytes, TOTAL: sum(role_bytes.values())})
+
+    def merge(self, peaks: Mapping[str, int]) -> None:
+        """Raise the peaks to those given."""
+        for role, size in peaks.items():
+            self._peaks[role] = max(size, self._peaks.get(role, 0))

@@ -1,0 +1,104 @@
+"""From resolved configs to running processes: config files, commands, environment, logs, trainer attempts."""
+
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from rljob_api import names, roles
+from rljob_workers.local.run import child, resources
+from rljob_workers.local.rundir import journal, layout
+from rljob_workers.runtime import clock as clocks
+
+# Returns the command that starts a role, without `--config`.
+Programs = Callable[[names.Role], Sequence[str]]
+
+
+def own_programs(role: names.Role) -> Sequence[str]:
+    """Return the four programs as this installation has them; the same that a pod starts."""
+    return (sys.executable, "-m", f"rljob_workers.{role}")
+
+
+def process_names(configs: Sequence[roles.CommonConfig]) -> dict[str, roles.CommonConfig]:
+    """Return configs by process name: the role, numbered where it has more than one process."""
+    counts = {role: sum(config.role is role for config in configs) for role in names.Role}
+    seen: dict[names.Role, int] = {}
+    named: dict[str, roles.CommonConfig] = {}
+    for config in configs:
+        index = seen.get(config.role, 0)
+        seen[config.role] = index + 1
+        named[f"{config.role}-{index}" if counts[config.role] > 1 else str(config.role)] = config
+    return named
+
+
+def environment(temporary: pathlib.Path, *, cache: pathlib.Path) -> dict[str, str]:
+    """Return the environment of every process: ours, unbuffered output, death with its parent, and where files go.
+
+    The folder that a run is started in is on nobody's path: a `random.py` that lies there is not the library's.
+    temporary: for files that nobody needs after the run. cache: for compiled kernels, which the next run needs again.
+    """
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "RLJOB_DIE_WITH_PARENT": "1"}
+    kept = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
+    return {**kept, **os.environ, **own, "TMPDIR": str(temporary)}
+
+
+class Launcher:
+    """Starts the processes of one run. Each start of the trainer is a new attempt with a rendezvous of its own."""
+
+    def __init__(
+        self,
+        *,
+        configs: Mapping[str, roles.CommonConfig],
+        directory: layout.RunDir,
+        programs: Programs,
+        log: journal.Journal,
+        clock: clocks.Clock,
+        attempt: int,
+        env: Mapping[str, str],
+        held: Sequence[int] = (),
+    ) -> None:
+        """Keep what is needed. `attempt` is the newest trainer attempt of earlier segments, 0 if there was none.
+
+        `env` is the environment of every process; `held` are files that guards keep open: the lock of the run dir.
+        """
+        self._configs, self._directory, self._programs = dict(configs), directory, programs
+        self._journal, self._clock, self._attempt = log, clock, attempt
+        self._env, self._held = env, held
+
+    def spawn(self, name: str, role: names.Role) -> child.Child:
+        """Write the config of `name` and start its process. Raises OSError."""
+        config = self._configs[name]
+        if isinstance(config, roles.TrainerConfig):
+            config = self._next_attempt(config)
+        path = self._directory.configs / f"{name}.json"
+        layout.write_atomically(path, config.model_dump_json(indent=1))
+        # On disk before the process exists: an attempt number must never be given twice.
+        self._journal.write(
+            journal.Entry(
+                event="started", at=self._clock.now(), name=name, role=str(role), attempt=self._attempt_of(config)
+            )
+        )
+        return child.Child(
+            role=role,
+            name=name,
+            command=[*self._programs(role), "--config", str(path)],
+            log=self._directory.logs / f"{name}.jsonl",
+            env=self._env,
+            held=self._held,
+        )
+
+    def _next_attempt(self, config: roles.TrainerConfig) -> roles.TrainerConfig:
+        self._attempt += 1
+        return config.model_copy(update={"attempt": self._attempt, "rendezvous_port": resources.free_ports(1)[0]})
+
+    def _attempt_of(self, config: roles.CommonConfig) -> int:
+        return self._attempt if isinstance(config, roles.TrainerConfig) else 0
+
+
+def write_configs(configs: Mapping[str, roles.CommonConfig], folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Write every config as `<name>.json` and return the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {name: folder / f"{name}.json" for name in configs}
+    for name, config in configs.items():
+        layout.write_atomically(paths[name], config.model_dump_json(indent=1))
+    return paths

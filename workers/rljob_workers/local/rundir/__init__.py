@@ -1,0 +1,1 @@
+"""What a run leaves in its directory: identity, journal, history, logs, dumps. Reading takes bounded memory."""
