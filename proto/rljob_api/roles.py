@@ -6,7 +6,7 @@ started with `--config role.json`. Durations `_s`, sizes `_bytes`, fractions are
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from rljob_api import names
 
@@ -174,7 +174,10 @@ class CorrectionConfig(RejectConfig):
 class LossConfig(_Frozen):
     """The policy loss, algorithms reference 6."""
 
-    type: Literal["ppo", "gspo", "cispo", "sapo", "reinforce"] = "ppo"
+    # One of the manifest's types; `name` and `options` are of a custom one.
+    type: str = "ppo"
+    name: str = ""
+    options: dict[str, JsonValue] = {}
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float | None = None

@@ -38,7 +38,8 @@ BOUND_S: Mapping[str, float] = {"fake": 180.0, "vllm": 420.0}
 _POLL_S, _END_S = 0.1, 240.0
 _DRIVER = """
 import pathlib, sys
-from rljob_workers.local import launch, prepare, session
+from rljob_workers.local import prepare, session
+from rljob_workers.local.run import launch
 def programs(role):
     witnessed = (sys.executable, "-m", "rljob_testing.witnessed_rollout")
     return witnessed if role == "rollout" else launch.own_programs(role)

@@ -142,10 +142,11 @@ def test_killed_guard_takes_the_role_with_it_and_strays_are_swept(tmp_path: path
 import os, pathlib, signal, sys, time
 from rljob_api import names
 from rljob_testing.clock import FakeClock
-from rljob_workers.local import process_tree, restart_policy, supervise
+from rljob_workers.local import processes
+from rljob_workers.local.run import restart_policy, supervise
 from rljob_workers.local.run.child import Child
 from rljob_workers.runtime import boot, clock
-process_tree.adopt_orphans()
+processes.adopt_orphans()
 def spawn(name, role):
     command, log = [sys.executable, "-c", {FAMILY!r}], pathlib.Path(sys.argv[1])
     return Child(role=role, name=name, command=command, log=log, env=dict(os.environ))
@@ -159,7 +160,7 @@ pids = [child.pid, int(child.last_lines()[0].split()[1])]
 os.kill(child.guard_pid, signal.SIGKILL)
 while not (ended := supervisor.tick(supervise.Progress())):
     time.sleep(0.02)
-print(ended[0].code, [process_tree.is_running(pid) for pid in pids], flush=True)
+print(ended[0].code, [processes.is_running(pid) for pid in pids], flush=True)
 """
     found = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True, timeout=60, check=True

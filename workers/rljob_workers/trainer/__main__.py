@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from rljob_api import errors, names, roles
+from rljob_api import errors, names, plugins, roles
 from rljob_workers.runtime import boot
 
 _RANK_MODULE = "rljob_workers.trainer.worker"
@@ -48,6 +48,10 @@ def check(config: roles.TrainerConfig) -> list[str]:
         deepspeed_config.make(config)
     except errors.ManifestError as error:
         return list(error.problems)
+    if config.loss.type == "custom":
+        refusal = plugins.problem(plugins.LOSSES, config.loss.name, field="spec.algorithm.loss.name")
+        if refusal:
+            return [refusal]
     folder = pathlib.Path(config.checkpoint.dir)
     return [f"spec.checkpoint: {folder} is no folder"] if folder.exists() and not folder.is_dir() else []
 

@@ -25,6 +25,7 @@ from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
 from rljob_workers.trainer import batch_source, critic, learner, loop, metering
+from rljob_workers.trainer.algorithms import policy_losses
 from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import reference, selftest
 from rljob_workers.trainer.state import checkpoint, export, publish, saving, warm_start
@@ -78,6 +79,8 @@ def run_rank(
     local_rank: int,
 ) -> int:
     """Train until the coordinator says stop or finished; return the exit code. Call it under torchrun."""
+    # Before anything is loaded: a custom loss that cannot be used ends the trainer at once.
+    policy_losses.find(config.loss)
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     torch.manual_seed(config.seed)

@@ -18,7 +18,7 @@ from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import pre_update
-from rljob_workers.trainer.algorithms import loss, statistics
+from rljob_workers.trainer.algorithms import loss, policy_losses, statistics
 from rljob_workers.trainer.engine import mfu, schedule
 from rljob_workers.trainer.model import batch_tensors
 
@@ -257,7 +257,9 @@ class Learner:
         measured.computed_tokens += item.tensors.tokens.numel()
         first_epoch = update < self._config.minibatches
         chosen = self._config.loss
-        moved = update > 0 and (chosen.type == "reinforce" or chosen.proximal in ("loglinear", "behaviour"))
+        moved = update > 0 and (
+            not policy_losses.find(chosen).uses_proximal or chosen.proximal in ("loglinear", "behaviour")
+        )
         measured.tally.add(outputs.tally, batch_facts=first_epoch, mismatch=first_epoch and not moved)
 
     def _report(self, header: types.BatchHeader, measured: _Measured, prepared: pre_update.Prepared) -> Learned:

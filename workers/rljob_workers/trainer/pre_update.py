@@ -13,7 +13,7 @@ import torch
 
 from rljob_api import names, roles
 from rljob_workers.trainer import critic
-from rljob_workers.trainer.algorithms import advantages, correction, kl, m2po
+from rljob_workers.trainer.algorithms import advantages, correction, kl, m2po, policy_losses
 from rljob_workers.trainer.algorithms.rows import Rows
 from rljob_workers.trainer.model import batch_tensors
 
@@ -103,7 +103,8 @@ def needs_proximal(config: roles.TrainerConfig) -> bool:
     weight, M2PO's cut, a KL term in the reward.
     """
     loss = config.loss
-    moving = loss.proximal == "recompute" and loss.type != "reinforce" and config.minibatches * config.epochs > 1
+    compared = policy_losses.find(loss).uses_proximal
+    moving = compared and loss.proximal == "recompute" and config.minibatches * config.epochs > 1
     normalized = loss.correction is not None and loss.correction.batch_normalize
     early = normalized or loss.m2_threshold is not None or _kl_in_reward(loss)
     return moving or (early and loss.proximal in ("recompute", "reuse"))

@@ -9,7 +9,6 @@ from rljob_workers.local import processes
 from rljob_workers.local.run import supervise
 from rljob_workers.local.rundir import layout
 from rljob_workers.rpc import status
-from rljob_workers.rpc import status as transport_status
 
 # A coordinator that is gone refuses at once; one that is busy, or on a loaded machine, may need a while.
 _ANSWER_S = 10.0
@@ -64,7 +63,7 @@ class StatusSource(Protocol):
 class Poller:
     """Asks once a `period_s` on a thread; an unanswered call leaves the last answer as it is."""
 
-    def __init__(self, client: transport_status.StatusClient, *, period_s: float = 0.5) -> None:
+    def __init__(self, client: status.StatusClient, *, period_s: float = 0.5) -> None:
         """Keep the client, which `close` closes; `start` begins."""
         self._client, self._period_s = client, period_s
         self._latest: types.RunStatus | None = None

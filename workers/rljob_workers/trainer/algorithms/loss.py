@@ -1,7 +1,7 @@
 """The policy loss: pure, one micro-batch at a time, exact under any split.
 
     L = aggregate(w * l) + [klPlacement loss] klCoef * aggregate(k) - entropyCoef * H
-    l from surrogates.py by `loss.type`,  w from correction.py (behave -> prox), detached
+    l from policy_losses.py by `loss.type`,  w from correction.py (behave -> prox), detached
 
 Sources: decoupled PPO arXiv 2110.00641 and AReaL arXiv 2505.24298;
 loglinear prox A-3PO (AReaL). Aggregations: DAPO token mean, GRPO sequence mean, Dr.GRPO constant. Every denominator is
@@ -78,24 +78,24 @@ def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
     rows = Rows(inputs.row_index, inputs.row_tokens)
     corrected = correction.correct(proximal, inputs.behave, rows, config.correction)
     weights = corrected.weights / inputs.mean_weight
-    surrogate = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
+    token_losses = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
     close = torch.ones_like(trained) if inputs.kept is None else inputs.kept
     kept = corrected.kept & close & trained & ~inputs.row_seen[inputs.row_index]
-    numerators = torch.where(kept, weights * surrogate.losses, torch.zeros_like(weights))
+    numerators = torch.where(kept, weights * token_losses.losses, torch.zeros_like(weights))
     shares = token_shares(inputs, config)
     loss = (numerators * shares).sum()
     terms: dict[Sum, torch.Tensor] = {}
     if inputs.reference is not None:
         k = kl.estimate(inputs.logprobs, inputs.reference, config.kl_estimator)
         if config.kl_placement == "loss":
-            # Rejection and w are about the surrogate; the distance to the reference holds for every trained token.
+            # Rejection and w are about the policy loss; the distance to the reference holds for every trained token.
             distance = config.kl_coef * (k * shares * trained).sum()
             terms[Sum.KL_LOSS], loss = distance.detach().double(), loss + distance
     if config.entropy_coef:
         bonus = -config.entropy_coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
         terms[Sum.ENTROPY_LOSS], loss = bonus.detach().double(), loss + bonus
-    tally = _tally(inputs, surrogate, proximal, rows, weights, trained, loss, config)
+    tally = _tally(inputs, token_losses, proximal, rows, weights, trained, loss, config)
     # Each token counts once: for the first reason that takes it.
     counts = inputs.token_weights
     tally.put(
@@ -118,11 +118,11 @@ def proximal_logprobs(inputs: LossInputs, config: roles.LossConfig) -> torch.Ten
 
     recompute and reuse without a computed prox: stop-gradient of the training forward (r = 1 in value), which is the
     same number when the step has one update. loglinear: behave + alpha (theta - behave), alpha = clamp((v - 1 - v_tok)
-    / (v - v_tok), 0, 1) with v = V + 1, and 0 for tokens that are not older than this step's result. reinforce has no
-    prox: theta itself, so that rho = sg(pi_theta / pi_behave).
+    / (v - v_tok), 0, 1) with v = V + 1, and 0 for tokens that are not older than this step's result. A loss without
+    a proximal policy: theta itself, so that rho = sg(pi_theta / pi_behave).
     """
     theta = inputs.logprobs.detach()
-    if config.type == "reinforce":
+    if not policy_losses.find(config).uses_proximal:
         return theta
     if inputs.proximal is not None:
         return inputs.proximal
@@ -148,7 +148,7 @@ def token_shares(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
 
 def _tally(
     inputs: LossInputs,
-    surrogate: policy_losses.Surrogate,
+    token_losses: policy_losses.TokenLosses,
     proximal: torch.Tensor,
     rows: Rows,
     weights: torch.Tensor,
@@ -165,6 +165,13 @@ def _tally(
     # Under behaviour and loglinear prox holds the engine's own numbers.
     ours = theta if config.proximal in ("behaviour", "loglinear") else proximal
     tally.put(_mismatch_sums(ours, rows, inputs), {})
+    log_ratio, _ = kl.bounded_log_ratio(theta, proximal)
+    ratio = log_ratio.exp()
+    nowhere = torch.zeros_like(updated)
+    low, high, dual = (
+        nowhere if acted is None else acted & updated
+        for acted in (token_losses.low, token_losses.high, token_losses.dual)
+    )
     sums = {
         Sum.TOKENS: counts.sum(),
         Sum.UPDATE_TOKENS: updated.sum(),
@@ -172,15 +179,15 @@ def _tally(
         Sum.LOSS: loss.detach().double(),
         Sum.ENTROPY_TOKENS: (counts * trained).sum(),
         Sum.ENTROPY: (counts * inputs.entropies.detach() * trained).sum(),
-        Sum.RATIO: (surrogate.ratio.double() * updated).sum(),
-        Sum.MINUS_LOG_RATIO: -(surrogate.log_ratio.double() * updated).sum(),
-        Sum.CLIP_LOW: (surrogate.low & updated).sum(),
-        Sum.CLIP_HIGH: (surrogate.high & updated).sum(),
-        Sum.CLIP_DUAL: (surrogate.dual & updated).sum(),
+        Sum.RATIO: (ratio.double() * updated).sum(),
+        Sum.MINUS_LOG_RATIO: -(log_ratio.double() * updated).sum(),
+        Sum.CLIP_LOW: low.sum(),
+        Sum.CLIP_HIGH: high.sum(),
+        Sum.CLIP_DUAL: dual.sum(),
         Sum.NONFINITE: nonfinite.sum() + (~torch.isfinite(theta - proximal)).sum(),
         Sum.NONFINITE_LOSS: (~torch.isfinite(loss)).sum(),
     }
-    peaks = {Peak.RATIO: (surrogate.ratio * updated).max(), Peak.WEIGHT: (weights * updated).max()}
+    peaks = {Peak.RATIO: (ratio * updated).max(), Peak.WEIGHT: (weights * updated).max()}
     tally.put(sums, peaks)
     return tally
 
