@@ -1,14 +1,15 @@
 """Of which tasks a reward grades the records, in the environment math_code_single_step. Pure.
 
-Source: workflow reference 4; the tasks are those of the graders reference, 4.1.
+Source: docs/design/workflows.md#s-4; the tasks are those of docs/design/graders.md#s-4-1.
 """
 
 from collections.abc import Mapping, Sequence
 
+from rljob_api.manifest.reward_options import OPTIONS
 from rljob_api.manifest.verifier import RewardSpec
 
 WORKFLOW = "math_code_single_step"
-OF_TYPE: Mapping[str, tuple[str, ...]] = {"areal-math": ("math", "stem"), "areal-code": ("code",)}
+OF_TYPE: Mapping[str, tuple[str, ...]] = {type_: kind.tasks for type_, kind in OPTIONS.items() if kind.tasks}
 
 
 def of_reward(reward: RewardSpec, *, listed: Sequence[RewardSpec], workflow: str) -> tuple[str, ...]:

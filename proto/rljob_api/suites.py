@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_api.manifest.evaluation import SuiteSpec
+from rljob_api.manifest.reward_options import plugin_name
 from rljob_api.manifest.verifier import RewardSpec
 
 if TYPE_CHECKING:
@@ -48,4 +49,5 @@ def custom_types(spec: "JobSpec") -> Iterator[tuple[str, str]]:
     if (predicate := spec.data.filter_groups.predicate) is not None:
         yield "data.filterGroups.predicate", predicate
     for path, _, reward in rewards(spec):
-        yield f"{path}.type", reward.type
+        if not plugin_name(reward.type):
+            yield f"{path}.type", reward.type

@@ -17,18 +17,19 @@ import math_verify
 
 from rljob_api import roles
 from rljob_testing import answer_pairs
-from rljob_workers.verifier.graders import maths, protocol
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.math import math_grader
 
 Judge = Callable[[answer_pairs.Pair], bool]
 
 
 def ours() -> Judge:
     """Return the reward `math`, warm."""
-    grader = maths.MathGrader(roles.GraderConfig(name="r", type="math"))
+    grader = math_grader.MathGrader(roles.GraderConfig(name="r", type="math"))
     grader.warm()
 
     def judge(pair: answer_pairs.Pair) -> bool:
-        answer = protocol.Answer(prompt="", completion=pair.completion, columns={"answer": pair.gold})
+        answer = base.Answer(prompt="", completion=pair.completion, columns={"answer": pair.gold})
         return grader.grade(answer).score == 1.0
 
     return judge

@@ -17,7 +17,7 @@ from tests.bench.rows import c7_maths
 
 from rljob_api import names, roles, types
 from rljob_workers.verifier import grading
-from rljob_workers.verifier.sandbox import procfs
+from rljob_workers.verifier.sandbox.processes import procfs
 
 _O = names.VerifyOutcome
 _COLUMNS = {"query_id": "q", "input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}

@@ -24,7 +24,10 @@ TELLS_LITTLE = frozenset({"len", "type", "sum", "sorted", "brief", "describe", "
 LOG_CALLS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 # vLLM is given ids, and the boundary to it tells what it said; a refusal of `screen.py` is a verdict's detail.
 APART = frozenset(
-    {WORKERS / "rollout" / "engines" / "vllm" / "engine.py", WORKERS / "verifier" / "graders" / "screen.py"}
+    {
+        WORKERS / "rollout" / "engines" / "vllm" / "engine.py",
+        WORKERS / "verifier" / "graders" / "symbolic" / "screen.py",
+    }
 )
 # Where texts pass through. The command line and the local runner talk to the person whose manifest it is.
 ROLES = ("coordinator", "data", "rollout", "rpc", "trainer", "verifier", "weights")

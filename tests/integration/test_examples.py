@@ -15,7 +15,7 @@ import pytest
 
 from rljob_testing import examples
 from rljob_testing.runs import RunFolder
-from rljob_workers.verifier.graders import code_blocks
+from rljob_workers.verifier.graders.code import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -185,7 +185,7 @@ def test_answers_to_tasks_of_code_are_read_as_programs_and_those_to_word_sums_ar
     assert 0 < len(code) < len(rows), "a quarter of the prompts are of code"
     assert {row["query_id"].partition("-")[0] for row in rows} == {"code", "train", "held"}
     for row in code:
-        has_program = bool(code_blocks.programs_of(row["completion"], compat=False))
+        has_program = bool(blocks.programs_of(row["completion"], compat=False))
         assert (row["reason"] != "no_answer") == has_program, row["completion"]
 
 

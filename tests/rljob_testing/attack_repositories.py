@@ -1,4 +1,4 @@
-"""Attacks of answers on the tests of a repository: rows A-16 to A-20 of the isolation reference, section 8, as data.
+"""Attacks of answers on the tests of a repository: rows A-16 to A-20 of docs/design/sandbox.md#s-8, as data.
 
 Each answer gives a wrong sum, or none, and tries to be worth something all the same.
 """

@@ -1,4 +1,4 @@
-"""Attacks of programs on their verifier: rows A-nn of the isolation reference, section 8, as data.
+"""Attacks of programs on their verifier: rows A-nn of docs/design/sandbox.md#s-8, as data.
 
 Each program tries something; where it succeeds it answers right, so that a hole shows as a reward. `test_attacks.py`
 runs them through the service; docs/coverage/sandbox.md says which rows have none.
@@ -9,7 +9,7 @@ import platform
 from collections.abc import Mapping, Sequence
 
 from rljob_api.names import VerifyOutcome as O  # short in the table
-from rljob_workers.verifier.sandbox import syscalls
+from rljob_workers.verifier.sandbox.confinement import syscalls
 
 ADD: Mapping[str, object] = {"fn_name": "add", "inputs": ["1\n2"], "outputs": ["3"]}
 SUM: Mapping[str, object] = {"inputs": ["1 2"], "outputs": ["3"]}

@@ -16,7 +16,7 @@ import atheris
 with atheris.instrument_imports(include=["rljob_workers.verifier.graders"]):
     from rljob_api import roles
     from rljob_testing import text_functions
-    from rljob_workers.verifier.graders import catalog, protocol
+    from rljob_workers.verifier.graders import base, registry
 
 # A prime: no formula of a few characters that does not name it comes to it.
 GOLD = "982451653"
@@ -26,7 +26,7 @@ _FOLDER = pathlib.Path("build/fuzzing")
 _MOST_BYTES = 4096
 
 
-def graders() -> Sequence[tuple[str, protocol.Grader]]:
+def graders() -> Sequence[tuple[str, base.Grader]]:
     """Return those of one gold, strict and as published, each after its type."""
     rewards = [
         roles.GraderConfig(name=f"{kind}-{mode}", type=kind, mode=mode)
@@ -34,7 +34,8 @@ def graders() -> Sequence[tuple[str, protocol.Grader]]:
         for mode in ("strict", *(["compat"] if kind in COMPAT else []))
     ]
     return [
-        (reward.type, grader) for reward, grader in zip(rewards, catalog.build(rewards, catalog.BUILT_IN), strict=True)
+        (reward.type, grader)
+        for reward, grader in zip(rewards, registry.build(rewards, registry.BUILT_IN), strict=True)
     ]
 
 
@@ -55,7 +56,7 @@ class Target:
         for kind, grader in self._graders:
             # The gold of gsm8k is the end of a worked solution.
             gold = f"#### {GOLD}" if kind == "gsm8k" else GOLD
-            grade = grader.quick(protocol.Answer(prompt="", completion=text, columns={"answer": gold}))
+            grade = grader.quick(base.Answer(prompt="", completion=text, columns={"answer": gold}))
             assert grade is None or not grade.score, f"{grader} finds {GOLD} in {text!r}"
 
 

@@ -9,21 +9,23 @@ import dataclasses
 import functools
 
 from rljob_api import roles
-from rljob_workers.verifier.graders import code
-from rljob_workers.verifier.sandbox import confinement, processes, programs, warm
+from rljob_workers.verifier.graders.code import code_grader
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import spawn, warm
 
 WALL_S = 240.0
 
 
-def _made(config: roles.GraderConfig, *, type_: str, fresh: bool, patient: bool) -> code.CodeGrader:
-    confined = confinement.of_this_machine()
-    start = processes.fresh if fresh else warm.Interpreter(config.packages).start
+def _made(config: roles.GraderConfig, *, type_: str, fresh: bool, patient: bool) -> code_grader.CodeGrader:
+    confined = profile.of_this_machine()
+    start = spawn.fresh if fresh else warm.Interpreter(config.packages).start
 
     def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         limits = dataclasses.replace(limits, wall_s=WALL_S if patient else limits.wall_s)
         return programs.run(program, stdin=stdin, limits=limits, confined=confined, start=start)
 
-    return code.CodeGrader(config.model_copy(update={"type": type_}), run=run)
+    return code_grader.CodeGrader(config.model_copy(update={"type": type_}), run=run)
 
 
 patient_code = functools.partial(_made, type_="code", fresh=False, patient=True)

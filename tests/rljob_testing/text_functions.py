@@ -2,19 +2,13 @@
 
 from collections.abc import Callable, Mapping
 
-from rljob_workers.verifier.graders import (
-    areal_extract,
-    areal_text,
-    code_blocks,
-    fences,
-    latex_text,
-    number_words,
-    oat_extract,
-    reader,
-    repository_answer,
-)
-from rljob_workers.verifier.graders.answers import expressions, forms, glyphs, spans, units
-from rljob_workers.verifier.graders.answers import words as number_phrases
+from rljob_workers.verifier.graders.areal import extraction, normalization
+from rljob_workers.verifier.graders.code import blocks
+from rljob_workers.verifier.graders.math import expressions, forms, glyphs, spans, units
+from rljob_workers.verifier.graders.math import words as number_phrases
+from rljob_workers.verifier.graders.oat import extraction as oat_extract
+from rljob_workers.verifier.graders.repository import answer_files
+from rljob_workers.verifier.graders.symbolic import reader
 
 # What those look for.
 _WORDS = (
@@ -31,23 +25,23 @@ ALL: Mapping[str, Callable[[str], object]] = {
     "oat boxed": lambda text: oat_extract.boxed(text, compat=False),
     "oat tagged": lambda text: oat_extract.tagged(text, loose=True, compat=False),
     "oat tagged compat": lambda text: oat_extract.tagged(text, loose=False, compat=True),
-    "areal answer": lambda text: areal_extract.answer_of(text, compat=False),
-    "areal answer compat": lambda text: areal_extract.answer_of(text, compat=True),
-    "areal gold": lambda text: areal_extract.gold_of(text, compat=True),
-    "areal text compat": areal_text.compat,
+    "areal answer": lambda text: extraction.answer_of(text, compat=False),
+    "areal answer compat": lambda text: extraction.answer_of(text, compat=True),
+    "areal gold": lambda text: extraction.gold_of(text, compat=True),
+    "areal text compat": normalization.compat,
     "form": forms.read,
     "glyphs": glyphs.plain,
     "group commas": expressions.without_group_commas,
     "unit": units.read,
     "number phrase": number_phrases.value,
-    "matrices": latex_text.matrices,
-    "layout": latex_text.layout,
-    "short fractions": latex_text.short_fractions,
-    "number words": lambda text: number_words.to_digits(text),
+    "matrices": normalization.matrices,
+    "layout": normalization.layout,
+    "short fractions": normalization.short_fractions,
+    "number words": lambda text: normalization.to_digits(text),
     "reader": reader.read,
-    "blocks": fences.blocks,
-    "language of a block": fences.language,
-    "programs": lambda text: code_blocks.programs_of(text, compat=False),
-    "programs compat": lambda text: code_blocks.programs_of(text, compat=True),
-    "files": repository_answer.files_of,
+    "blocks": blocks.blocks,
+    "language of a block": blocks.language,
+    "programs": lambda text: blocks.programs_of(text, compat=False),
+    "programs compat": lambda text: blocks.programs_of(text, compat=True),
+    "files": answer_files.files_of,
 }

@@ -24,16 +24,14 @@ from rljob_api.manifest.base import (
     rule,
 )
 from rljob_api.manifest.pod import PodSpec
+from rljob_api.manifest.reward_options import OPTIONS, PLUGIN
 
-# Graders that reproduce published ones have mode compat; ours have none (graders reference, section 1).
+REWARDS = tuple(OPTIONS)
 REPOSITORY_TESTS = "repository-tests"
-OWN_REWARDS = ("math", "code", REPOSITORY_TESTS, "exact", "reasoning_gym")
-REPRODUCED_REWARDS = ("boxed", "answer_tag", "gsm8k", "clevr_count_70k", "areal-math", "areal-code")
-REWARDS = (*OWN_REWARDS, *REPRODUCED_REWARDS)
-assert set(reward_options.OPTIONS) == set(REWARDS), "a reward type without options has an empty class"
-# These run what the policy wrote.
-FORKED_REWARDS = ("code", "areal-code")
-PROGRAM_REWARDS = (*FORKED_REWARDS, REPOSITORY_TESTS)
+REPRODUCED_REWARDS = tuple(type_ for type_, options in OPTIONS.items() if options.reproduces)
+# These run what the policy wrote; each program of the first is a fork of a warm interpreter.
+FORKED_REWARDS = tuple(type_ for type_, options in OPTIONS.items() if options.runs == "program")
+PROGRAM_REWARDS = tuple(type_ for type_, options in OPTIONS.items() if options.runs)
 
 # What programs of published data sets import, and what is named where another package is not there.
 USUAL_PACKAGES = ("networkx", "numpy", "pandas", "scipy", "sortedcontainers", "sympy")
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     RewardType = str
     Isolation = str
 else:
-    RewardType = one_of(*REWARDS)
+    RewardType = one_of(*REWARDS, prefixes=(PLUGIN,))
     Isolation = one_of("sandbox", "none", prefixes=(RUNTIME_CLASS,), imports=False)
 
 
@@ -58,7 +56,9 @@ class RewardSpec(Section):
     """One named, weighted reward."""
 
     name: Name = Field(description="Name in metrics and filters, unique in the list.")
-    type: RewardType = Field(description="Grader: one of the built-in ones, or module:function.")
+    type: RewardType = Field(
+        description="Grader: one of the built-in ones, module:function, or plugin:<name>, the entry point of a package."
+    )
     weight: Decimal = Field(default=Decimal("1"), description="Factor on this reward in the sum.")
     mode: Literal["strict", "compat"] = Field(
         default="strict",

@@ -3,6 +3,7 @@
 from rljob_api import grading_limits, grading_tasks, names, roles, suites
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.reward_options import is_function
 from rljob_api.manifest.verifier import RewardSpec
 from rljob_api.placement import Placement, VerifierPlacement
 from rljob_api.resolution.common import identity, user_code
@@ -50,5 +51,5 @@ def _grader(reward: RewardSpec, suite: str, job: RLJob, placement: Placement) ->
         memory_bytes=num_bytes(job.spec.verifier.memory_bytes),
         output_bytes=num_bytes(job.spec.verifier.max_output_bytes),
         packages=reward.packages,
-        user_code=user_code(job.spec, placement) if ":" in reward.type else "",
+        user_code=user_code(job.spec, placement) if is_function(reward.type) else "",
     )

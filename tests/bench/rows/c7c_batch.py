@@ -16,7 +16,8 @@ from tests.bench import runner
 from tests.bench.rows import c7_maths, maths_answers
 
 from rljob_api import roles
-from rljob_workers.verifier.graders import oat, protocol
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.oat import oat_grader
 
 ANSWERS = 1024
 REWARD = roles.GraderConfig(
@@ -32,19 +33,19 @@ REWARD = roles.GraderConfig(
 class Plain:
     """A warm grader in each process of a plain pool."""
 
-    grader: oat.OatGrader
+    grader: oat_grader.OatGrader
 
     @classmethod
     def warm(cls) -> None:
         """Make it."""
-        cls.grader = oat.OatGrader(REWARD)
+        cls.grader = oat_grader.OatGrader(REWARD)
         cls.grader.warm()
 
     @classmethod
     def score(cls, case: maths_answers.Case) -> float:
         """Grade one case."""
         completion, gold = case
-        answer = protocol.Answer(prompt="", completion=completion, columns={"answer": gold})
+        answer = base.Answer(prompt="", completion=completion, columns={"answer": gold})
         return cls.grader.grade(answer).score or 0.0
 
 

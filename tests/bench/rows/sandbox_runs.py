@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 
 from tests.bench import runner
 
-from rljob_workers.verifier.sandbox import candidate, confinement, processes, programs, warm
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import candidate, spawn, warm
 
 SOURCE = "a, b = map(int, input().split())\nprint(a + b)\n"
 Run = Callable[[bytes], bytes]
@@ -52,11 +54,11 @@ def forked(interpreter: warm.Interpreter) -> Run:
 
 def fresh() -> Run:
     """Return our runner on an interpreter of its own for each run, confined."""
-    return _ours(processes.fresh)
+    return _ours(spawn.fresh)
 
 
-def _ours(start: processes.Start) -> Run:
-    confined = confinement.of_this_machine()
+def _ours(start: spawn.Start) -> Run:
+    confined = profile.of_this_machine()
     program = programs.Program(source=SOURCE, compat=False)
 
     def run(stdin: bytes) -> bytes:
@@ -67,7 +69,7 @@ def _ours(start: processes.Start) -> Run:
 
 def bare(*, preamble: bool = False) -> Run:
     """Return plain `python -I -S`; with the imports that our runner gives every program, or without."""
-    return _plain([*processes.INTERPRETER, "-c", (candidate.PREAMBLE if preamble else "") + SOURCE])
+    return _plain([*spawn.INTERPRETER, "-c", (candidate.PREAMBLE if preamble else "") + SOURCE])
 
 
 def bubblewrap() -> Run | None:
@@ -76,7 +78,7 @@ def bubblewrap() -> Run | None:
     if program is None:
         return None
     shown = [word for path in _shown() for word in ("--ro-bind", path, path)]
-    command = [program, "--unshare-all", "--die-with-parent", *shown, *processes.INTERPRETER, "-c", SOURCE]
+    command = [program, "--unshare-all", "--die-with-parent", *shown, *spawn.INTERPRETER, "-c", SOURCE]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         _plain(command)(b"1 1")
         return _plain(command)
@@ -84,14 +86,14 @@ def bubblewrap() -> Run | None:
 
 
 def _shown() -> Sequence[str]:
-    folders = ("/usr", "/lib", "/lib64", os.path.dirname(os.path.dirname(processes.INTERPRETER[0])))
+    folders = ("/usr", "/lib", "/lib64", os.path.dirname(os.path.dirname(spawn.INTERPRETER[0])))
     return [folder for folder in folders if os.path.isdir(folder)]
 
 
 def _plain(command: Sequence[str]) -> Run:
     def run(stdin: bytes) -> bytes:
         return subprocess.run(
-            command, input=stdin, stdout=subprocess.PIPE, check=True, env=processes.ENVIRONMENT, cwd="/"
+            command, input=stdin, stdout=subprocess.PIPE, check=True, env=spawn.ENVIRONMENT, cwd="/"
         ).stdout
 
     return run

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tests.bench import runner
 from tests.bench.rows import sandbox_runs
 
-from rljob_workers.verifier.sandbox import warm
+from rljob_workers.verifier.sandbox.processes import warm
 
 
 def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from rljob_testing import examples
-from rljob_workers.verifier.graders import code_tests
+from rljob_workers.verifier.graders.code import cases
 
 FORM = " Put the code between ```python and ```."
 
@@ -43,7 +43,7 @@ def test_no_held_out_task_is_trained_on() -> None:
 def test_every_output_is_what_the_words_of_the_task_ask_for(name: str) -> None:
     for record in records(name):
         statement = str(record["prompt"]).removesuffix(FORM)
-        tests = code_tests.tests_of(record)
+        tests = cases.tests_of(record)
         assert len(set(tests.inputs)) == 3
         assert [asked_for(statement, given) for given in tests.inputs] == list(tests.outputs)
 
@@ -53,7 +53,7 @@ def test_programs_and_functions_are_asked_for_and_a_function_by_the_name_that_is
     called = {}
     for record in records(name):
         assert record["task"] == "code"
-        fn_name = code_tests.tests_of(record).fn_name
+        fn_name = cases.tests_of(record).fn_name
         asked = re.search(r"function (\w+)\(", str(record["prompt"]))
         assert (asked[1] if asked else "") == fn_name
         called[fn_name] = True

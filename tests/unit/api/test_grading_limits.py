@@ -1,4 +1,4 @@
-"""Limits by reward type: every row of the graders reference, 3.3."""
+"""Limits by reward type: every row of docs/design/graders.md#s-3-3."""
 
 from collections.abc import Callable
 

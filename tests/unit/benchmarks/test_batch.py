@@ -10,7 +10,7 @@ import time
 import pytest
 from tests.bench.rows import c7_maths, c7c_batch
 
-from rljob_workers.verifier.sandbox import procfs
+from rljob_workers.verifier.sandbox.processes import procfs
 
 # Of what the plain process uses; a core that is shared spoils the caches of the side that changes processes more.
 LEAST = 0.5

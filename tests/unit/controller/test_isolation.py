@@ -11,7 +11,7 @@ from rljob_operator.reconcile import conditions
 from rljob_operator.telemetry import metrics
 from rljob_testing.cluster import manifests
 from rljob_workers.verifier import preflight
-from rljob_workers.verifier.layers import Layer
+from rljob_workers.verifier.preflight import Layer
 
 
 def _text(*holding: str, failing: tuple[str, ...] = (), required: tuple[str, ...] = ()) -> str:

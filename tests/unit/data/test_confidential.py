@@ -10,7 +10,7 @@ from rljob_api import errors, roles
 from rljob_testing import marked
 from rljob_testing.marked import GOLD, HIDDEN_TEST, PROMPT
 from rljob_workers.data import records
-from rljob_workers.verifier.graders import catalog, protocol
+from rljob_workers.verifier.graders import base, registry
 
 TESTS = {"inputs": [HIDDEN_TEST], "outputs": [HIDDEN_TEST]}
 MESSAGE = {"role": "user", "content": PROMPT}
@@ -77,9 +77,9 @@ UNGRADABLE: dict[str, dict[str, object]] = {
 }
 
 
-def graders() -> list[protocol.Grader]:
-    rewards = [roles.GraderConfig(name=kind, type=kind) for kind in sorted(catalog.BUILT_IN)]
-    return list(catalog.build(rewards, catalog.BUILT_IN))
+def graders() -> list[base.Grader]:
+    rewards = [roles.GraderConfig(name=kind, type=kind) for kind in sorted(registry.BUILT_IN)]
+    return list(registry.build(rewards, registry.BUILT_IN))
 
 
 @pytest.mark.parametrize("columns", UNGRADABLE.values(), ids=UNGRADABLE.keys())

@@ -10,7 +10,8 @@ import pytest
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import service
-from rljob_workers.verifier.sandbox import confinement, processes, warm
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import spawn, warm
 
 JOB = roles.JobIdentity(name="job", namespace="tests", uid="uid")
 
@@ -95,10 +96,10 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def confined() -> confinement.Confinement:
+def confined() -> profile.Confinement:
     """Return the confinement of this machine; a test that needs it is skipped where the kernel has none."""
     try:
-        return confinement.of_this_machine()
+        return profile.of_this_machine()
     except errors.SandboxError as error:
         pytest.skip(str(error))
 
@@ -111,6 +112,6 @@ def interpreter() -> Iterator[warm.Interpreter]:
 
 
 @pytest.fixture(params=["fresh", "warm"])
-def start(request: pytest.FixtureRequest, interpreter: warm.Interpreter) -> processes.Start:
+def start(request: pytest.FixtureRequest, interpreter: warm.Interpreter) -> spawn.Start:
     """Return both ways to begin a program's process."""
-    return interpreter.start if request.param == "warm" else processes.fresh
+    return interpreter.start if request.param == "warm" else spawn.fresh

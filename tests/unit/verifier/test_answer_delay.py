@@ -6,8 +6,10 @@ import threading
 
 import pytest
 
-from rljob_workers.verifier.sandbox import confinement, processes, procfs, programs
-from rljob_workers.verifier.sandbox.answer_delay import AnswerDelay
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import procfs, spawn
+from rljob_workers.verifier.sandbox.requests.answer_delay import AnswerDelay
 
 LIMITS = programs.Limits(cpu_s=60.0, wall_s=1.0, memory_bytes=512 << 20, output_bytes=64 << 10)
 # Where the machine gives a program no time, its end says nothing of its runner: it is run again.
@@ -47,7 +49,7 @@ def test_delay_is_of_the_thread_that_asks() -> None:
     assert seen == [sorted(each) for each in seen]
 
 
-def stopped(source: str, confined: confinement.Confinement) -> str:
+def stopped(source: str, confined: profile.Confinement) -> str:
     """Return what stopped a program whose runner says that it waits for ever; empty if its time was over before it."""
     looks = itertools.count()
     program = programs.Program(source=source, compat=False)
@@ -55,19 +57,19 @@ def stopped(source: str, confined: confinement.Confinement) -> str:
         return programs.run(
             program, stdin=b"", limits=LIMITS, confined=confined, run_delay_s=lambda: EACH_S * next(looks)
         ).stopped
-    except processes.CannotRunError:
+    except spawn.CannotRunError:
         return ""
 
 
 @pytest.mark.covers("sandbox S-6")
-def test_program_whose_runner_was_kept_from_answering_it_is_not_to_blame(confined: confinement.Confinement) -> None:
+def test_program_whose_runner_was_kept_from_answering_it_is_not_to_blame(confined: profile.Confinement) -> None:
     asks = "import signal, threading\nthreading.Thread(target=signal.pause, daemon=True).start()\nsignal.pause()"
     assert "starved" in (stopped(asks, confined) for _ in range(MOST_ATTEMPTS))
 
 
 @pytest.mark.covers("sandbox S-6")
 def test_program_that_asks_for_nothing_is_to_blame_however_late_its_runner_wakes(
-    confined: confinement.Confinement,
+    confined: profile.Confinement,
 ) -> None:
     sleeps = "import signal\nsignal.pause()"
     assert "wall" in (stopped(sleeps, confined) for _ in range(MOST_ATTEMPTS))

@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from rljob_workers.verifier.graders.answers import comparison, forms, spans, units, values, words
+from rljob_workers.verifier.graders.math import comparison, forms, spans, units, values, words
 
 RULES = comparison.Rules(deep=True)
 

@@ -1,4 +1,4 @@
-r"""`areal-math`: every row of the graders reference, 5.5, in both modes; each correction; what is refused."""
+r"""`areal-math`: every row of docs/design/graders.md#s-5-5, in both modes; each correction; what is refused."""
 
 import pathlib
 
@@ -6,16 +6,17 @@ import pytest
 
 from rljob_api import errors, names, roles
 from rljob_testing import areal_sample, grader_rows
-from rljob_workers.verifier.graders import areal_math, catalog, protocol
+from rljob_workers.verifier.graders import base, registry
+from rljob_workers.verifier.graders.areal import areal_grader
 
 R = names.VerdictReason
 ROWS = grader_rows.AREAL_MATH
 
 
-def make_grader(mode: str, **config: object) -> areal_math.ArealMathGrader:
+def make_grader(mode: str, **config: object) -> areal_grader.ArealMathGrader:
     reward = roles.GraderConfig.model_validate({"name": "r", "type": "areal-math", "mode": mode, "config": config})
-    grader = catalog.build([reward], catalog.BUILT_IN)[0]
-    assert isinstance(grader, areal_math.ArealMathGrader)
+    grader = registry.build([reward], registry.BUILT_IN)[0]
+    assert isinstance(grader, areal_grader.ArealMathGrader)
     return grader
 
 
@@ -25,21 +26,26 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def warm() -> dict[str, areal_math.ArealMathGrader]:
+def warm() -> dict[str, areal_grader.ArealMathGrader]:
     graders = {mode: make_grader(mode) for mode in ("compat", "strict")}
     for grader in graders.values():
         grader.warm()
     return graders
 
 
-def answered(completion: str, *golds: str) -> protocol.Answer:
-    return protocol.Answer(prompt="", completion=completion, columns={"query_id": "q", "solutions": list(golds)})
+def answered(completion: str, *golds: str) -> base.Answer:
+    return base.Answer(prompt="", completion=completion, columns={"query_id": "q", "solutions": list(golds)})
 
 
 @pytest.mark.covers("graders 5.1", "graders 5.3", "graders 5.5")
 @pytest.mark.parametrize(("completion", "gold", "compat", "strict"), ROWS)
 def test_row_has_the_verdict_of_its_mode(
-    warm: dict[str, areal_math.ArealMathGrader], mode: str, completion: str, gold: str, compat: int | None, strict: int
+    warm: dict[str, areal_grader.ArealMathGrader],
+    mode: str,
+    completion: str,
+    gold: str,
+    compat: int | None,
+    strict: int,
 ) -> None:
     expected = compat if mode == "compat" else strict
     grade = warm[mode].grade(answered(completion, gold))
@@ -50,7 +56,7 @@ def test_row_has_the_verdict_of_its_mode(
 
 @pytest.mark.covers("graders 11")
 def test_published_sample_of_160_answers_has_its_83_right_ones(
-    warm: dict[str, areal_math.ArealMathGrader], mode: str
+    warm: dict[str, areal_grader.ArealMathGrader], mode: str
 ) -> None:
     sample = list(areal_sample.cases())
     assert (len(sample), sum(case.right for case in sample)) == (160, 83)
@@ -60,7 +66,7 @@ def test_published_sample_of_160_answers_has_its_83_right_ones(
 
 @pytest.mark.covers("graders 3.1")
 def test_python_call_is_outside_the_grammar_and_writes_nothing(
-    warm: dict[str, areal_math.ArealMathGrader], mode: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    warm: dict[str, areal_grader.ArealMathGrader], mode: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     completion = r"\boxed{__import__('pathlib').Path('owned').write_text('x')}"
@@ -114,7 +120,7 @@ def test_python_call_is_outside_the_grammar_and_writes_nothing(
     ],
 )  # fmt: skip
 def test_correction_decides_in_strict_mode(
-    warm: dict[str, areal_math.ArealMathGrader], completion: str, gold: str, expected: int
+    warm: dict[str, areal_grader.ArealMathGrader], completion: str, gold: str, expected: int
 ) -> None:
     assert warm["strict"].grade(answered(completion, gold)).score == expected
 
@@ -133,14 +139,14 @@ def test_correction_decides_in_strict_mode(
     ],
 )  # fmt: skip
 def test_rule_of_the_original_decides_in_compat_mode(
-    warm: dict[str, areal_math.ArealMathGrader], completion: str, gold: str, expected: int
+    warm: dict[str, areal_grader.ArealMathGrader], completion: str, gold: str, expected: int
 ) -> None:
     assert warm["compat"].grade(answered(completion, gold)).score == expected
 
 
 @pytest.mark.covers("graders 2.1", "graders 5.1")
 def test_any_solution_counts_and_no_answer_is_told_apart(
-    warm: dict[str, areal_math.ArealMathGrader], mode: str
+    warm: dict[str, areal_grader.ArealMathGrader], mode: str
 ) -> None:
     assert warm[mode].grade(answered(r"\boxed{7}", r"\boxed{5}", r"\boxed{7}")).reason is R.OK
     assert warm[mode].grade(answered("I give up", r"\boxed{5}")).reason is R.NO_ANSWER
@@ -148,7 +154,7 @@ def test_any_solution_counts_and_no_answer_is_told_apart(
 
 
 @pytest.mark.covers("graders 2.1")
-def test_reason_over_several_solutions_is_the_gravest(warm: dict[str, areal_math.ArealMathGrader], mode: str) -> None:
+def test_reason_over_several_solutions_is_the_gravest(warm: dict[str, areal_grader.ArealMathGrader], mode: str) -> None:
     hostile = r"\boxed{9^{9^{9^{9}}}+x}"
     assert warm[mode].grade(answered(hostile, r"\boxed{5}", r"\boxed{x+1}")).reason is R.PARSE_ERROR
     assert warm[mode].grade(answered(r"\boxed{6}", r"\boxed{5}", r"\boxed{x+1}")).reason is R.WRONG
@@ -179,7 +185,7 @@ def test_solutions_come_from_the_file_and_ids_are_cut_at_the_first_at(tmp_path: 
     path = tmp_path / "id2info.jsonl"
     path.write_text('{"query_id": 7, "task": "stem", "prompt": "p", "solutions": ["\\\\boxed{5}"]}\n')
     grader = make_grader("strict", solutionPath=str(path))
-    answer = protocol.Answer(prompt="", completion=r"\boxed{5}", columns={"query_id": "7@idx:3-0"})
+    answer = base.Answer(prompt="", completion=r"\boxed{5}", columns={"query_id": "7@idx:3-0"})
     grade = grader.quick(answer)
     assert grade is not None
     assert grade.reason is R.OK
@@ -194,7 +200,7 @@ def test_graders_with_different_files_never_see_each_others_records(tmp_path: pa
         path = tmp_path / f"{name}.jsonl"
         path.write_text(f'{{"query_id": "7", "task": "math", "solutions": ["{solution}"]}}\n')
         graders.append(make_grader("strict", solutionPath=str(path)))
-    answer = protocol.Answer(prompt="", completion=r"\boxed{5}", columns={"query_id": "7"})
+    answer = base.Answer(prompt="", completion=r"\boxed{5}", columns={"query_id": "7"})
     assert [grade and grade.reason for grade in (grader.quick(answer) for grader in graders)] == [R.OK, R.WRONG]
 
 

@@ -16,8 +16,11 @@ from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import calibration, frames, grading, pool, replies, service
-from rljob_workers.verifier.graders import code, protocol
-from rljob_workers.verifier.sandbox import confinement, cpu_program, cpu_timing, processes, programs, warm
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.code import code_grader
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import cpu_program, cpu_timing, spawn, warm
 
 GAUGE = "rljob_verifier_calibration_ratio"
 MakeConfig = Callable[..., roles.VerifierConfig]
@@ -94,7 +97,7 @@ async def test_machine_is_measured_again_every_ten_minutes(verifier_metrics: met
 async def test_measurement_that_fails_keeps_the_factor_and_is_made_again_in_its_time(
     verifier_metrics: metrics.Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failure = processes.CannotRunError("no process")
+    failure = spawn.CannotRunError("no process")
     clock, machine = FakeClock(), Machine([failure, 2.0, failure, 3.0])
     calibrated = calibration.Calibration(measure=machine, metrics=verifier_metrics, clock=clock)
     with caplog.at_level(logging.WARNING):
@@ -110,7 +113,7 @@ async def test_measurement_that_fails_keeps_the_factor_and_is_made_again_in_its_
     assert seen == [2.0, 2.0, 3.0]
 
 
-class Clocks(protocol.OneClock):
+class Clocks(base.SingleTimeLimit):
     """A grader of records that name a number of clocks."""
 
     needs_worker = True
@@ -118,16 +121,16 @@ class Clocks(protocol.OneClock):
     def check(self, columns: object) -> None:
         """Anything is a record."""
 
-    def num_clocks(self, columns: object) -> int:
+    def num_time_limits(self, columns: object) -> int:
         return 3
 
     def warm(self) -> None:
         """Nothing."""
 
-    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+    def quick(self, answer: base.Answer) -> base.Grade | None:
         return None
 
-    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+    def grade(self, answer: base.Answer) -> base.Grade:
         raise AssertionError("runs in a worker")
 
 
@@ -163,8 +166,8 @@ def test_limits_of_a_case_are_reference_seconds_times_the_factor(
 
     reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=2.0, wall_limit_s=200.0)
     columns = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
-    answer = protocol.Answer(prompt="", completion="```python\nprint(3)\n```", columns=columns, cpu_factor=cpu_factor)
-    assert code.CodeGrader(reward, run=run).grade(answer).score == 1.0
+    answer = base.Answer(prompt="", completion="```python\nprint(3)\n```", columns=columns, cpu_factor=cpu_factor)
+    assert code_grader.CodeGrader(reward, run=run).grade(answer).score == 1.0
     assert [(limits.cpu_s, limits.wall_s) for limits in seen] == [(cpu_s, wall_s)]
 
 
@@ -184,7 +187,7 @@ FIXED = {
 @pytest.mark.covers("sandbox 9")
 @pytest.mark.parametrize("source", FIXED)
 def test_verdict_on_a_program_is_the_same_on_the_fastest_and_on_the_slowest_machine(
-    source: str, confined: confinement.Confinement, interpreter: warm.Interpreter
+    source: str, confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
     def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         # Of a busy machine nothing is asked here.
@@ -193,9 +196,9 @@ def test_verdict_on_a_program_is_the_same_on_the_fastest_and_on_the_slowest_mach
 
     reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=0.4, wall_limit_s=240.0)
     columns = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
-    answer = protocol.Answer(prompt="", completion=f"```python\n{source}\n```", columns=columns)
+    answer = base.Answer(prompt="", completion=f"```python\n{source}\n```", columns=columns)
     fastest, slowest = (
-        code.CodeGrader(reward, run=run).grade(dataclasses.replace(answer, cpu_factor=cpu_factor))
+        code_grader.CodeGrader(reward, run=run).grade(dataclasses.replace(answer, cpu_factor=cpu_factor))
         for cpu_factor in (grading_limits.LEAST_FACTOR, grading_limits.MOST_FACTOR)
     )
     assert fastest == slowest
@@ -211,7 +214,7 @@ class Recording:
     async def exchange(self, request: bytes) -> dict[str, object]:
         (payload,) = frames.Decoder(max_bytes=1 << 20).feed(request)
         self.told.append((payload["cpu_limit_s"], payload["cpu_factor"]))
-        return replies.grade_to(protocol.passed("5"))
+        return replies.grade_to(base.passed("5"))
 
     def note_programs(self) -> None:
         pass
@@ -254,7 +257,7 @@ BURNS = "import time\nwhile time.process_time() < 0.6:\n    pass\nprint(sum(map(
     ("ratio", "outcome"), [(4.0, names.VerifyOutcome.PASS), (1.0, names.VerifyOutcome.TIMEOUT_CPU)]
 )
 async def test_program_of_a_slow_machine_has_the_time_that_it_needs_there(
-    ratio: float, outcome: names.VerifyOutcome, make_config: MakeConfig, confined: confinement.Confinement
+    ratio: float, outcome: names.VerifyOutcome, make_config: MakeConfig, confined: profile.Confinement
 ) -> None:
     reward = roles.GraderConfig(name="r", type="patient-code")
     config = make_config(reward, cpu_limit_s=0.4, wall_limit_s=240.0, max_concurrent=1)
@@ -325,5 +328,5 @@ def test_program_that_does_not_say_five_times_is_no_measurement(
     path = tmp_path / "program.py"
     path.write_text(source)
     timeout_s = 0.1 if "pause" in source else cpu_timing.TIMEOUT_S
-    with pytest.raises(processes.CannotRunError, match=message):
+    with pytest.raises(spawn.CannotRunError, match=message):
         cpu_timing.repetitions_s(path, timeout_s=timeout_s)

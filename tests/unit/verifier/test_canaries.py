@@ -8,8 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors, roles, types
-from rljob_workers.verifier import canaries, frames, grading, grading_worker, replies, runner, service
-from rljob_workers.verifier.sandbox import confinement, launcher, programs, warm
+from rljob_workers.verifier import canaries, frames, grading, replies, service
+from rljob_workers.verifier import worker as grading_worker
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import launcher, warm
 
 RIGHT = programs.Run(output=b"3\n", exit_code=0)
 WRONG = programs.Run(output=b"4\n", exit_code=0)
@@ -41,7 +44,7 @@ class Scripted:
 
 @pytest.mark.covers("sandbox 9")
 def test_all_canaries_are_right_on_a_warm_interpreter(
-    confined: confinement.Confinement, interpreter: warm.Interpreter
+    confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
     run = functools.partial(programs.run, confined=confined, start=interpreter.start)
     assert canaries.wrong(run) == ""
@@ -90,16 +93,16 @@ def test_canaries_are_due_soon_after_three_quarters_of_the_executions_until_they
     assert not watch.are_due_soon
 
 
-def test_runner_with_a_wrong_canary_is_not_ready(confined: confinement.Confinement) -> None:
+def test_runner_with_a_wrong_canary_is_not_ready(confined: profile.Confinement) -> None:
     spoiled = dataclasses.replace(canaries.CANARIES[0], program="print(4)")
-    with contextlib.closing(runner.Runner(confined, known=(spoiled,))) as made:
+    with contextlib.closing(grading_worker.Runner(confined, known=(spoiled,))) as made:
         with pytest.raises(errors.SandboxError, match="canary pass came out otherwise"):
             made.verify()
         assert made.survivors() == frozenset()
 
 
 async def test_worker_says_when_its_canaries_are_due_and_runs_them_when_it_is_asked(
-    confined: confinement.Confinement, make_config: Callable[..., roles.VerifierConfig]
+    confined: profile.Confinement, make_config: Callable[..., roles.VerifierConfig]
 ) -> None:
     reward = roles.GraderConfig(name="sums", type="areal-code", cpu_limit_s=5.0, wall_limit_s=60.0)
     config = make_config(reward)

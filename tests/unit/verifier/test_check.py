@@ -9,7 +9,7 @@ import pytest
 from rljob_api import roles
 from rljob_testing import attack_repositories
 from rljob_workers.verifier import check
-from rljob_workers.verifier.graders import catalog
+from rljob_workers.verifier.graders import registry
 
 MakeConfig = Callable[..., roles.VerifierConfig]
 MATH = roles.GraderConfig(name="maths", type="math")
@@ -66,7 +66,7 @@ def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_co
     unknown = roles.GraderConfig(name="r", type="maths")
     missing = roles.DataSourceConfig(name="train", path="/nonexistent", max_prompt_tokens=64)
     assert check.findings(make_config(unknown), [check.Graded(source=missing)]).problems == [
-        f"reward 'r' has type 'maths'; known: {', '.join(sorted(catalog.BUILT_IN))}"
+        f"reward 'r': unknown type 'maths'; expected one of {', '.join(sorted(registry.BUILT_IN))}"
     ]
 
 
@@ -79,8 +79,8 @@ def test_golds_that_no_reader_takes_are_counted_by_source_and_reward(
     boxed = roles.GraderConfig(name="box", type="boxed")
     exact = roles.GraderConfig(name="text", type="exact")
     maths, box = check.findings(make_config(MATH, boxed, exact), [data]).warnings
-    assert maths == "source 'train': 3 golds are nothing that reward 'maths' can read; they match as text only"
-    assert box.startswith("source 'train': 3 golds are nothing that reward 'box'")
+    assert maths == "source 'train': reward 'maths' cannot parse 3 references; they match only as text"
+    assert box.startswith("source 'train': reward 'box' cannot parse 3 references")
     readable = source(tmp_path / "e.jsonl", [{"prompt": "p", "answer": "5"}])
     assert check.findings(make_config(MATH, exact), [readable]).warnings == []
 

@@ -1,4 +1,4 @@
-"""`areal-code`: every row of the graders reference, 6.8, in both modes, and each correction, by real runs."""
+"""`areal-code`: every row of docs/design/graders.md#s-6-8, in both modes, and each correction, by real runs."""
 
 import dataclasses
 import json
@@ -8,8 +8,10 @@ import pytest
 
 from rljob_api import errors, names, roles
 from rljob_testing import grader_rows
-from rljob_workers.verifier.graders import code, protocol
-from rljob_workers.verifier.sandbox import processes, programs
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.code import code_grader
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.processes import spawn
 
 R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
 IO, ROWS = grader_rows.IO, grader_rows.AREAL_CODE
@@ -20,17 +22,17 @@ def patient(program: programs.Program, *, stdin: bytes, limits: programs.Limits)
     return programs.run(program, stdin=stdin, limits=dataclasses.replace(limits, wall_s=60.0))
 
 
-def make_grader(mode: str = "strict", run: code.RunFn = patient) -> code.CodeGrader:
+def make_grader(mode: str = "strict", run: code_grader.RunFn = patient) -> code_grader.CodeGrader:
     reward = roles.GraderConfig.model_validate(
         {"name": "r", "type": "areal-code", "mode": mode, "cpu_limit_s": 1.0, "wall_limit_s": 100.0}
     )
-    return code.CodeGrader(reward, run=run)
+    return code_grader.CodeGrader(reward, run=run)
 
 
-def answer(text: str, tests: str | Mapping[str, object], tag: str = "python") -> protocol.Answer:
+def answer(text: str, tests: str | Mapping[str, object], tag: str = "python") -> base.Answer:
     fenced = text if text == "The sum is a + b." else f"```{tag}\n{text}\n```"
     tests = tests if isinstance(tests, str) else json.dumps(tests)
-    return protocol.Answer(prompt="", completion=fenced, columns={"query_id": "q", "input_output": tests})
+    return base.Answer(prompt="", completion=fenced, columns={"query_id": "q", "input_output": tests})
 
 
 @pytest.mark.covers("graders 6.8", "graders 11")
@@ -155,9 +157,7 @@ TOTAL = "def total(a, b):\n    return a + b"
 def test_program_is_taken_from_blocks_as_models_write_them(
     completion: str, tests: Mapping[str, object], compat: int, strict: int
 ) -> None:
-    given = protocol.Answer(
-        prompt="", completion=completion, columns={"query_id": "q", "input_output": json.dumps(tests)}
-    )
+    given = base.Answer(prompt="", completion=completion, columns={"query_id": "q", "input_output": json.dumps(tests)})
     assert make_grader("compat").grade(given).score == compat
     assert make_grader("strict").grade(given).score == strict
 
@@ -237,7 +237,7 @@ def test_wall_limit_on_a_machine_that_gave_no_time_is_nobodys_fault(
 @pytest.mark.covers("graders 6.6")
 def test_programs_that_cannot_be_started_are_nobodys_fault() -> None:
     def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
-        raise processes.CannotRunError("no processes left")
+        raise spawn.CannotRunError("no processes left")
 
     assert make_grader(run=run).grade(answer("print(3)", SUM)).reason is R.INFRA_FAILURE
 

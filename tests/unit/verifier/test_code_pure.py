@@ -1,4 +1,4 @@
-"""Blocks, tests, comparison and verdicts of programs, without running one (graders reference, 6.1 to 6.5)."""
+"""Blocks, tests, comparison and verdicts of programs, without running one (docs/design/graders.md#s-6)."""
 
 import ast
 import json
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import strategies as st
 
 from rljob_api import errors, names
-from rljob_workers.verifier.graders import code_blocks, code_compare, code_tests, code_verdict, fences
-from rljob_workers.verifier.sandbox import candidate
+from rljob_workers.verifier.graders.code import blocks, cases, comparison, verdict
+from rljob_workers.verifier.sandbox.processes import candidate
 
 R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
-Case = code_verdict.Case
+Case = verdict.Case
 LONG = "print(1)  # twenty characters or more"
 
 
@@ -44,7 +44,7 @@ def fenced(tag: str, text: str) -> str:
     ],
 )
 def test_last_block_of_twenty_characters_is_the_program_in_compat(completion: str, program: str | None) -> None:
-    assert code_blocks.programs_of(completion, compat=True) == (() if program is None else (program,))
+    assert blocks.programs_of(completion, compat=True) == (() if program is None else (program,))
 
 
 TAGS = (
@@ -61,7 +61,7 @@ OTHER_TAGS = (
 
 def program_of(completion: str, fn_name: str = "") -> str | None:
     """Return the text that runs in mode strict: what the grader sends, and what the program's process takes of it."""
-    sources = list(code_blocks.programs_of(completion, compat=False))
+    sources = list(blocks.programs_of(completion, compat=False))
     if not sources:
         return None
     try:
@@ -89,7 +89,7 @@ def test_block_that_is_tagged_as_python_or_not_at_all_is_the_program(tag: str) -
 def test_block_of_another_language_is_never_taken(tag: str) -> None:
     assert program_of(fenced(tag, LONG)) is None
     assert program_of(f"{fenced('py', LONG)}\n{fenced(tag, LONG + '!')}") == LONG
-    assert code_blocks.has_unsupported(fenced(tag, LONG))
+    assert blocks.has_unsupported(fenced(tag, LONG))
 
 
 READS = "print(int(input()) + 1)"
@@ -176,14 +176,14 @@ def test_block_that_defines_the_function_is_the_program_of_a_call(behind: str) -
 
 def test_only_the_last_blocks_are_looked_at() -> None:
     completion = "\n".join(fenced("py", f"print({number})") for number in range(1000))
-    assert code_blocks.programs_of(completion, compat=False)[0] == "print(999)"
-    assert len(code_blocks.programs_of(completion, compat=False)) == code_blocks.MAX_TEXTS
+    assert blocks.programs_of(completion, compat=False)[0] == "print(999)"
+    assert len(blocks.programs_of(completion, compat=False)) == blocks.MAX_TEXTS
 
 
 @hypothesis.given(st.text(alphabet="`~>-1. \n\tap=(", max_size=80))
 def test_any_text_has_blocks_of_its_own_lines(text: str) -> None:
-    for block in fences.blocks(text):
-        fences.language(block.info)
+    for block in blocks.blocks(text):
+        blocks.language(block.info)
         assert all(line in text for line in block.lines)
 
 
@@ -195,8 +195,8 @@ def test_hostile_text_takes_linear_time(unit: str) -> None:
     def cpu_s(size: int) -> float:
         text = unit * (size // len(unit))
         before_s = time.process_time()
-        code_blocks.programs_of(text, compat=False)
-        code_blocks.programs_of(text, compat=True)
+        blocks.programs_of(text, compat=False)
+        blocks.programs_of(text, compat=True)
         return time.process_time() - before_s
 
     small_s = min(cpu_s(16 << 10) for _ in range(3))
@@ -212,13 +212,13 @@ def record(**value: object) -> dict[str, object]:
 def test_tests_are_read_from_text_or_an_object() -> None:
     value = {"fn_name": "f", "inputs": ["[1, 2]\n3"], "outputs": ["[1]"]}
     for columns in (record(**value), {"input_output": value}):
-        tests = code_tests.tests_of(columns)
+        tests = cases.tests_of(columns)
         assert (tests.fn_name, tests.arguments(0), tests.expected(0)) == ("f", [[1, 2], 3], [1])
 
 
 @pytest.mark.covers("graders 6.2")
 def test_integer_keys_of_a_lone_object_are_restored() -> None:
-    tests = code_tests.tests_of(record(fn_name="f", inputs=['{"1": 2}\n{"a": 3}'], outputs=["0"]))
+    tests = cases.tests_of(record(fn_name="f", inputs=['{"1": 2}\n{"a": 3}'], outputs=["0"]))
     assert tests.arguments(0) == [{1: 2}, {"a": 3}]
 
 
@@ -244,10 +244,10 @@ def test_integer_keys_of_a_lone_object_are_restored() -> None:
 )
 def test_tests_that_cannot_be_run_are_an_error_that_names_the_key(columns: dict[str, object], message: str) -> None:
     with pytest.raises(errors.DataError, match=message):
-        code_tests.tests_of(columns)
+        cases.tests_of(columns)
 
 
-P, W = code_verdict.Case.PASSED, code_verdict.Case.WRONG
+P, W = verdict.Case.PASSED, verdict.Case.WRONG
 
 
 @pytest.mark.parametrize(
@@ -258,14 +258,14 @@ P, W = code_verdict.Case.PASSED, code_verdict.Case.WRONG
         ([P, P, P], 2, {"visible_only": 0.0}),
         ([P, P, W], 2, {"visible_only": 1.0}),
         ([P, W], 2, {"visible_only": 0.0}),
-        ([P, code_verdict.Case.CPU_LIMIT], 1, {"visible_only": 1.0}),
-        ([P, code_verdict.Case.UNJUDGED], 1, {}),
+        ([P, verdict.Case.CPU_LIMIT], 1, {"visible_only": 1.0}),
+        ([P, verdict.Case.UNJUDGED], 1, {}),
     ],
 )
 def test_grade_tells_whether_the_visible_cases_alone_passed(
-    cases: list[code_verdict.Case], num_visible: int, parts: dict[str, float]
+    cases: list[verdict.Case], num_visible: int, parts: dict[str, float]
 ) -> None:
-    assert code_verdict.grade_of(cases, num_cases=3, num_visible=num_visible).parts == parts
+    assert verdict.grade_of(cases, num_cases=3, num_visible=num_visible).parts == parts
 
 
 @pytest.mark.covers("graders 6.3")
@@ -292,7 +292,7 @@ def test_grade_tells_whether_the_visible_cases_alone_passed(
 )
 def test_output_is_compared_in_five_ways(printed: str, expected: str, same: bool) -> None:
     for compat in (True, False):
-        assert code_compare.same_output(printed, expected, compat=compat) is same
+        assert comparison.same_output(printed, expected, compat=compat) is same
 
 
 @pytest.mark.covers("graders 6.7")
@@ -312,13 +312,13 @@ def test_output_is_compared_in_five_ways(printed: str, expected: str, same: bool
 def test_tolerance_does_not_grow_with_an_integer_in_strict(
     printed: str, expected: str, compat: bool, strict: bool
 ) -> None:
-    assert code_compare.same_output(printed, expected, compat=True) is compat
-    assert code_compare.same_output(printed, expected, compat=False) is strict
+    assert comparison.same_output(printed, expected, compat=True) is compat
+    assert comparison.same_output(printed, expected, compat=False) is strict
 
 
 @hypothesis.given(st.text(max_size=40))
 def test_output_equals_itself_whatever_blank_lines_surround_it(text: str) -> None:
-    assert code_compare.same_output(f"\n{text}  \n\n", text, compat=False)
+    assert comparison.same_output(f"\n{text}  \n\n", text, compat=False)
 
 
 @pytest.mark.covers("graders 6.2", "graders 6.7")
@@ -367,8 +367,8 @@ def test_output_equals_itself_whatever_blank_lines_surround_it(text: str) -> Non
     ],
 )
 def test_result_is_compared_as_data(returned: object, expected: object, compat: bool, strict: bool) -> None:
-    assert code_compare.same_result(returned, expected, wrapped=False, compat=True) is compat
-    assert code_compare.same_result(returned, expected, wrapped=False, compat=False) is strict
+    assert comparison.same_result(returned, expected, wrapped=False, compat=True) is compat
+    assert comparison.same_result(returned, expected, wrapped=False, compat=False) is strict
 
 
 @pytest.mark.covers("graders 6.7")
@@ -380,7 +380,7 @@ def test_result_is_compared_as_data(returned: object, expected: object, compat: 
     ],
 )  # fmt: skip
 def test_wrapped_result_may_leave_out_its_list(returned: object, expected: object, strict: bool) -> None:
-    assert code_compare.same_result(returned, expected, wrapped=True, compat=False) is strict
+    assert comparison.same_result(returned, expected, wrapped=True, compat=False) is strict
 
 
 @pytest.mark.covers("graders 6.7")
@@ -389,16 +389,16 @@ def test_wrapped_result_may_leave_out_its_list(returned: object, expected: objec
     [(["[1]"], True), (["[1]", "[[1, 2]]"], True), (["[1]", "[1, 2]"], False), (["[1]", "[]"], False), (["1"], False)],
 )
 def test_record_wraps_its_results_where_each_is_a_list_of_one(outputs: list[str], wrapped: bool) -> None:
-    tests = code_tests.tests_of(record(fn_name="f", inputs=["1"] * len(outputs), outputs=outputs))
+    tests = cases.tests_of(record(fn_name="f", inputs=["1"] * len(outputs), outputs=outputs))
     assert tests.wraps_results() is wrapped
-    assert not code_tests.tests_of(record(inputs=["1"], outputs=["[1]"])).wraps_results()
+    assert not cases.tests_of(record(inputs=["1"], outputs=["[1]"])).wraps_results()
 
 
 @pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize("key", [(1, 2), b"a"])
 def test_key_that_json_has_no_form_for_is_an_error_of_the_program(key: object) -> None:
     with pytest.raises(TypeError, match="no key of JSON"):
-        code_compare.same_result({key: 1}, {"a": 1}, wrapped=False, compat=False)
+        comparison.same_result({key: 1}, {"a": 1}, wrapped=False, compat=False)
 
 
 @pytest.mark.covers("graders 6.5")
@@ -420,23 +420,23 @@ def test_key_that_json_has_no_form_for_is_an_error_of_the_program(key: object) -
 def test_case_has_its_codes(
     case: Case, result: int, code: int | None, reason: names.VerdictReason, outcome: names.VerifyOutcome
 ) -> None:
-    grade = code_verdict.grade_of([Case.PASSED, case], num_cases=2)
+    grade = verdict.grade_of([Case.PASSED, case], num_cases=2)
     assert (grade.case_results, grade.error_code) == ((1, result), code)
     assert (grade.reason, grade.outcome, grade.score) == (reason, outcome, float(case is Case.PASSED))
 
 
 def test_case_that_could_not_be_run_leaves_no_score() -> None:
-    grade = code_verdict.grade_of([Case.PASSED, Case.UNJUDGED], num_cases=3)
+    grade = verdict.grade_of([Case.PASSED, Case.UNJUDGED], num_cases=3)
     assert (grade.score, grade.reason) == (None, R.INFRA_FAILURE)
 
 
 @pytest.mark.covers("graders 6.4")
 def test_answer_is_right_only_if_every_case_of_the_record_passed() -> None:
     with pytest.raises(ValueError, match="1 of 2 cases ran"):
-        code_verdict.grade_of([Case.PASSED], num_cases=2)
+        verdict.grade_of([Case.PASSED], num_cases=2)
 
 
 @pytest.mark.covers("graders 6.5")
 def test_answer_without_a_program_has_every_case_wrong() -> None:
-    grade = code_verdict.no_program(num_cases=2)
+    grade = verdict.no_program(num_cases=2)
     assert (grade.reason, grade.case_results, grade.error_code) == (R.NO_ANSWER, (0, 0), None)

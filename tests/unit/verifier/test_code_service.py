@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from rljob_api import names, roles, types
 from rljob_workers.verifier import grading, service
-from rljob_workers.verifier.sandbox import procfs
+from rljob_workers.verifier.sandbox.processes import procfs
 
 R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
 LEVELS = {"confined": {}, "none": {"isolation": "none", "allow_unsafe": True}}
@@ -107,7 +107,7 @@ def sleepers() -> list[int]:
     found = []
     for pid in procfs.tree(os.getpid()):
         with contextlib.suppress(OSError):
-            if b"sandbox/candidate.py" in command(pid) and not is_interpreter(pid):
+            if b"processes/candidate.py" in command(pid) and not is_interpreter(pid):
                 found.append(pid)
     return found
 

@@ -17,9 +17,9 @@ from rljob_testing.marked import COMPLETION, GOLD, HIDDEN_TEST, PROMPT
 from rljob_workers.rpc import channel, verify
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import grading as gradings
-from rljob_workers.verifier import pool, replies, server, service
-from rljob_workers.verifier.graders import protocol
-from rljob_workers.verifier.sandbox import launcher
+from rljob_workers.verifier import pool, replies, service
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.sandbox.processes import launcher
 
 ITEM = types.VerifyItem(
     sample_id="s", attempt=1, prompt=PROMPT, completion=COMPLETION,
@@ -27,7 +27,7 @@ ITEM = types.VerifyItem(
     prompt_ids=marked.IDS, completion_ids=marked.IDS,
 )  # fmt: skip
 REWARD = roles.GraderConfig(name="right", type="exact")
-GRADE = replies.grade_to(protocol.passed("5"))
+GRADE = replies.grade_to(base.passed("5"))
 
 
 class Babbling:
@@ -51,7 +51,7 @@ class Babbling:
         return True
 
 
-class InWorker(protocol.OneClock):
+class InWorker(base.SingleTimeLimit):
     """A grader that leaves all to a worker. `fault`: what `check` raises."""
 
     needs_worker = True
@@ -66,10 +66,10 @@ class InWorker(protocol.OneClock):
     def warm(self) -> None:
         """Nothing."""
 
-    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+    def quick(self, answer: base.Answer) -> base.Grade | None:
         return None
 
-    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+    def grade(self, answer: base.Answer) -> base.Grade:
         raise AssertionError("runs in a worker")
 
 
@@ -80,7 +80,7 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def bench(grader: protocol.Grader, *, babbles: str = "detail") -> AsyncIterator[Bench]:
+async def bench(grader: base.Grader, *, babbles: str = "detail") -> AsyncIterator[Bench]:
     counted = metrics.Metrics(role=names.Role.VERIFIER, job=certificates.JOB)
 
     async def launch() -> launcher.Worker:
@@ -120,7 +120,7 @@ async def test_what_a_verdict_carries_is_in_no_log_and_no_metric(field: str, cap
 @contextlib.asynccontextmanager
 async def client_of(graded: gradings.Grading) -> AsyncIterator[verify.GradingClient]:
     serving = channel.aio_server(None)
-    verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(graded), serving)
+    verify_pb2_grpc.add_VerifierServicer_to_server(service.VerifierService(graded), serving)
     port = channel.bind(serving, "127.0.0.1:0", None)
     await serving.start()
     client = verify.GradingClient(

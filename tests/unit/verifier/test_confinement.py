@@ -11,7 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import confinement, landlock, notifications, processes, programs, syscalls
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import landlock, notifications, profile, syscalls
+from rljob_workers.verifier.sandbox.processes import spawn
 
 LIMITS = programs.Limits(cpu_s=10.0, wall_s=60.0, memory_bytes=512 << 20, output_bytes=64 << 10)
 # Each statement runs alone; the answer is the name of its error, or "reached".
@@ -157,8 +159,8 @@ Try = Callable[[list[str]], dict[str, str]]
 
 def run(
     program: programs.Program,
-    confined: confinement.Confinement | None,
-    start: processes.Start = processes.fresh,
+    confined: profile.Confinement | None,
+    start: spawn.Start = spawn.fresh,
     **changes: object,
 ) -> programs.Run:
     limits = dataclasses.replace(LIMITS, **changes)  # type: ignore[arg-type]  # a test's own fields
@@ -166,10 +168,10 @@ def run(
 
 
 def tried(
-    confined: confinement.Confinement,
+    confined: profile.Confinement,
     secret: pathlib.Path,
     statements: list[str],
-    start: processes.Start,
+    start: spawn.Start,
     *,
     may_fork: bool = False,
 ) -> dict[str, str]:
@@ -193,7 +195,7 @@ def secret(tmp_path: pathlib.Path) -> pathlib.Path:
 )
 @pytest.mark.parametrize("abi", ["of this kernel", 5, 1])
 def test_confined_program_can_do_nothing_outside_its_own_process(
-    confined: confinement.Confinement, abi: int | str, secret: pathlib.Path, start: processes.Start
+    confined: profile.Confinement, abi: int | str, secret: pathlib.Path, start: spawn.Start
 ) -> None:
     if isinstance(abi, int):
         confined = dataclasses.replace(confined, abi=min(abi, confined.abi))
@@ -203,7 +205,7 @@ def test_confined_program_can_do_nothing_outside_its_own_process(
 
 
 def test_landlock_alone_lets_nothing_be_opened_or_run(
-    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
+    confined: profile.Confinement, secret: pathlib.Path, start: spawn.Start
 ) -> None:
     alone = dataclasses.replace(confined, request_bytes=0, answer_bytes=0)
     assert tried(alone, secret, list(LANDLOCKED), start) == LANDLOCKED
@@ -211,7 +213,7 @@ def test_landlock_alone_lets_nothing_be_opened_or_run(
 
 
 def test_confined_program_has_what_innocent_programs_use(
-    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
+    confined: profile.Confinement, secret: pathlib.Path, start: spawn.Start
 ) -> None:
     granted = [*GRANTED, "open('/dev/stderr', 'w').close()"]
     assert tried(confined, secret, granted, start) == dict.fromkeys(granted, "reached")
@@ -219,7 +221,7 @@ def test_confined_program_has_what_innocent_programs_use(
 
 @pytest.mark.covers("sandbox S-2")
 def test_without_landlock_the_filter_denies_everything_but_reading(
-    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
+    confined: profile.Confinement, secret: pathlib.Path, start: spawn.Start
 ) -> None:
     reads = {"open(secret).read()": "reached", "os.listdir(folder)": "reached"}
     alone = dataclasses.replace(confined, abi=0, request_bytes=0, answer_bytes=0)
@@ -229,7 +231,7 @@ def test_without_landlock_the_filter_denies_everything_but_reading(
 
 
 def test_program_whose_filter_cannot_ask_has_what_innocent_programs_use(
-    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
+    confined: profile.Confinement, secret: pathlib.Path, start: spawn.Start
 ) -> None:
     alone = dataclasses.replace(confined, abi=0, request_bytes=0, answer_bytes=0)
     assert tried(alone, secret, list(GRANTED), start) == dict.fromkeys(GRANTED, "reached")
@@ -239,7 +241,7 @@ def test_program_whose_filter_cannot_ask_has_what_innocent_programs_use(
 
 
 def test_program_with_processes_may_start_the_interpreter_and_nothing_else(
-    confined: confinement.Confinement, secret: pathlib.Path, start: processes.Start
+    confined: profile.Confinement, secret: pathlib.Path, start: spawn.Start
 ) -> None:
     again = "assert subprocess.run([sys.executable, '-I', '-S', '-c', 'import json']).returncode == 0"
     shell = "subprocess.run(['/bin/sh', '-c', 'exit 0'])"
@@ -253,7 +255,7 @@ def test_program_with_processes_may_start_the_interpreter_and_nothing_else(
     "call", ["ptrace", "process_vm_readv", "unshare", "mount", "setns", "bpf", "perf_event_open", "keyctl", "chroot"]
 )
 def test_call_without_innocent_use_ends_the_program(
-    confined: confinement.Confinement, call: str, start: processes.Start
+    confined: profile.Confinement, call: str, start: spawn.Start
 ) -> None:
     source = f"import ctypes\nctypes.CDLL(None).syscall({syscalls.number(call, confined.architecture)}, 0, 0, 0, 0, 0)"
     ended = run(programs.Program(source=f"{source}\nprint('on')", compat=False), confined, start)
@@ -268,22 +270,22 @@ def test_without_confinement_the_same_program_goes_on() -> None:
 @pytest.mark.covers("sandbox S-3")
 @pytest.mark.parametrize("broken", ["ruleset", "readable", "filter"])
 def test_process_that_cannot_be_confined_runs_nothing_and_nobody_is_to_blame(
-    confined: confinement.Confinement, broken: str, tmp_path: pathlib.Path, start: processes.Start
+    confined: profile.Confinement, broken: str, tmp_path: pathlib.Path, start: spawn.Start
 ) -> None:
-    class Broken(confinement.Confinement):
+    class Broken(profile.Confinement):
         def orders(self, *, pid: int, may_fork: bool) -> dict[str, object]:
             wrong = {"ruleset": "00" * 8, "readable": {str(tmp_path / "none"): 4}, "filter": "ff" * 8}
             return {**super().orders(pid=pid, may_fork=may_fork), broken: wrong[broken]}
 
     fields = {field.name: getattr(confined, field.name) for field in dataclasses.fields(confined)}
-    with pytest.raises(processes.CannotRunError, match="did not confine itself"):
+    with pytest.raises(spawn.CannotRunError, match="did not confine itself"):
         run(programs.Program(source="print('on')", compat=False), Broken(**fields), start)
 
 
 @pytest.mark.covers("sandbox S-6")
 @pytest.mark.parametrize("noise", ["", "\\n", '{"nonce": "0", "status": "entered", "value": null}\\n'])
 def test_program_cannot_pretend_that_it_was_never_confined(
-    confined: confinement.Confinement, noise: str, start: processes.Start
+    confined: profile.Confinement, noise: str, start: spawn.Start
 ) -> None:
     source = f"""
 import os
@@ -302,7 +304,7 @@ def answer():
 @pytest.mark.covers("sandbox 4")
 @pytest.mark.parametrize(("kills", "stopped"), [([3, 4], "memory"), ([3, 3], "")])
 def test_kill_by_nobody_of_ours_is_for_memory_where_the_kernel_counted_one(
-    confined: confinement.Confinement, kills: list[int], stopped: str
+    confined: profile.Confinement, kills: list[int], stopped: str
 ) -> None:
     program = programs.Program(source="import os\nos.kill(os.getpid(), 9)", compat=False)
     counts = iter(kills)
@@ -316,7 +318,7 @@ def test_machine_without_landlock_is_refused_and_the_layer_named(monkeypatch: py
 
     monkeypatch.setattr(landlock, "version", refused)
     with pytest.raises(errors.SandboxError, match="layer landlock is missing: Function not implemented"):
-        confinement.of_this_machine()
+        profile.of_this_machine()
 
 
 def test_machine_whose_filters_cannot_ask_is_refused_and_the_layer_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +328,7 @@ def test_machine_whose_filters_cannot_ask_is_refused_and_the_layer_named(monkeyp
     monkeypatch.setattr(landlock, "version", lambda: 7)
     monkeypatch.setattr(notifications, "sizes", refused)
     with pytest.raises(errors.SandboxError, match="layer seccomp is missing: no user notification: Invalid argument"):
-        confinement.of_this_machine()
+        profile.of_this_machine()
 
 
 def absent(number: int) -> Callable[..., tuple[int, int]]:
@@ -341,16 +343,16 @@ def test_runtime_class_excuses_a_kernel_without_landlock_and_one_whose_filters_c
 ) -> None:
     monkeypatch.setattr(notifications, "sizes", lambda _: (80, 24))
     monkeypatch.setattr(landlock, "version", absent(errno.ENOSYS))
-    found = confinement.of_this_machine(runtime_class="gvisor")
+    found = profile.of_this_machine(runtime_class="gvisor")
     assert (found.abi, found.asks) == (0, True)
     monkeypatch.setattr(notifications, "sizes", absent(errno.EINVAL))
-    found = confinement.of_this_machine(runtime_class="gvisor")
+    found = profile.of_this_machine(runtime_class="gvisor")
     assert (found.abi, found.asks) == (0, False)
 
 
 @pytest.mark.covers("sandbox S-2")
-def test_what_a_kernel_has_is_used_under_a_runtime_class_too(confined: confinement.Confinement) -> None:
-    assert confinement.of_this_machine(runtime_class="kata") == confined
+def test_what_a_kernel_has_is_used_under_a_runtime_class_too(confined: profile.Confinement) -> None:
+    assert profile.of_this_machine(runtime_class="kata") == confined
 
 
 @pytest.mark.covers("sandbox S-2")
@@ -361,7 +363,7 @@ def test_layer_that_is_there_and_refused_is_missing_under_a_runtime_class_too(
     monkeypatch.setattr(landlock, "version", lambda: 7)
     monkeypatch.setattr(asked, "version" if asked is landlock else "sizes", absent(errno.EPERM))
     with pytest.raises(errors.SandboxError, match=f"layer {layer} is missing: .*Operation not permitted"):
-        confinement.of_this_machine(runtime_class="gvisor")
+        profile.of_this_machine(runtime_class="gvisor")
 
 
 @pytest.mark.covers("sandbox S-2")
@@ -369,9 +371,9 @@ def test_machine_without_a_table_of_calls_is_refused_and_the_layer_named(monkeyp
     monkeypatch.setattr(landlock, "version", lambda: 7)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(errors.SandboxError, match="layer seccomp is missing: .* x86_64, aarch64, not for riscv64"):
-        confinement.of_this_machine()
+        profile.of_this_machine()
 
 
-def test_interpreter_of_a_run_is_a_real_path(confined: confinement.Confinement) -> None:
+def test_interpreter_of_a_run_is_a_real_path(confined: profile.Confinement) -> None:
     assert not confined.interpreter.is_symlink()
     assert confined.interpreter == pathlib.Path(sys.executable).resolve()

@@ -9,7 +9,7 @@ import pytest
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.verifier import code_check, service
-from rljob_workers.verifier.graders import boundary, catalog, custom, protocol
+from rljob_workers.verifier.graders import base, custom, registry
 
 R = names.VerdictReason
 FUNCTIONS = """
@@ -70,15 +70,15 @@ class MakeGrader:
         reward = roles.GraderConfig(
             name="mine", type=f"{self.path.stem}:{function}", config=config, user_code=str(self.path)
         )
-        (grader,) = catalog.build([reward], catalog.BUILT_IN)
+        (grader,) = registry.build([reward], registry.BUILT_IN)
         assert isinstance(grader, custom.CustomGrader)
         grader.warm()
         return grader
 
 
-def answer(gold: str = "5") -> protocol.Answer:
+def answer(gold: str = "5") -> base.Answer:
     columns = {"query_id": "q7@idx:3-0", "id": "x", "prompt": "2+3", "answer": gold, "level": 2}
-    return protocol.Answer(prompt="2+3=", completion="5", columns=columns, prompt_ids=(1, 2, 3), completion_ids=(4, 5))
+    return base.Answer(prompt="2+3=", completion="5", columns=columns, prompt_ids=(1, 2, 3), completion_ids=(4, 5))
 
 
 @pytest.mark.covers("graders 2.3")
@@ -111,7 +111,7 @@ def test_config_is_handed_on_by_keyword(make_grader: MakeGrader, function: str) 
 def test_other_return_value_is_an_error_that_names_the_function(make_grader: MakeGrader, returned: str) -> None:
     grader = make_grader("returning")
     with pytest.raises(errors.GraderError, match=":returning returned"):
-        boundary.guarded(grader.grade, answer(returned))
+        base.guarded(grader.grade, answer(returned))
 
 
 @pytest.mark.parametrize("returned", ["text", "named by the answer"])
@@ -122,7 +122,7 @@ def test_what_the_function_returned_is_not_in_its_error(make_grader: MakeGrader,
 
 
 def test_exception_in_the_function_is_a_verdict(make_grader: MakeGrader) -> None:
-    grade = boundary.guarded(make_grader("raising").grade, answer())
+    grade = base.guarded(make_grader("raising").grade, answer())
     assert grade is not None
     assert (grade.score, grade.reason) == (0.0, R.CRASH)
 
@@ -151,7 +151,7 @@ def test_record_without_an_id_is_an_error(make_grader: MakeGrader) -> None:
 def test_mode_compat_reproduces_nothing(make_grader: MakeGrader) -> None:
     reward = roles.GraderConfig(name="mine", type="rewards:named", mode="compat")
     with pytest.raises(errors.ManifestError, match="no compat mode"):
-        catalog.build([reward], catalog.BUILT_IN)
+        registry.build([reward], registry.BUILT_IN)
 
 
 def test_check_of_a_file_says_where_it_fails(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

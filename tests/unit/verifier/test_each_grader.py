@@ -1,4 +1,5 @@
-r"""Each grader: a right answer, a wrong one, an absent one, and records that it cannot grade (graders reference, 11.4).
+r"""Each grader: a right answer, a wrong one, an absent one, and records that it cannot grade
+(docs/design/graders.md#s-11).
 
 What ends a worker, and what an answer over its limit gets, is the same for all of them: see test_pool and
 test_worker_process.
@@ -12,7 +13,7 @@ import pytest
 
 from rljob_api import errors, names, roles
 from rljob_testing import attack_repositories
-from rljob_workers.verifier.graders import catalog, protocol
+from rljob_workers.verifier.graders import base, registry
 
 R = names.VerdictReason
 ANSWER = {"answer": "5"}
@@ -112,9 +113,9 @@ CASES = [(sheet, mode) for sheet in SHEETS for mode in sheet.modes]
 IDS = ["-".join([sheet.type, *map(str, sheet.config.values()), mode]) for sheet, mode in CASES]
 
 
-def make_grader(sheet: Sheet, mode: str) -> protocol.Grader:
+def make_grader(sheet: Sheet, mode: str) -> base.Grader:
     reward = {"name": "r", "type": sheet.type, "mode": mode, "config": sheet.config, "wall_limit_s": 100.0}
-    (grader,) = catalog.build([roles.GraderConfig.model_validate(reward)], catalog.BUILT_IN)
+    (grader,) = registry.build([roles.GraderConfig.model_validate(reward)], registry.BUILT_IN)
     return grader
 
 
@@ -129,7 +130,7 @@ def test_right_wrong_and_absent_answers_are_told_apart(sheet: Sheet, mode: str) 
         (sheet.wrong, 0.0, R.WRONG),
         (sheet.absent, 0.0, R.NO_ANSWER),
     ):
-        grade = grader.grade(protocol.Answer(prompt="", completion=completion, columns=sheet.record))
+        grade = grader.grade(base.Answer(prompt="", completion=completion, columns=sheet.record))
         assert (grade.score, grade.reason) == (score, reason)
         assert grade.formatted is (reason is not R.NO_ANSWER)
 
@@ -144,4 +145,4 @@ def test_record_without_a_usable_gold_is_an_error_and_no_zero(sheet: Sheet, mode
 
 
 def test_every_built_in_grader_has_a_sheet() -> None:
-    assert {sheet.type for sheet in SHEETS} == set(catalog.BUILT_IN)
+    assert {sheet.type for sheet in SHEETS} == set(registry.BUILT_IN)

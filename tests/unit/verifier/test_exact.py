@@ -5,14 +5,14 @@ import pytest
 from hypothesis import strategies as st
 
 from rljob_api import errors, names, roles
-from rljob_workers.verifier.graders import exact, protocol
+from rljob_workers.verifier.graders import base, exact
 
 R = names.VerdictReason
 
 
-def grade(completion: str, gold: object, **config: object) -> protocol.Grade:
+def grade(completion: str, gold: object, **config: object) -> base.Grade:
     grader = exact.ExactGrader(roles.GraderConfig(name="r", type="exact", config=config))
-    return grader.grade(protocol.Answer(prompt="", completion=completion, columns={"answer": gold}))
+    return grader.grade(base.Answer(prompt="", completion=completion, columns={"answer": gold}))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from rljob_workers.verifier import service
-from rljob_workers.verifier.sandbox import confinement, processes, programs
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import spawn
 
 LIMITS = programs.Limits(cpu_s=20.0, wall_s=120.0, memory_bytes=512 << 20, output_bytes=256 << 10)
 # Answers with the statements that succeeded.
@@ -42,7 +44,7 @@ def reached(statements):
 
 
 def reached(
-    statements: Sequence[str], confined: confinement.Confinement | None, start: processes.Start = processes.fresh
+    statements: Sequence[str], confined: profile.Confinement | None, start: spawn.Start = spawn.fresh
 ) -> list[str]:
     """Return the statements that a program succeeded with."""
     program = programs.Program(source=TRIES, compat=False, fn_name="reached", arguments=[list(statements)])
@@ -79,7 +81,7 @@ def is_silent(listener: socket.socket) -> bool:
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["stream", "datagram"])
 @pytest.mark.parametrize("where", ["loopback", "abstract", "path"])
 def test_p1_program_reaches_no_listener_on_its_own_machine(
-    where: str, kind: int, confined: confinement.Confinement, start: processes.Start, tmp_path: pathlib.Path
+    where: str, kind: int, confined: profile.Confinement, start: spawn.Start, tmp_path: pathlib.Path
 ) -> None:
     family = socket.AF_INET if where == "loopback" else socket.AF_UNIX
     address = {
@@ -102,7 +104,7 @@ with socket.socket({int(family)}, {int(kind)}) as caller:
 @pytest.fixture
 def neighbour() -> Iterator["subprocess.Popen[bytes]"]:
     """Return a process of the same user that waits, as another execution would."""
-    command = [*processes.INTERPRETER, "-c", "import signal\nprint('on', flush=True)\nsignal.pause()"]
+    command = [*spawn.INTERPRETER, "-c", "import signal\nprint('on', flush=True)\nsignal.pause()"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
             assert process.stdout is not None
@@ -114,8 +116,8 @@ def neighbour() -> Iterator["subprocess.Popen[bytes]"]:
 
 @pytest.mark.covers("sandbox P2")
 def test_p2_program_reads_nothing_of_its_service_its_answers_or_others(
-    confined: confinement.Confinement,
-    start: processes.Start,
+    confined: profile.Confinement,
+    start: spawn.Start,
     neighbour: "subprocess.Popen[bytes]",
     tmp_path: pathlib.Path,
 ) -> None:
@@ -134,7 +136,7 @@ def test_p2_program_reads_nothing_of_its_service_its_answers_or_others(
 
 @pytest.mark.covers("sandbox P4")
 def test_p4_program_signals_nobody_outside(
-    confined: confinement.Confinement, start: processes.Start, neighbour: "subprocess.Popen[bytes]"
+    confined: profile.Confinement, start: spawn.Start, neighbour: "subprocess.Popen[bytes]"
 ) -> None:
     pid = neighbour.pid
     kills = [f"os.kill({pid}, {{0}})", f"os.killpg({pid}, {{0}})", f"checked(libc.sigqueue({pid}, {{0}}, None))"]
@@ -170,8 +172,8 @@ print(json.dumps({"held": held, "environment": dict(os.environ), "arguments": sy
 
 @pytest.mark.covers("sandbox P9")
 def test_p9_program_inherits_no_secret_no_descriptor_and_a_fixed_environment(
-    confined: confinement.Confinement,
-    start: processes.Start,
+    confined: profile.Confinement,
+    start: spawn.Start,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: pathlib.Path,
 ) -> None:
@@ -184,6 +186,6 @@ def test_p9_program_inherits_no_secret_no_descriptor_and_a_fixed_environment(
         ended = programs.run(program, stdin=b"", limits=LIMITS, confined=confined, start=start)
     assert secret.encode() not in ended.output
     found = json.loads(ended.output)
-    assert found["environment"] == dict(processes.ENVIRONMENT)
+    assert found["environment"] == dict(spawn.ENVIRONMENT)
     assert set(found["held"]) == {"0", "1", "2"}
     assert found["arguments"] == [""]

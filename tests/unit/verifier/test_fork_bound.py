@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rljob_workers.verifier.sandbox import confinement, processes, procfs, programs
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import procfs, spawn
 
 LIMITS = programs.Limits(cpu_s=60.0, wall_s=120.0, memory_bytes=512 << 20, output_bytes=64 << 10, may_fork=True)
 # Longer than these runs take: what bounds a program then is not that somebody looks.
@@ -53,18 +55,18 @@ for _ in range(255):
 signal.pause()
 """,
 }
-Begun = Callable[[int, int], processes.Started]
+Begun = Callable[[int, int], spawn.Started]
 
 
 class Peak:
     """Counts a program's tasks over and over, from when it is begun until the run is over."""
 
-    def __init__(self, start: processes.Start) -> None:
+    def __init__(self, start: spawn.Start) -> None:
         self._start, self._over = start, threading.Event()
         self._threads: list[threading.Thread] = []
         self.num_tasks = 0
 
-    def start(self, request_fd: int, reply_fd: int) -> processes.Started:
+    def start(self, request_fd: int, reply_fd: int) -> spawn.Started:
         started = self._start(request_fd, reply_fd)
         self._threads.append(threading.Thread(target=self._look, args=(started.pid,)))
         self._threads[-1].start()
@@ -84,7 +86,7 @@ class Peak:
                 thread.join()
 
 
-def run(source: str, confined: confinement.Confinement, start: Begun, **changes: object) -> programs.Run:
+def run(source: str, confined: profile.Confinement, start: Begun, **changes: object) -> programs.Run:
     limits = dataclasses.replace(LIMITS, **changes)  # type: ignore[arg-type]  # a test's own fields
     program = programs.Program(source=source, compat=False)
     return programs.run(program, stdin=b"", limits=limits, confined=confined, start=start, poll_s=RARELY_S)
@@ -93,7 +95,7 @@ def run(source: str, confined: confinement.Confinement, start: Begun, **changes:
 @pytest.mark.covers("sandbox A-28", "sandbox P6", "security")
 @pytest.mark.parametrize("what", TOO_MANY)
 def test_program_never_has_more_than_64_though_nobody_looks(
-    what: str, confined: confinement.Confinement, start: processes.Start
+    what: str, confined: profile.Confinement, start: spawn.Start
 ) -> None:
     peak = Peak(start)
     with peak.watched() as watched:
@@ -105,14 +107,14 @@ def test_program_never_has_more_than_64_though_nobody_looks(
 
 @pytest.mark.covers("sandbox A-29", "sandbox P6")
 def test_threads_of_a_program_without_processes_are_bounded_too(
-    confined: confinement.Confinement, start: processes.Start
+    confined: profile.Confinement, start: spawn.Start
 ) -> None:
     ended = run(TOO_MANY["threads"], confined, start, may_fork=False)
     assert ended.stopped == "memory"
     assert len(ended.output) < programs.MAX_PROCESSES
 
 
-def test_as_many_as_may_be_at_once_are_granted(confined: confinement.Confinement, start: processes.Start) -> None:
+def test_as_many_as_may_be_at_once_are_granted(confined: profile.Confinement, start: spawn.Start) -> None:
     source = f"""
 import os
 for _ in range({programs.MAX_PROCESSES - 1}):
@@ -125,9 +127,7 @@ print("all")
     assert (ended.stopped, ended.output) == ("", b"all\n")
 
 
-def test_program_may_start_any_number_one_after_the_other(
-    confined: confinement.Confinement, start: processes.Start
-) -> None:
+def test_program_may_start_any_number_one_after_the_other(confined: profile.Confinement, start: spawn.Start) -> None:
     source = f"""
 import os
 for _ in range({3 * programs.MAX_PROCESSES}):
@@ -142,7 +142,7 @@ print("all")
 
 @pytest.mark.covers("sandbox A-28")
 def test_program_holds_no_descriptor_with_which_it_could_answer_itself(
-    confined: confinement.Confinement, start: processes.Start
+    confined: profile.Confinement, start: spawn.Start
 ) -> None:
     source = """
 import os
@@ -159,11 +159,11 @@ print(opened)
 
 
 def test_requests_that_cannot_be_answered_are_nobodys_fault(
-    confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
+    confined: profile.Confinement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> None:
         raise OSError("a message without its descriptor came")
 
     monkeypatch.setattr(programs.notifications, "handed_over", lost)
-    with pytest.raises(processes.CannotRunError, match="cannot be answered: a message without its descriptor"):
-        run("print(1)", confined, processes.fresh)
+    with pytest.raises(spawn.CannotRunError, match="cannot be answered: a message without its descriptor"):
+        run("print(1)", confined, spawn.fresh)

@@ -1,7 +1,6 @@
 """What is decided on a program's requests for processes, and in which order it looks."""
 
-from rljob_workers.verifier.sandbox.fork_gate import ForkGate
-from rljob_workers.verifier.sandbox.process_bound import Room
+from rljob_workers.verifier.sandbox.requests.fork_gate import ForkGate, Room
 
 SESSION = 4242
 

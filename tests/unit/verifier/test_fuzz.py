@@ -21,17 +21,13 @@ from rljob_api import errors, roles
 from rljob_api.wire.v1 import verify_pb2
 from rljob_testing import fuzzing, text_functions
 from rljob_workers.verifier import frames, replies, service
-from rljob_workers.verifier.graders import (
-    code,
-    code_compare,
-    code_tests,
-    gsm8k,
-    protocol,
-    repository_paths,
-    repository_record,
-)
-from rljob_workers.verifier.graders.answers import comparison, forms, values
-from rljob_workers.verifier.sandbox import launcher, records
+from rljob_workers.verifier.graders import base, counting
+from rljob_workers.verifier.graders.code import cases, code_grader
+from rljob_workers.verifier.graders.code import comparison as code_compare
+from rljob_workers.verifier.graders.math import comparison, forms, values
+from rljob_workers.verifier.graders.repository import paths as repository_paths
+from rljob_workers.verifier.graders.repository import record
+from rljob_workers.verifier.sandbox.processes import launcher, records
 
 pytestmark = pytest.mark.timeout(fuzzing.TIMEOUT_S)
 WORDS = st.sampled_from(text_functions.WORDS)
@@ -62,8 +58,8 @@ def test_any_text_says_what_it_says_itself(text: str) -> None:
 @hypothesis.given(text=TEXTS)
 @fuzzing.settings
 def test_any_completion_has_a_grade_of_gsm8k(text: str) -> None:
-    grader = gsm8k.CountGrader(roles.GraderConfig(name="r", type="clevr_count_70k"))
-    grade = grader.quick(protocol.Answer(prompt="", completion=text, columns={"answer": "5"}))
+    grader = counting.CountGrader(roles.GraderConfig(name="r", type="clevr_count_70k"))
+    grade = grader.quick(base.Answer(prompt="", completion=text, columns={"answer": "5"}))
     assert grade is not None
     assert grade.score in (0.0, 1.0)
 
@@ -73,7 +69,7 @@ def test_any_completion_has_a_grade_of_gsm8k(text: str) -> None:
 def test_any_record_has_tests_or_is_refused_by_name(columns: dict[str, object]) -> None:
     said = ""
     try:
-        tests = code_tests.tests_of(columns)
+        tests = cases.tests_of(columns)
     except errors.DataError as error:
         said = str(error)
     assert "input_output" in said or len(tests.inputs) == len(tests.outputs) > tests.num_visible
@@ -84,7 +80,7 @@ def test_any_record_has_tests_or_is_refused_by_name(columns: dict[str, object]) 
 def test_any_repository_can_be_laid_out_or_is_refused_by_name(repository: dict[str, object]) -> None:
     said, paths = "", list[str]()
     try:
-        found = repository_record.repository_of({"repository": repository})
+        found = record.repository_of({"repository": repository})
         paths = [*found.files, *found.test_files]
     except errors.DataError as error:
         said = str(error)
@@ -96,7 +92,7 @@ def test_any_repository_can_be_laid_out_or_is_refused_by_name(repository: dict[s
 def test_whatever_a_call_returned_is_compared_or_refused(value: object, expected: object) -> None:
     for compat, wrapped in itertools.product((False, True), repeat=2):
         try:
-            same = code_compare.same_result(code.decoded(value), expected, wrapped=wrapped, compat=compat)
+            same = code_compare.same_result(code_grader.decoded(value), expected, wrapped=wrapped, compat=compat)
         except (ValueError, TypeError, RecursionError):
             # What the grader counts as a failure of the program.
             continue
@@ -125,7 +121,7 @@ def test_payload_survives_the_socket_in_any_chunks(payload: dict[str, object]) -
     assert json.dumps(received) == json.dumps([sent])
 
 
-GRADE = replies.grade_to(protocol.passed("5"))
+GRADE = replies.grade_to(base.passed("5"))
 
 
 @pytest.mark.covers("sandbox 4")

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from rljob_workers.verifier.sandbox import syscalls
-from rljob_workers.verifier.sandbox.fork_gate import ForkGate
-from rljob_workers.verifier.sandbox.gate import Gate
-from rljob_workers.verifier.sandbox.notifications import Request
-from rljob_workers.verifier.sandbox.path_view import PathView
-from rljob_workers.verifier.sandbox.process_bound import Room
-from rljob_workers.verifier.sandbox.processes import CannotRunError
+from rljob_workers.verifier.sandbox.confinement import syscalls
+from rljob_workers.verifier.sandbox.confinement.notifications import Request
+from rljob_workers.verifier.sandbox.processes.spawn import CannotRunError
+from rljob_workers.verifier.sandbox.requests.fork_gate import ForkGate, Room
+from rljob_workers.verifier.sandbox.requests.gate import Gate
+from rljob_workers.verifier.sandbox.requests.path_view import PathView
 
 CLONE, STAT, OPEN = 56, 4, 2
 AT_PATH, AT_RESULT = 0x1000, 0x2000

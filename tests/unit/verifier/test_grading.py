@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import frames, grading, pool, replies, service
-from rljob_workers.verifier.graders import catalog, protocol
-from rljob_workers.verifier.sandbox import launcher
+from rljob_workers.verifier.graders import base, registry
+from rljob_workers.verifier.sandbox.processes import launcher
 
 R = names.VerdictReason
 MakeItem = Callable[..., types.VerifyItem]
@@ -38,7 +38,7 @@ class Echo:
             await self._released.wait()
         if completion == "wait":
             await asyncio.Event().wait()
-        grade = protocol.passed("5") if completion == "5" else protocol.failed(R.WRONG, extracted=completion)
+        grade = base.passed("5") if completion == "5" else base.failed(R.WRONG, extracted=completion)
         return replies.grade_to(grade)
 
     def note_programs(self) -> None:
@@ -51,7 +51,7 @@ class Echo:
         return True
 
 
-class Slow(protocol.OneClock):
+class Slow(base.SingleTimeLimit):
     """A grader that leaves everything to the worker, but for `quick`."""
 
     needs_worker = True
@@ -63,12 +63,12 @@ class Slow(protocol.OneClock):
     def warm(self) -> None:
         """Nothing."""
 
-    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+    def quick(self, answer: base.Answer) -> base.Grade | None:
         if answer.completion == "raise":
             raise ZeroDivisionError
-        return protocol.passed("quick") if answer.completion == "quick" else None
+        return base.passed("quick") if answer.completion == "quick" else None
 
-    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+    def grade(self, answer: base.Answer) -> base.Grade:
         raise AssertionError("runs in a worker")
 
 
@@ -182,7 +182,7 @@ async def test_what_is_not_delivered_when_a_canary_is_wrong_is_to_be_graded_else
         graded = await bench.grading.verify(items)
         assert [verdict.reason for verdict in graded] == [R.INFRA_FAILURE, R.OK, R.INFRA_FAILURE, R.INFRA_FAILURE]
         assert [verdict.reward for verdict in graded] == [None, 1.0, None, None]
-        assert graded[0].detail == grading.DOUBTED
+        assert graded[0].detail == grading.INVALIDATED
         again = await bench.grading.verify([dataclasses.replace(item, attempt=1) for item in items])
         assert [verdict.reward for verdict in again] == [1.0, 1.0, 0.0, 0.0]
 
@@ -296,7 +296,7 @@ async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch:
         (
             {"rewards": [{"name": "r", "type": "maths"}]},
             errors.ManifestError,
-            f"type 'maths'; known: {', '.join(sorted(catalog.BUILT_IN))}",
+            f"type 'maths'; expected one of {', '.join(sorted(registry.BUILT_IN))}",
         ),
         ({"rewards": [{"name": "r", "type": "math", "mode": "compat"}]}, errors.ManifestError, "no compat mode"),
         ({"rewards": [{"name": "r", "type": "math", "config": {"boxed": 1}}]}, errors.ManifestError, "config.boxed"),
@@ -320,16 +320,16 @@ class Says(Slow):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
-        return protocol.passed(self.name)
+    def quick(self, answer: base.Answer) -> base.Grade | None:
+        return base.passed(self.name)
 
 
 class Hacked(Slow):
     """Decides at once that a completion passes the visible tests alone, or all, or that nobody can tell."""
 
-    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:
+    def quick(self, answer: base.Answer) -> base.Grade | None:
         parts = {"hacked": {"visible_only": 1.0}, "right": {"visible_only": 0.0}}.get(answer.completion, {})
-        return dataclasses.replace(protocol.failed(R.WRONG), parts=parts)
+        return dataclasses.replace(base.failed(R.WRONG), parts=parts)
 
 
 @pytest.mark.covers("sandbox A-57")

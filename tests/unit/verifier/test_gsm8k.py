@@ -1,4 +1,4 @@
-"""`gsm8k` and `clevr_count_70k`: every row of the graders reference, 7.3, in both modes, and what is refused."""
+"""`gsm8k` and `clevr_count_70k`: every row of docs/design/graders.md#s-7-3, in both modes, and what is refused."""
 
 import hypothesis
 import pytest
@@ -6,19 +6,19 @@ from hypothesis import strategies as st
 
 from rljob_api import errors, names, roles
 from rljob_testing import grader_rows
-from rljob_workers.verifier.graders import catalog, protocol
+from rljob_workers.verifier.graders import base, registry
 
 R = names.VerdictReason
 ROWS = grader_rows.GSM8K
 
 
-def make_grader(type_: str, config: dict[str, object], mode: str) -> protocol.Grader:
+def make_grader(type_: str, config: dict[str, object], mode: str) -> base.Grader:
     reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
-    return catalog.build([reward], catalog.BUILT_IN)[0]
+    return registry.build([reward], registry.BUILT_IN)[0]
 
 
-def graded(grader: protocol.Grader, completion: str, gold: object) -> protocol.Grade:
-    grade = grader.quick(protocol.Answer(prompt="", completion=completion, columns={"answer": gold}))
+def graded(grader: base.Grader, completion: str, gold: object) -> base.Grade:
+    grade = grader.quick(base.Answer(prompt="", completion=completion, columns={"answer": gold}))
     assert grade is not None
     return grade
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from rljob_api import errors, names, roles, types
 from rljob_workers.data import gold
 from rljob_workers.verifier import grading, service
-from rljob_workers.verifier.graders import gym, protocol
+from rljob_workers.verifier.graders import base, reasoning_gym
 
 R = names.VerdictReason
 
@@ -97,12 +97,12 @@ async def test_dataset_that_would_evaluate_text_is_refused(graded: grading.Gradi
         await verdict_of(graded, "1", {"answer": "1", "metadata": {"source_dataset": dataset}})
 
 
-def make_grader(**config: object) -> gym.GymGrader:
-    return gym.GymGrader(roles.GraderConfig(name="r", type="reasoning_gym", config=config))
+def make_grader(**config: object) -> reasoning_gym.GymGrader:
+    return reasoning_gym.GymGrader(roles.GraderConfig(name="r", type="reasoning_gym", config=config))
 
 
 def test_tags_may_be_required() -> None:
-    answer = protocol.Answer(prompt="", completion="426", columns=CHAIN_SUM)
+    answer = base.Answer(prompt="", completion="426", columns=CHAIN_SUM)
     grade = make_grader(requireTags=True).quick(answer)
     assert grade is not None
     assert grade.reason is R.NO_ANSWER

@@ -10,7 +10,7 @@ import pytest
 # Without capabilities both, so that the kernel's word on the one is all that keeps the other out.
 HOLDS = """
 import sys
-from rljob_workers.verifier.sandbox import confine, enter
+from rljob_workers.verifier.sandbox.processes import confine, enter
 enter._drop_capabilities()
 if sys.argv[1] == "hidden":
     confine.hide()
@@ -19,7 +19,7 @@ sys.stdin.read()
 """
 LOOKS = """
 import sys
-from rljob_workers.verifier.sandbox import enter
+from rljob_workers.verifier.sandbox.processes import enter
 enter._drop_capabilities()
 for file in ("environ", "fd/0"):
     try:

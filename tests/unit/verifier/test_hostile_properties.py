@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rljob_api import roles
 from rljob_testing import attack_repositories, fuzzing
-from rljob_workers.verifier.graders import boundary, catalog, protocol
+from rljob_workers.verifier.graders import base, registry
 
 pytestmark = pytest.mark.timeout(fuzzing.TIMEOUT_S)
 # CPU seconds of one look at 70,000 characters: 0.2 on an idle machine, and hours by a pattern that backtracks.
@@ -65,11 +65,11 @@ def texts(draw: st.DrawFn) -> str:
 @fuzzing.settings
 def test_quick_look_ends_at_once_and_never_raises(type_: str, config: dict[str, object], mode: str, text: str) -> None:
     reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
-    (grader,) = catalog.build([reward], catalog.BUILT_IN)
-    answer = protocol.Answer(prompt="", completion=text, columns=COLUMNS)
+    (grader,) = registry.build([reward], registry.BUILT_IN)
+    answer = base.Answer(prompt="", completion=text, columns=COLUMNS)
     # What is imported at the first look is not the text's doing.
-    boundary.guarded(grader.quick, protocol.Answer(prompt="", completion="", columns=COLUMNS))
+    base.guarded(grader.quick, base.Answer(prompt="", completion="", columns=COLUMNS))
     started_s = time.process_time()
-    grade = boundary.guarded(grader.quick, answer)
+    grade = base.guarded(grader.quick, answer)
     assert time.process_time() - started_s < MOST_S
     assert grade is None or grade.reason.value != "crash", grade

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from rljob_workers.verifier.sandbox import landlock
-from rljob_workers.verifier.sandbox.landlock import Fs
+from rljob_workers.verifier.sandbox.confinement import landlock
+from rljob_workers.verifier.sandbox.confinement.landlock import Fs
 
 
 @pytest.mark.parametrize(

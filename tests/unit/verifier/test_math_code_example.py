@@ -11,7 +11,7 @@ from rljob_api import resolve, resolved, types
 from rljob_api.load import load_manifest
 from rljob_testing import examples
 from rljob_workers.data import records
-from rljob_workers.verifier import check, routing, rubric, service
+from rljob_workers.verifier import check, rubric, service
 
 
 def resolved_example() -> resolved.ResolvedJob:
@@ -36,7 +36,7 @@ def test_word_sums_are_graded_as_mathematics_and_code_by_its_tests() -> None:
     graded: dict[str, collections.Counter[str]] = {}
     for source in check.sources_of(job.coordinator):
         for record in records.load_source(source.source).records:
-            (index,) = routing.graded_by(rewards, rubric.chosen(rewards, source.suite), record.columns)
+            (index,) = rubric.graded_by(rewards, rubric.chosen(rewards, source.suite), record.columns)
             graded.setdefault(source.source.name, collections.Counter())[rewards[index].type] += 1
     assert graded == {
         "word-sums": {"areal-math": 320},

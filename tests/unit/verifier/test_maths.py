@@ -7,21 +7,23 @@ import pytest
 from hypothesis import strategies as st
 
 from rljob_api import errors, names, roles
-from rljob_workers.verifier.graders import maths, protocol, symbolic
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.math import math_grader
+from rljob_workers.verifier.graders.symbolic import library
 
 R = names.VerdictReason
 
 
-def make_grader(**config: object) -> maths.MathGrader:
-    return maths.MathGrader(roles.GraderConfig(name="r", type="math", config=config))
+def make_grader(**config: object) -> math_grader.MathGrader:
+    return math_grader.MathGrader(roles.GraderConfig(name="r", type="math", config=config))
 
 
-def answered(completion: str, gold: object) -> protocol.Answer:
-    return protocol.Answer(prompt="", completion=completion, columns={"answer": gold})
+def answered(completion: str, gold: object) -> base.Answer:
+    return base.Answer(prompt="", completion=completion, columns={"answer": gold})
 
 
 @pytest.fixture(scope="module")
-def grader() -> maths.MathGrader:
+def grader() -> math_grader.MathGrader:
     warm = make_grader()
     warm.warm()
     return warm
@@ -51,7 +53,7 @@ def test_equal_answers_are_found_without_a_worker(boxed: str, gold: object) -> N
     ],
 )  # fmt: skip
 def test_roots_functions_and_equations_are_evaluated_in_a_worker(
-    grader: maths.MathGrader, boxed: str, gold: str
+    grader: math_grader.MathGrader, boxed: str, gold: str
 ) -> None:
     answer = answered(rf"\boxed{{{boxed}}}", gold)
     assert grader.quick(answer) is None
@@ -67,20 +69,20 @@ def test_roots_functions_and_equations_are_evaluated_in_a_worker(
         ("x", "0"), ("5", ["6", "7"]),
     ],
 )  # fmt: skip
-def test_other_values_are_wrong(grader: maths.MathGrader, boxed: str, gold: object) -> None:
+def test_other_values_are_wrong(grader: math_grader.MathGrader, boxed: str, gold: object) -> None:
     grade = grader.grade(answered(rf"\boxed{{{boxed}}}", gold))
     assert (grade.score, grade.reason) == (0.0, R.WRONG)
     assert grade.extracted == boxed
 
 
 @pytest.mark.parametrize("completion", ["", "I do not know", r"\boxed{}", r"\boxed{5"])
-def test_absent_answer_is_no_answer(grader: maths.MathGrader, completion: str) -> None:
+def test_absent_answer_is_no_answer(grader: math_grader.MathGrader, completion: str) -> None:
     grade = grader.grade(answered(completion, "5"))
     assert (grade.score, grade.reason) == (0.0, R.NO_ANSWER)
 
 
 @pytest.mark.covers("graders 2.1")
-def test_gold_never_shows_in_a_grade(grader: maths.MathGrader) -> None:
+def test_gold_never_shows_in_a_grade(grader: math_grader.MathGrader) -> None:
     grade = grader.grade(answered(r"\boxed{6}", "987654321"))
     assert "987654321" not in grade.extracted + grade.detail
 
@@ -172,8 +174,8 @@ FORMULAS = [
 
 @pytest.mark.parametrize(("ours", "theirs"), FORMULAS)
 def test_what_is_decided_as_a_polynomial_is_what_math_verify_says(
-    grader: maths.MathGrader, ours: str, theirs: str
+    grader: math_grader.MathGrader, ours: str, theirs: str
 ) -> None:
     decided = grader.quick(answered(rf"\boxed{{{ours}}}", theirs))
     assert decided is not None, "no worker is asked"
-    assert decided.score == float(symbolic.MathVerify().compare([theirs], ours) is True)
+    assert decided.score == float(library.MathVerify().compare([theirs], ours) is True)

@@ -11,7 +11,8 @@ import pytest
 
 from rljob_api import roles
 from rljob_testing import answer_pairs
-from rljob_workers.verifier.graders import maths, protocol
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.math import math_grader
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs/reading_an_answer.md"
 # Completion, gold: kinds of answers that math-verify says it understands.
@@ -53,14 +54,14 @@ DIFFERENT = [
 
 
 @pytest.fixture(scope="module")
-def grader() -> maths.MathGrader:
-    made = maths.MathGrader(roles.GraderConfig(name="r", type="math"))
+def grader() -> math_grader.MathGrader:
+    made = math_grader.MathGrader(roles.GraderConfig(name="r", type="math"))
     made.warm()
     return made
 
 
-def ours(grader: maths.MathGrader, completion: str, gold: str) -> bool:
-    return grader.grade(protocol.Answer(prompt="", completion=completion, columns={"answer": gold})).score == 1.0
+def ours(grader: math_grader.MathGrader, completion: str, gold: str) -> bool:
+    return grader.grade(base.Answer(prompt="", completion=completion, columns={"answer": gold})).score == 1.0
 
 
 def theirs(completion: str, gold: str) -> bool:
@@ -68,18 +69,20 @@ def theirs(completion: str, gold: str) -> bool:
 
 
 @pytest.mark.parametrize(("completion", "gold"), SAME)
-def test_published_behaviour_is_shared(grader: maths.MathGrader, completion: str, gold: str) -> None:
+def test_published_behaviour_is_shared(grader: math_grader.MathGrader, completion: str, gold: str) -> None:
     assert ours(grader, completion, gold) == theirs(completion, gold)
 
 
 @pytest.mark.parametrize(("completion", "gold", "we", "they"), DIFFERENT)
-def test_listed_difference_is_one(grader: maths.MathGrader, completion: str, gold: str, we: bool, they: bool) -> None:
+def test_listed_difference_is_one(
+    grader: math_grader.MathGrader, completion: str, gold: str, we: bool, they: bool
+) -> None:
     assert (ours(grader, completion, gold), theirs(completion, gold)) == (we, they)
     assert f"`{completion}` against `{gold}`" in PAGE.read_text(), "list it with its reason"
 
 
 @pytest.mark.covers("reading_an_answer")
-def test_no_made_pair_is_judged_wrongly_and_math_verify_errs_in_each_direction(grader: maths.MathGrader) -> None:
+def test_no_made_pair_is_judged_wrongly_and_math_verify_errs_in_each_direction(grader: math_grader.MathGrader) -> None:
     # A slice of `python -m tests.bench.reading`; the table of docs/reading_an_answer.md is of 20,000.
     pairs = answer_pairs.pairs(600, seed=7)
     assert len({pair.kind for pair in pairs}) == len(answer_pairs.MAKERS) + 1

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_workers.verifier.sandbox import bpf, confinement, enter, filter_rules, notifications, path_calls, syscalls
-from rljob_workers.verifier.sandbox.filter_rules import Action, Rule
+from rljob_workers.verifier.sandbox.confinement import bpf, filter_rules, notifications, path_calls, profile, syscalls
+from rljob_workers.verifier.sandbox.confinement.filter_rules import Action, Rule
+from rljob_workers.verifier.sandbox.processes import enter
 
 # Hands its listener over, then forks once for each line; says what came of it.
 FORKS = """
@@ -40,7 +41,7 @@ TIMEOUT_MS = 60_000
 
 
 @contextlib.contextmanager
-def asking(confined: confinement.Confinement) -> Iterator[tuple["subprocess.Popen[str]", notifications.Listener]]:
+def asking(confined: profile.Confinement) -> Iterator[tuple["subprocess.Popen[str]", notifications.Listener]]:
     """Yield a process whose forks ask, and its listener, which is closed by whoever wants it to be."""
     rules = [Rule(call, Action.ASK) for call in ("clone", "fork", "vfork")]
     rules.append(Rule("clone3", Action.MISSING))
@@ -92,7 +93,7 @@ def received(process: "subprocess.Popen[str]", listener: notifications.Listener)
     return request
 
 
-def test_call_waits_until_it_is_let_go_on(confined: confinement.Confinement) -> None:
+def test_call_waits_until_it_is_let_go_on(confined: profile.Confinement) -> None:
     with asking(confined) as (process, listener), contextlib.closing(listener):
         assert not listener.is_waiting()
         for _ in range(2):
@@ -110,7 +111,7 @@ def test_call_waits_until_it_is_let_go_on(confined: confinement.Confinement) -> 
             assert not listener.is_waiting()
 
 
-def test_call_fails_once_nobody_holds_the_listener(confined: confinement.Confinement) -> None:
+def test_call_fails_once_nobody_holds_the_listener(confined: profile.Confinement) -> None:
     with asking(confined) as (process, listener):
         ask(process)
         wait_for_news(listener)
@@ -120,7 +121,7 @@ def test_call_fails_once_nobody_holds_the_listener(confined: confinement.Confine
         assert said(process) == "ENOSYS"
 
 
-def test_listener_tells_that_nobody_is_left_and_that_nobody_asks(confined: confinement.Confinement) -> None:
+def test_listener_tells_that_nobody_is_left_and_that_nobody_asks(confined: profile.Confinement) -> None:
     with asking(confined) as (process, listener), contextlib.closing(listener):
         process.kill()
         process.wait()
@@ -128,7 +129,7 @@ def test_listener_tells_that_nobody_is_left_and_that_nobody_asks(confined: confi
         assert not listener.is_waiting()
 
 
-def test_process_that_is_killed_while_it_asks_was_granted_nothing(confined: confinement.Confinement) -> None:
+def test_process_that_is_killed_while_it_asks_was_granted_nothing(confined: profile.Confinement) -> None:
     with asking(confined) as (process, listener), contextlib.closing(listener):
         ask(process)
         wait_for_news(listener)
@@ -138,7 +139,7 @@ def test_process_that_is_killed_while_it_asks_was_granted_nothing(confined: conf
         assert listener.receive() is None
 
 
-def test_process_that_is_killed_before_its_answer_no_longer_waits_for_it(confined: confinement.Confinement) -> None:
+def test_process_that_is_killed_before_its_answer_no_longer_waits_for_it(confined: profile.Confinement) -> None:
     with asking(confined) as (process, listener), contextlib.closing(listener):
         request = received(process, listener)
         process.kill()
@@ -147,7 +148,7 @@ def test_process_that_is_killed_before_its_answer_no_longer_waits_for_it(confine
         assert [listener.go_on(request), listener.returned(request, 0), listener.failed(request, 1)] == [False] * 3
 
 
-def test_call_returns_or_fails_as_its_supervisor_says(confined: confinement.Confinement) -> None:
+def test_call_returns_or_fails_as_its_supervisor_says(confined: profile.Confinement) -> None:
     with asking(confined) as (process, listener), contextlib.closing(listener):
         request = received(process, listener)
         assert listener.failed(request, errno.EXDEV)
@@ -174,7 +175,7 @@ def test_message_whose_descriptor_was_lost_is_an_error() -> None:
             notifications.handed_over(ours)
 
 
-def test_sizes_are_those_of_this_kernel_and_at_least_those_of_the_first(confined: confinement.Confinement) -> None:
+def test_sizes_are_those_of_this_kernel_and_at_least_those_of_the_first(confined: profile.Confinement) -> None:
     # struct seccomp_notif and seccomp_notif_resp of Linux 5.0: 8 + 4 + 4 + 64 and 8 + 8 + 4 + 4 bytes.
     request_bytes, answer_bytes = notifications.sizes(confined.architecture)
     assert request_bytes >= 80

@@ -1,4 +1,4 @@
-r"""`boxed` and `answer_tag`: every row of the graders reference, 8.4, in both modes and versions; each correction."""
+r"""`boxed` and `answer_tag`: every row of docs/design/graders.md#s-8-4, in both modes and versions; each correction."""
 
 import pathlib
 
@@ -6,21 +6,23 @@ import pytest
 
 from rljob_api import errors, names, roles
 from rljob_testing import grader_rows
-from rljob_workers.verifier.graders import catalog, hazards, oat, protocol, repetition
+from rljob_workers.verifier.graders import base, registry
+from rljob_workers.verifier.graders.oat import oat_grader
+from rljob_workers.verifier.graders.symbolic import screen
 
 R = names.VerdictReason
 ROWS = grader_rows.OAT
 
 
-def make_grader(type_: str, mode: str, **config: object) -> oat.OatGrader:
+def make_grader(type_: str, mode: str, **config: object) -> oat_grader.OatGrader:
     reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
-    grader = catalog.build([reward], catalog.BUILT_IN)[0]
-    assert isinstance(grader, oat.OatGrader)
+    grader = registry.build([reward], registry.BUILT_IN)[0]
+    assert isinstance(grader, oat_grader.OatGrader)
     return grader
 
 
 @pytest.fixture(scope="module")
-def warm() -> dict[tuple[str, str, str], oat.OatGrader]:
+def warm() -> dict[tuple[str, str, str], oat_grader.OatGrader]:
     graders = {
         (type_, mode, version): make_grader(type_, mode, verifierVersion=version)
         for type_ in ("boxed", "answer_tag")
@@ -32,8 +34,8 @@ def warm() -> dict[tuple[str, str, str], oat.OatGrader]:
     return graders
 
 
-def answered(completion: str, gold: object) -> protocol.Answer:
-    return protocol.Answer(prompt="", completion=completion, columns={"answer": gold})
+def answered(completion: str, gold: object) -> base.Answer:
+    return base.Answer(prompt="", completion=completion, columns={"answer": gold})
 
 
 @pytest.mark.covers("graders 8.2", "graders 8.3", "graders 8.4")
@@ -42,7 +44,7 @@ def answered(completion: str, gold: object) -> protocol.Answer:
 ])  # fmt: skip
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row[1]}-{row[2]}" for row in ROWS])
 def test_row_has_the_verdict_of_its_mode_and_version(
-    warm: dict[tuple[str, str, str], oat.OatGrader],
+    warm: dict[tuple[str, str, str], oat_grader.OatGrader],
     row: tuple[str, str, object, int, int, int, int],
     mode: str,
     version: str,
@@ -90,7 +92,7 @@ def test_empty_box_is_formatted_in_compat_and_no_answer_in_strict(mode: str, rea
     ],
 )  # fmt: skip
 def test_plain_text_of_latex_is_what_is_compared(
-    warm: dict[tuple[str, str, str], oat.OatGrader], answer: str, gold: str, mode: str
+    warm: dict[tuple[str, str, str], oat_grader.OatGrader], answer: str, gold: str, mode: str
 ) -> None:
     assert warm["boxed", mode, "fast"].grade(answered(rf"\boxed{{{answer}}}", gold)).score == 1.0
 
@@ -112,13 +114,13 @@ READ = [
 @pytest.mark.parametrize("version", ["fast", "math_verify"])
 @pytest.mark.parametrize(("completion", "gold", "expected"), READ)
 def test_strict_refuses_what_says_something_else(
-    warm: dict[tuple[str, str, str], oat.OatGrader], completion: str, gold: str, expected: int, version: str
+    warm: dict[tuple[str, str, str], oat_grader.OatGrader], completion: str, gold: str, expected: int, version: str
 ) -> None:
     assert warm["boxed", "strict", version].grade(answered(completion, gold)).score == expected
 
 
 def test_comma_that_groups_no_thousands_separates_in_compat_mode_too(
-    warm: dict[tuple[str, str, str], oat.OatGrader],
+    warm: dict[tuple[str, str, str], oat_grader.OatGrader],
 ) -> None:
     assert warm["boxed", "compat", "fast"].grade(answered(r"\boxed{2,3.5}", "23.5")).score == 0.0
 
@@ -176,11 +178,11 @@ def test_hostile_answer_ends_without_reward_and_without_a_worker(version: str, t
 
 @pytest.mark.parametrize("text", ["The answer is 42", "5! apples", "x^2 of $y^3$ and 10^6", "Wow! 7 days!"])
 def test_prose_with_small_formulas_is_no_hazard(text: str) -> None:
-    assert hazards.first(text) == ""
+    assert screen.first_hazard(text) == ""
 
 
 @pytest.mark.covers("graders 8.2")
 def test_repetition_is_told_from_variety() -> None:
-    assert repetition.is_repetitive("1+" * 100)
-    assert not repetition.is_repetitive("1+" * 64)
-    assert not repetition.is_repetitive("".join(chr(33 + index % 90) + str(index) for index in range(60)))
+    assert screen.is_repetitive("1+" * 100)
+    assert not screen.is_repetitive("1+" * 64)
+    assert not screen.is_repetitive("".join(chr(33 + index % 90) + str(index) for index in range(60)))

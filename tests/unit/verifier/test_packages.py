@@ -10,30 +10,32 @@ from collections.abc import Iterator
 import pytest
 
 from rljob_api import errors, roles
-from rljob_workers.verifier import check, runner, service
-from rljob_workers.verifier.graders import code, protocol, repository
-from rljob_workers.verifier.sandbox import confinement, packages, processes, programs, warm
+from rljob_workers.verifier import check, service, worker
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.code import code_grader
+from rljob_workers.verifier.graders.repository import repository_grader
+from rljob_workers.verifier.sandbox import programs
 from rljob_workers.verifier.sandbox import repository as suites
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import packages, spawn, warm
 
 NUMPY = ("numpy",)
 LIMITS = programs.Limits(cpu_s=20.0, wall_s=120.0, memory_bytes=512 << 20, output_bytes=64 << 10)
 
 
 @pytest.fixture(params=["fresh", "warm"])
-def start(request: pytest.FixtureRequest) -> Iterator[processes.Start]:
+def start(request: pytest.FixtureRequest) -> Iterator[spawn.Start]:
     with contextlib.closing(warm.Interpreter(NUMPY)) as interpreter:
-        yield interpreter.start if request.param == "warm" else processes.fresh
+        yield interpreter.start if request.param == "warm" else spawn.fresh
 
 
-def run(source: str, confined: confinement.Confinement, start: processes.Start, names: tuple[str, ...]) -> programs.Run:
+def run(source: str, confined: profile.Confinement, start: spawn.Start, names: tuple[str, ...]) -> programs.Run:
     program = programs.Program(source=source, compat=False, packages=names)
     return programs.run(program, stdin=b"", limits=LIMITS, confined=confined, start=start)
 
 
 @pytest.mark.covers("sandbox 4")
-def test_program_has_the_packages_that_its_reward_names(
-    confined: confinement.Confinement, start: processes.Start
-) -> None:
+def test_program_has_the_packages_that_its_reward_names(confined: profile.Confinement, start: spawn.Start) -> None:
     source = (
         "import sys\nbefore = 'numpy' in sys.modules\nimport numpy as np\nprint(before, (np.eye(3) @ np.ones(3)).sum())"
     )
@@ -44,9 +46,9 @@ def test_program_has_the_packages_that_its_reward_names(
     assert run(lazy, confined, start, NUMPY).output == b"[1. 1.] 7.0 1.0\n"
 
 
-def test_program_of_a_reward_that_names_none_finds_none(confined: confinement.Confinement) -> None:
+def test_program_of_a_reward_that_names_none_finds_none(confined: profile.Confinement) -> None:
     with contextlib.closing(warm.Interpreter()) as interpreter:
-        for start in (interpreter.start, processes.fresh):
+        for start in (interpreter.start, spawn.fresh):
             ended = run("try:\n    import numpy\nexcept ImportError:\n    print('none')", confined, start, ())
             assert ended.output == b"none\n"
 
@@ -93,7 +95,7 @@ def reached(secret, statements):
 
 @pytest.mark.covers("sandbox 4")
 def test_nothing_outside_is_reached_through_numpy(
-    confined: confinement.Confinement, start: processes.Start, tmp_path: pathlib.Path
+    confined: profile.Confinement, start: spawn.Start, tmp_path: pathlib.Path
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("1")
@@ -117,7 +119,7 @@ def test_most_of_it_succeeds_where_nothing_confines(tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.covers("sandbox 4")
-def test_random_numbers_of_two_programs_differ_and_a_seed_still_counts(confined: confinement.Confinement) -> None:
+def test_random_numbers_of_two_programs_differ_and_a_seed_still_counts(confined: profile.Confinement) -> None:
     source = "import numpy as np\nfirst = np.random.rand()\nnp.random.seed(5)\nprint(first, np.random.rand())"
     with contextlib.closing(warm.Interpreter(NUMPY)) as interpreter:
         found = [run(source, confined, interpreter.start, NUMPY).output.split() for _ in range(3)]
@@ -127,7 +129,7 @@ def test_random_numbers_of_two_programs_differ_and_a_seed_still_counts(confined:
 
 @pytest.mark.parametrize(("num_bytes", "printed"), [(400 << 20, b"on\n"), (600 << 20, b"no room\n")])
 def test_what_packages_map_is_not_taken_from_the_program(
-    confined: confinement.Confinement, start: processes.Start, num_bytes: int, printed: bytes
+    confined: profile.Confinement, start: spawn.Start, num_bytes: int, printed: bytes
 ) -> None:
     # Address space alone: of pages that nobody touches none is resident.
     source = (
@@ -137,7 +139,7 @@ def test_what_packages_map_is_not_taken_from_the_program(
 
 
 @pytest.mark.parametrize("names", [("networkx",), ("sortedcontainers",), ("sympy",)])
-def test_packages_of_the_image_work(confined: confinement.Confinement, names: tuple[str, ...]) -> None:
+def test_packages_of_the_image_work(confined: profile.Confinement, names: tuple[str, ...]) -> None:
     sources = {
         "networkx": "import networkx as nx\nprint(nx.shortest_path_length(nx.path_graph(4), 0, 3))",
         "sortedcontainers": "from sortedcontainers import SortedList\nprint(SortedList([3, 4, 1]).bisect(3) + 1)",
@@ -157,15 +159,15 @@ def test_packages_of_the_image_work(confined: confinement.Confinement, names: tu
     ],
 )  # fmt: skip
 def test_numbers_and_arrays_of_numpy_are_returned_as_what_they_hold(
-    confined: confinement.Confinement, returned: str, expected: str
+    confined: profile.Confinement, returned: str, expected: str
 ) -> None:
-    with contextlib.closing(runner.Runner(confined, packages=[NUMPY])) as ran:
+    with contextlib.closing(worker.Runner(confined, packages=[NUMPY])) as ran:
         for value, score in ((expected, 1.0), ('"another"', 0.0)):
             reward = roles.GraderConfig(name="r", type="code", packages=NUMPY, wall_limit_s=100.0)
             program = f"```python\nimport numpy as np\ndef f(a):\n    return {returned}\n```"
             columns = {"input_output": json.dumps({"fn_name": "f", "inputs": ["1"], "outputs": [value]})}
-            answer = protocol.Answer(prompt="", completion=program, columns=columns)
-            assert code.CodeGrader(reward, run=ran).grade(answer).score == score
+            answer = base.Answer(prompt="", completion=program, columns=columns)
+            assert code_grader.CodeGrader(reward, run=ran).grade(answer).score == score
 
 
 def distribution(folder: pathlib.Path, name: str, files: dict[str, str], requires: str = "") -> None:
@@ -192,7 +194,7 @@ def site(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 @pytest.mark.covers("sandbox 4")
 def test_package_comes_with_what_it_requires_and_nothing_that_lies_beside_it(
-    site: pathlib.Path, confined: confinement.Confinement
+    site: pathlib.Path, confined: profile.Confinement
 ) -> None:
     distribution(site, "that-one", {"that/__init__.py": "import needed\nVALUE = needed.VALUE\n"}, "needed>=1")
     distribution(site, "needed", {"needed.py": "VALUE = 3\n"}, "absent; python_version > '3'")
@@ -200,15 +202,15 @@ def test_package_comes_with_what_it_requires_and_nothing_that_lies_beside_it(
     found = packages.installed(("that",))
     assert set(found.modules) == {"that", "needed"}
     assert set(found.readable) == {str(site / "that"), str(site / "needed.py")}
-    ended = run("import that\nprint(that.VALUE)", confined, processes.fresh, ("that",))
+    ended = run("import that\nprint(that.VALUE)", confined, spawn.fresh, ("that",))
     assert ended.output == b"3\n"
 
 
 def test_module_of_the_standard_library_cannot_be_hidden_by_a_package(
-    site: pathlib.Path, confined: confinement.Confinement
+    site: pathlib.Path, confined: profile.Confinement
 ) -> None:
     distribution(site, "hides", {"hides/__init__.py": "", "wave.py": "raise ValueError\n"})
-    assert run("import wave\nprint(wave.__name__)", confined, processes.fresh, ("hides",)).output == b"wave\n"
+    assert run("import wave\nprint(wave.__name__)", confined, spawn.fresh, ("hides",)).output == b"wave\n"
 
 
 def config_of(make: object, *names: str, type_: str = "code") -> roles.VerifierConfig:
@@ -247,24 +249,24 @@ def test_package_that_cannot_be_imported_is_told_before_anything_is_graded(
 
 
 def test_reward_with_packages_and_one_without_have_interpreters_of_their_own(
-    confined: confinement.Confinement,
+    confined: profile.Confinement,
 ) -> None:
-    with contextlib.closing(runner.Runner(confined, packages=[NUMPY, ()])) as ran:
+    with contextlib.closing(worker.Runner(confined, packages=[NUMPY, ()])) as ran:
         ran.verify()
         grades = []
         for names in (NUMPY, ()):
             reward = roles.GraderConfig(name="r", type="code", packages=names, wall_limit_s=100.0)
             program = "```python\nimport numpy\nprint(int(numpy.ones(3).sum()))\n```"
             columns = {"input_output": json.dumps({"inputs": [""], "outputs": ["3"]})}
-            answer = protocol.Answer(prompt="", completion=program, columns=columns)
-            grades.append(code.CodeGrader(reward, run=ran).grade(answer).score)
+            answer = base.Answer(prompt="", completion=program, columns=columns)
+            grades.append(code_grader.CodeGrader(reward, run=ran).grade(answer).score)
         assert grades == [1.0, 0.0]
         assert not ran.survivors()
 
 
 @pytest.mark.parametrize(("names", "score"), [(NUMPY, 1.0), ((), 0.0)])
 def test_tests_of_a_repository_have_the_packages_that_their_reward_names(
-    confined: confinement.Confinement, tmp_path: pathlib.Path, names: tuple[str, ...], score: float
+    confined: profile.Confinement, tmp_path: pathlib.Path, names: tuple[str, ...], score: float
 ) -> None:
     def patient(program: suites.Suite, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         return programs.run(program, stdin=stdin, limits=dataclasses.replace(limits, wall_s=240.0), confined=confined)
@@ -275,5 +277,5 @@ def test_tests_of_a_repository_have_the_packages_that_their_reward_names(
         "repository": {"files": {}, "test_files": {"test_it.py": test_file}, "tests": ["test_it.py::test_total"]}
     }
     completion = "```python sums.py\nimport numpy\n\ndef total(a):\n    return numpy.sum(a)\n```"
-    answer = protocol.Answer(prompt="", completion=completion, columns=columns)
-    assert repository.RepositoryGrader(reward, run=patient, scratch=tmp_path).grade(answer).score == score
+    answer = base.Answer(prompt="", completion=completion, columns=columns)
+    assert repository_grader.RepositoryGrader(reward, run=patient, scratch=tmp_path).grade(answer).score == score

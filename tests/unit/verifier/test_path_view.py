@@ -12,10 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_workers.verifier.sandbox import path_calls, syscalls
-from rljob_workers.verifier.sandbox.foreign_memory import ForeignMemory
-from rljob_workers.verifier.sandbox.notifications import Request
-from rljob_workers.verifier.sandbox.path_view import MAX_PATH_BYTES, Outcome, PathView, is_shown, named_descriptor
+from rljob_workers.verifier.sandbox.confinement import path_calls, syscalls
+from rljob_workers.verifier.sandbox.confinement.notifications import Request
+from rljob_workers.verifier.sandbox.requests.foreign_memory import ForeignMemory
+from rljob_workers.verifier.sandbox.requests.path_view import (
+    MAX_PATH_BYTES,
+    Outcome,
+    PathView,
+    is_shown,
+    named_descriptor,
+)
 
 ARCHITECTURE = syscalls.ARCHITECTURES[platform.machine()]
 TASK = threading.get_native_id()

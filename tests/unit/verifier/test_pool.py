@@ -11,11 +11,11 @@ import pytest
 from rljob_api import errors, names
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import frames, pool, replies
-from rljob_workers.verifier.graders import protocol
-from rljob_workers.verifier.sandbox import launcher
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.sandbox.processes import launcher
 
 R = names.VerdictReason
-RIGHT = replies.grade_to(protocol.passed("5"))
+RIGHT = replies.grade_to(base.passed("5"))
 
 
 class ScriptedWorker:
@@ -202,10 +202,10 @@ async def test_worker_whose_canary_is_wrong_is_replaced_and_the_answer_graded_by
     start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics
 ) -> None:
     workers = await start()
-    assert workers.num_doubts == 0
+    assert workers.num_invalidations == 0
     assert (await workers.submit(order("doubt right"))).reason is R.OK
     assert [event for event in nursery.events if "started" not in event] == ["w1 doubt", "w1 ended", "w2 right"]
-    assert workers.num_doubts == 1
+    assert workers.num_invalidations == 1
     text = verifier_metrics.exposition().decode()
     assert 'rljob_verifier_canary_failures_total{canary="flood",rljob="job",rljob_namespace="tests"} 1.0' in text
 
@@ -258,10 +258,15 @@ async def test_one_worker_at_a_time_runs_its_canaries_and_the_others_serve(start
 
 
 @pytest.mark.parametrize(
-    ("canary", "num_doubts", "reason"), [("flood", 1, "retired"), ("die", 0, "lost"), ("nonsense", 0, "lost")]
+    ("canary", "num_invalidations", "reason"), [("flood", 1, "retired"), ("die", 0, "lost"), ("nonsense", 0, "lost")]
 )
 async def test_worker_that_its_canaries_end_is_replaced(
-    start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics, canary: str, num_doubts: int, reason: str
+    start: Started,
+    nursery: Nursery,
+    verifier_metrics: metrics.Metrics,
+    canary: str,
+    num_invalidations: int,
+    reason: str,
 ) -> None:
     workers = await start()
     nursery.canary = canary
@@ -269,7 +274,7 @@ async def test_worker_that_its_canaries_end_is_replaced(
     assert (await workers.submit(order("right"))).reason is R.OK
     assert [event for event in nursery.events if "w1" in event][-2:] == ["w1 canaries", "w1 ended"]
     assert "w2 right" in nursery.events
-    assert workers.num_doubts == num_doubts
+    assert workers.num_invalidations == num_invalidations
     text = verifier_metrics.exposition().decode()
     assert f'rljob_verifier_workers_ended_total{{reason="{reason}",rljob="job",rljob_namespace="tests"}} 1.0' in text
 

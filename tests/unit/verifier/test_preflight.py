@@ -8,9 +8,10 @@ import pytest
 
 from rljob_api import errors
 from rljob_testing.clock import FakeClock
-from rljob_workers.verifier import layers, preflight
-from rljob_workers.verifier.layers import Layer
-from rljob_workers.verifier.sandbox import confinement, landlock, notifications, probe
+from rljob_workers.verifier import preflight
+from rljob_workers.verifier.preflight import Layer
+from rljob_workers.verifier.sandbox import probe
+from rljob_workers.verifier.sandbox.confinement import landlock, notifications, profile
 
 RESTRICTED = "Seccomp:\t2\nNoNewPrivs:\t1\nCapEff:\t0000000000000000\n"
 
@@ -28,11 +29,11 @@ def _holding(found: list[Layer]) -> set[str]:
 
 
 def test_a_restricted_pod_has_filter_and_no_privileges_and_shares_the_hosts_users(tmp_path: pathlib.Path) -> None:
-    assert _holding(layers.process_layers(_proc(tmp_path))) == {"seccomp", "no_new_privileges", "capabilities"}
+    assert _holding(preflight.process_layers(_proc(tmp_path))) == {"seccomp", "no_new_privileges", "capabilities"}
 
 
 def test_a_user_namespace_is_believed_only_when_the_map_shows_it(tmp_path: pathlib.Path) -> None:
-    found = layers.process_layers(_proc(tmp_path, uid_map="0 1234567168 65536"))
+    found = preflight.process_layers(_proc(tmp_path, uid_map="0 1234567168 65536"))
     assert "user_namespace" in _holding(found)
 
 
@@ -47,7 +48,7 @@ def test_a_user_namespace_is_believed_only_when_the_map_shows_it(tmp_path: pathl
     ],
 )
 def test_a_layer_that_the_kernel_does_not_report_does_not_hold(tmp_path: pathlib.Path, status: str, lost: str) -> None:
-    assert lost not in _holding(layers.process_layers(_proc(tmp_path, status=status)))
+    assert lost not in _holding(preflight.process_layers(_proc(tmp_path, status=status)))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_gvisor_is_told_by_its_kernel_and_no_other_runtime_is(
 ) -> None:
     proc = _proc(tmp_path)
     (proc / "version").write_text(version)
-    assert Layer("runtime_class", holds, detail) in layers.process_layers(proc, log=lambda: log)
+    assert Layer("runtime_class", holds, detail) in preflight.process_layers(proc, log=lambda: log)
 
 
 @pytest.mark.parametrize(("answer", "holds"), [(1, True), (0, False), (-1, False)])
@@ -72,20 +73,20 @@ def test_kernel_whose_list_does_not_tell_of_privileges_is_asked(
     answer: int, holds: bool, tmp_path: pathlib.Path
 ) -> None:
     proc = _proc(tmp_path, status="Seccomp:\t0\nCapEff:\t0000000000000000\n")
-    found = layers.process_layers(proc, no_new_privs=lambda: answer, log=str)
+    found = preflight.process_layers(proc, no_new_privs=lambda: answer, log=str)
     assert Layer("no_new_privileges", holds, str(answer)) in found
 
 
 def test_this_kernel_answers_as_its_list_says() -> None:
     lines = pathlib.Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    assert f"NoNewPrivs:\t{layers.asked_no_new_privs()}" in lines
-    assert re.match(r"\Z|<\d+>", layers.kernel_log())
+    assert f"NoNewPrivs:\t{preflight.asked_no_new_privs()}" in lines
+    assert re.match(r"\Z|<\d+>", preflight.kernel_log())
 
 
 def test_a_token_is_found(tmp_path: pathlib.Path) -> None:
-    assert layers.no_token(tmp_path / "token").holds
+    assert preflight.no_token(tmp_path / "token").holds
     (tmp_path / "token").write_text("secret")
-    assert not layers.no_token(tmp_path / "token").holds
+    assert not preflight.no_token(tmp_path / "token").holds
 
 
 def test_every_place_that_a_pod_must_not_reach_is_tried_and_named() -> None:
@@ -96,12 +97,12 @@ def test_every_place_that_a_pod_must_not_reach_is_tried_and_named() -> None:
         return address[0] in ("10.96.0.1", "198.51.100.1")
 
     environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
-    found = layers.network(
+    found = preflight.network(
         environment, outside="198.51.100.1:443", connect=connect, resolvers=["10.96.0.10"], ask=lambda server: True
     )
     assert tried == [("169.254.169.254", 80), ("10.96.0.1", 6443), ("198.51.100.1", 443)]
     assert (found.holds, found.detail) == (False, "reached api_server, outside, dns")
-    closed = layers.network(
+    closed = preflight.network(
         environment, outside="", connect=lambda _: False, resolvers=["10.96.0.10"], ask=lambda _: False
     )
     assert closed.holds
@@ -110,8 +111,8 @@ def test_every_place_that_a_pod_must_not_reach_is_tried_and_named() -> None:
 def test_an_open_port_and_a_refused_one_were_both_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = ("127.0.0.1", int(server.getsockname()[1]))
-        assert layers.connects(address)
-    assert layers.connects(address)
+        assert preflight.connects(address)
+    assert preflight.connects(address)
 
 
 def test_a_name_server_that_answers_is_reached() -> None:
@@ -125,9 +126,9 @@ def test_a_name_server_that_answers_is_reached() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert layers.answers_dns("127.0.0.1", port)
+        assert preflight.answers_dns("127.0.0.1", port)
         thread.join()
-    assert not layers.answers_dns("127.0.0.1", port)
+    assert not preflight.answers_dns("127.0.0.1", port)
 
 
 def test_network_policies_may_land_late() -> None:
@@ -165,27 +166,27 @@ def test_the_program_ends_with_79_when_a_required_layer_is_missing(capsys: pytes
 
 
 @pytest.mark.covers("sandbox S-1")
-def test_layer_confined_holds_where_its_test_found_no_hole(confined: confinement.Confinement) -> None:
-    assert layers.landlock() == Layer("landlock", True, f"ABI {confined.abi}")
-    found = layers.confined()
+def test_layer_confined_holds_where_its_test_found_no_hole(confined: profile.Confinement) -> None:
+    assert preflight.landlock() == Layer("landlock", True, f"ABI {confined.abi}")
+    found = preflight.confined()
     assert (found.name, found.holds) == ("confined", True)
     assert found.detail == f"Landlock ABI {confined.abi}, filter for {confined.architecture.name}"
 
 
 @pytest.mark.covers("sandbox S-2")
 def test_under_a_runtime_class_layer_confined_holds_without_landlock_and_says_so(
-    confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
+    confined: profile.Confinement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def absent(*_: object) -> tuple[int, int]:
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(landlock, "version", absent)
-    found = layers.confined(runtime_class="gvisor")
+    found = preflight.confined(runtime_class="gvisor")
     assert found == Layer("confined", True, f"no Landlock, filter for {confined.architecture.name}")
     monkeypatch.setattr(notifications, "sizes", absent)
-    found = layers.confined(runtime_class="gvisor")
+    found = preflight.confined(runtime_class="gvisor")
     assert found == Layer("confined", True, f"no Landlock, filter for {confined.architecture.name} that cannot ask")
-    assert not layers.confined().holds
+    assert not preflight.confined().holds
 
 
 @pytest.mark.covers("sandbox S-2")
@@ -194,21 +195,21 @@ def test_layer_confined_does_not_hold_where_something_is_missing_or_leaks(monkey
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(landlock, "version", absent)
-    assert layers.landlock() == Layer("landlock", False, "Function not implemented")
-    assert layers.confined() == Layer(
+    assert preflight.landlock() == Layer("landlock", False, "Function not implemented")
+    assert preflight.confined() == Layer(
         "confined", False, "isolation confined: layer landlock is missing: Function not implemented"
     )
 
-    def leaks(**_: object) -> confinement.Confinement:
+    def leaks(**_: object) -> profile.Confinement:
         raise errors.SandboxError("isolation confined does not hold: seccomp: A-48 a TCP socket succeeded")
 
     monkeypatch.setattr(probe, "verified", leaks)
-    assert not layers.confined().holds
+    assert not preflight.confined().holds
 
 
 @pytest.mark.covers("sandbox S-1")
 def test_layer_confined_does_not_hold_where_an_excess_is_not_stopped(
-    confined: confinement.Confinement, monkeypatch: pytest.MonkeyPatch
+    confined: profile.Confinement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "unlimited", lambda _: ("A-32 output",))
-    assert layers.confined() == Layer("confined", False, "not limited: A-32 output")
+    assert preflight.confined() == Layer("confined", False, "not limited: A-32 output")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rljob_workers.verifier.sandbox.process_bound import ProcessBound, Room
+from rljob_workers.verifier.sandbox.requests.fork_gate import ProcessBound, Room
 
 
 def granted(bound: ProcessBound, *tasks: int) -> ProcessBound:

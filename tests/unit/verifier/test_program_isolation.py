@@ -13,7 +13,7 @@ import pytest
 
 from rljob_api import names, roles, types
 from rljob_workers.verifier import service
-from rljob_workers.verifier.sandbox import bpf, confinement, landlock, syscalls
+from rljob_workers.verifier.sandbox.confinement import bpf, landlock, profile, syscalls
 
 CODE = roles.GraderConfig(name="passes", type="code")
 MakeConfig = Callable[..., roles.VerifierConfig]
@@ -91,7 +91,7 @@ def test_verifier_with_programs_ends_with_79_where_the_kernel_has_no_landlock(
 
 @pytest.mark.covers("sandbox S-2", "security")
 def test_verifier_with_programs_ends_with_79_where_filters_cannot_ask(
-    make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
+    make_config: MakeConfig, confined: profile.Confinement, tmp_path: pathlib.Path
 ) -> None:
     seccomp = syscalls.number("seccomp", confined.architecture)
     assert seccomp is not None
@@ -112,7 +112,7 @@ RIGHT = "print(sum(map(int, input().split())))"
 
 @pytest.mark.covers("graders 6.6", "sandbox P2")
 async def test_default_isolation_serves_programs_and_stops_what_they_may_not_do(
-    make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
+    make_config: MakeConfig, confined: profile.Confinement, tmp_path: pathlib.Path
 ) -> None:
     answers = tmp_path / "answers"
     answers.write_text("3")
@@ -162,7 +162,7 @@ if __name__ == "__main__":
 
 @pytest.mark.covers("sandbox S-2", "security")
 def test_verifier_of_a_runtime_class_serves_programs_where_the_kernel_has_no_landlock_and_filters_cannot_ask(
-    make_config: MakeConfig, confined: confinement.Confinement, tmp_path: pathlib.Path
+    make_config: MakeConfig, confined: profile.Confinement, tmp_path: pathlib.Path
 ) -> None:
     config = make_config(CODE, wall_limit_s=60.0, max_concurrent=1).model_copy(
         update={"isolation": "runtimeClass:gvisor"}

@@ -7,7 +7,7 @@ import pytest
 import sympy
 from hypothesis import strategies as st
 
-from rljob_workers.verifier.graders import reader
+from rljob_workers.verifier.graders.symbolic import reader
 
 x, y = sympy.symbols("x y")
 

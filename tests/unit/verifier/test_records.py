@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from rljob_workers.verifier.sandbox import records
-from rljob_workers.verifier.sandbox.records import Records
+from rljob_workers.verifier.sandbox.processes import records
+from rljob_workers.verifier.sandbox.processes.records import Records
 
 NONCE = "00ff"
 

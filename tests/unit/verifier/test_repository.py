@@ -12,10 +12,14 @@ import pytest
 
 from rljob_api import errors, names, roles
 from rljob_testing import attack_repositories
-from rljob_workers.verifier import frames, grading_worker, service
-from rljob_workers.verifier.graders import protocol, repository
-from rljob_workers.verifier.sandbox import confinement, launcher, programs
+from rljob_workers.verifier import frames, service
+from rljob_workers.verifier import worker as grading_worker
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.repository import repository_grader
+from rljob_workers.verifier.sandbox import programs
 from rljob_workers.verifier.sandbox import repository as suites
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import launcher
 
 O = names.VerifyOutcome  # noqa: E741  # short in tables
 # Another limit of CPU than the one that a test is about, and a wall cap that no busy machine meets.
@@ -24,7 +28,7 @@ TEST_FILE = "tests/test_it.py"
 
 
 @pytest.fixture
-def run(confined: confinement.Confinement) -> repository.RunFn:
+def run(confined: profile.Confinement) -> repository_grader.RunFn:
     def patient(program: suites.Suite, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         return programs.run(program, stdin=stdin, limits=dataclasses.replace(limits, wall_s=WALL_S), confined=confined)
 
@@ -32,18 +36,18 @@ def run(confined: confinement.Confinement) -> repository.RunFn:
 
 
 def graded(
-    run: repository.RunFn,
+    run: repository_grader.RunFn,
     scratch: pathlib.Path,
     tests: Mapping[str, str],
     *ids: str,
     sums: str = "def add(a, b):\n    return a + b\n",
     cpu_limit_s: float = LONG_S,
-) -> protocol.Grade:
+) -> base.Grade:
     """Return the grade of an answer that writes a module of sums. ids: without the path of the file."""
     reward = roles.GraderConfig(name="r", type="repository-tests", cpu_limit_s=cpu_limit_s, wall_limit_s=WALL_S)
     columns = {"repository": {"files": {}, "test_files": tests, "tests": [f"{TEST_FILE}::{one}" for one in ids]}}
-    answer = protocol.Answer(prompt="", completion=attack_repositories.completion({"sums.py": sums}), columns=columns)
-    return repository.RepositoryGrader(reward, run=run, scratch=scratch).grade(answer)
+    answer = base.Answer(prompt="", completion=attack_repositories.completion({"sums.py": sums}), columns=columns)
+    return repository_grader.RepositoryGrader(reward, run=run, scratch=scratch).grade(answer)
 
 
 # Each test is named for whether it has passed in every way.
@@ -105,7 +109,7 @@ MISSING = ("test_of_nothing", "test_passes_with[2]")
 
 @pytest.mark.covers("sandbox S-4")
 def test_only_tests_that_pass_in_every_way_are_reported_as_passed(
-    run: repository.RunFn, tmp_path: pathlib.Path
+    run: repository_grader.RunFn, tmp_path: pathlib.Path
 ) -> None:
     grade = graded(run, tmp_path, {TEST_FILE: KINDS}, *PASS, *FAIL, *MISSING)
     assert (grade.score, grade.outcome) == (0.0, O.FAIL)
@@ -113,13 +117,13 @@ def test_only_tests_that_pass_in_every_way_are_reported_as_passed(
     assert grade.detail == "test 6 of 19 did not pass"
 
 
-def test_tests_that_were_asked_for_decide_alone(run: repository.RunFn, tmp_path: pathlib.Path) -> None:
+def test_tests_that_were_asked_for_decide_alone(run: repository_grader.RunFn, tmp_path: pathlib.Path) -> None:
     grade = graded(run, tmp_path, {TEST_FILE: KINDS}, *PASS)
     assert (grade.score, grade.outcome, grade.case_results) == (1.0, O.PASS, (1,) * len(PASS))
 
 
 def test_tests_find_their_fixtures_their_neighbours_and_code_in_src(
-    run: repository.RunFn, tmp_path: pathlib.Path
+    run: repository_grader.RunFn, tmp_path: pathlib.Path
 ) -> None:
     tests = {
         "conftest.py": "import pytest\n@pytest.fixture\ndef three():\n    return 3\n",
@@ -131,7 +135,7 @@ def test_tests_find_their_fixtures_their_neighbours_and_code_in_src(
     assert graded(run, tmp_path, tests, "test_of_all").outcome is O.PASS
 
 
-def test_file_whose_name_begins_with_a_dash_is_no_option(run: repository.RunFn, tmp_path: pathlib.Path) -> None:
+def test_file_whose_name_begins_with_a_dash_is_no_option(run: repository_grader.RunFn, tmp_path: pathlib.Path) -> None:
     columns = {
         "repository": {
             "files": {},
@@ -140,13 +144,13 @@ def test_file_whose_name_begins_with_a_dash_is_no_option(run: repository.RunFn, 
         }
     }
     reward = roles.GraderConfig(name="r", type="repository-tests", cpu_limit_s=LONG_S, wall_limit_s=WALL_S)
-    answer = protocol.Answer(prompt="", completion="```py a.py\n```", columns=columns)
-    grade = repository.RepositoryGrader(reward, run=run, scratch=tmp_path).grade(answer)
+    answer = base.Answer(prompt="", completion="```py a.py\n```", columns=columns)
+    grade = repository_grader.RepositoryGrader(reward, run=run, scratch=tmp_path).grade(answer)
     assert grade.outcome is O.PASS
 
 
 @pytest.mark.covers("security")
-def test_run_reads_its_own_folder_and_no_other_one(run: repository.RunFn, tmp_path: pathlib.Path) -> None:
+def test_run_reads_its_own_folder_and_no_other_one(run: repository_grader.RunFn, tmp_path: pathlib.Path) -> None:
     with suites.laid_out({"secret.py": "SECRET = 1"}, below=tmp_path) as other:
         tests = {
             TEST_FILE: f"""
@@ -191,7 +195,7 @@ def test_of_writing(write):
     ],
 )
 def test_run_that_is_ended_has_its_outcome_and_nothing_of_it_is_left(
-    run: repository.RunFn, tmp_path: pathlib.Path, sums: str, outcome: names.VerifyOutcome
+    run: repository_grader.RunFn, tmp_path: pathlib.Path, sums: str, outcome: names.VerifyOutcome
 ) -> None:
     # A limit of CPU for the endless one alone to meet.
     cpu_limit_s = 3.0 if outcome is O.TIMEOUT_CPU else LONG_S
@@ -259,7 +263,7 @@ async def waiting(scratch: pathlib.Path) -> AsyncIterator[launcher.ProcessWorker
 @pytest.mark.covers("security")
 @pytest.mark.parametrize("crashes", [False, True], ids=["is killed", "crashes"])
 async def test_repository_of_a_worker_goes_with_it_when_it(
-    crashes: bool, confined: confinement.Confinement, tmp_path: pathlib.Path
+    crashes: bool, confined: profile.Confinement, tmp_path: pathlib.Path
 ) -> None:
     async with waiting(tmp_path) as worker:
         if crashes:

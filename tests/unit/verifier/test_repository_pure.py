@@ -6,12 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from rljob_api import errors, names
-from rljob_workers.verifier.graders import (
-    repository_answer,
-    repository_paths,
-    repository_record,
-    repository_verdict,
-)
+from rljob_workers.verifier.graders.repository import answer_files, record, verdict
+from rljob_workers.verifier.graders.repository import paths as repository_paths
 from rljob_workers.verifier.sandbox import programs
 
 O, R = names.VerifyOutcome, names.VerdictReason  # noqa: E741  # short in tables
@@ -69,7 +65,7 @@ def test_path_that_others_need_as_a_folder_clashes(paths: list[str], clash: str)
 
 @pytest.mark.parametrize("encode", [dict, json.dumps])
 def test_repository_is_read_from_text_or_an_object(encode: type) -> None:
-    found = repository_record.repository_of({"repository": encode(RECORD), "prompt": "p"})
+    found = record.repository_of({"repository": encode(RECORD), "prompt": "p"})
     assert (found.files, found.test_files) == (RECORD["files"], RECORD["test_files"])
     assert found.tests == ("tests/test_sums.py::test_a",)
 
@@ -103,7 +99,7 @@ TEST = "tests/test_sums.py::test_a"
 )
 def test_repository_that_cannot_be_used_is_an_error_that_names_the_key(changes: dict[str, object], said: str) -> None:
     with pytest.raises(errors.DataError) as raised:
-        repository_record.repository_of({"repository": {**RECORD, **changes}})
+        record.repository_of({"repository": {**RECORD, **changes}})
     assert said in str(raised.value)
 
 
@@ -118,7 +114,7 @@ def test_repository_that_cannot_be_used_is_an_error_that_names_the_key(changes: 
 )
 def test_record_without_a_repository_is_an_error_that_names_the_column(columns: dict[str, object], said: str) -> None:
     with pytest.raises(errors.DataError) as raised:
-        repository_record.repository_of(columns)
+        record.repository_of(columns)
     assert said in str(raised.value)
 
 
@@ -156,7 +152,7 @@ ANSWERS: dict[str, tuple[str, dict[str, str]]] = {
 @pytest.mark.parametrize("what", ANSWERS)
 def test_files_of_an_answer_are_the_blocks_that_say_their_path(what: str) -> None:
     completion, files = ANSWERS[what]
-    assert repository_answer.files_of(completion) == files
+    assert answer_files.files_of(completion) == files
 
 
 @pytest.mark.parametrize(
@@ -168,21 +164,21 @@ def test_files_of_an_answer_are_the_blocks_that_say_their_path(what: str) -> Non
 )
 def test_answer_that_writes_more_than_it_may_is_unusable(num_files: int, text: str, said: str) -> None:
     completion = "\n".join(f"```py {number}.py\n{text}\n```" for number in range(num_files))
-    with pytest.raises(repository_answer.UnusableError, match=said):
-        repository_answer.files_of(completion)
+    with pytest.raises(answer_files.UnusableError, match=said):
+        answer_files.files_of(completion)
 
 
 @pytest.mark.covers("sandbox S-4")
 def test_tests_are_put_over_what_the_answer_wrote_and_the_answer_over_the_repository() -> None:
     files = {"a.py": "given", "b.py": "given", "tests/t.py": "given"}
     written = {"b.py": "written", "tests/t.py": "written", "c.py": "written"}
-    whole = repository_answer.merged(files, written, {"tests/t.py": "restored"})
+    whole = answer_files.merged(files, written, {"tests/t.py": "restored"})
     assert whole == {"a.py": "given", "b.py": "written", "tests/t.py": "restored", "c.py": "written"}
 
 
 def test_answer_that_writes_a_file_where_a_folder_is_cannot_be_merged() -> None:
-    with pytest.raises(repository_answer.UnusableError, match="a file where there is a folder"):
-        repository_answer.merged({"a.py": ""}, {"tests": "x"}, {"tests/t.py": ""})
+    with pytest.raises(answer_files.UnusableError, match="a file where there is a folder"):
+        answer_files.merged({"a.py": ""}, {"tests": "x"}, {"tests/t.py": ""})
 
 
 FIRST, SECOND = ("test", [0, "passed"]), ("test", [1, "passed"])
@@ -194,7 +190,7 @@ def run(*records: tuple[str, object], exit_code: int = 0, stopped: str = "", mal
 
 
 def test_all_tests_reported_once_as_passed_and_a_good_end_are_worth_one_and_marked() -> None:
-    grade = repository_verdict.grade_of(run(SECOND, FIRST, FINISHED), num_tests=2)
+    grade = verdict.grade_of(run(SECOND, FIRST, FINISHED), num_tests=2)
     assert (grade.score, grade.reason, grade.outcome, grade.case_results) == (1.0, R.OK, O.PASS, (1, 1))
     assert grade.parts == {"in_process": 1.0}
 
@@ -229,7 +225,7 @@ NOT_PASSED: dict[str, tuple[programs.Run, R, O, tuple[int, ...]]] = {
 @pytest.mark.parametrize("what", NOT_PASSED)
 def test_run_is_worth_nothing_with(what: str) -> None:
     ended, reason, outcome, case_results = NOT_PASSED[what]
-    grade = repository_verdict.grade_of(ended, num_tests=2)
+    grade = verdict.grade_of(ended, num_tests=2)
     assert (grade.score, grade.reason, grade.outcome) == (0.0, reason, outcome)
     assert grade.case_results == case_results
     assert grade.parts == {"in_process": 1.0}
@@ -237,5 +233,5 @@ def test_run_is_worth_nothing_with(what: str) -> None:
 
 
 def test_run_that_the_machine_gave_no_time_is_not_judged() -> None:
-    grade = repository_verdict.grade_of(run(FIRST, stopped="starved"), num_tests=2)
+    grade = verdict.grade_of(run(FIRST, stopped="starved"), num_tests=2)
     assert (grade.score, grade.outcome) == (None, O.INFRA_ERROR)

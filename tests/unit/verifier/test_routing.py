@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from rljob_api import errors, roles
-from rljob_workers.verifier import routing
+from rljob_workers.verifier import rubric
 
 REWARDS = (
     roles.GraderConfig(name="right", type="areal-math", tasks=("math", "stem")),
@@ -30,7 +30,7 @@ TESTS = '{"inputs": ["1"], "outputs": ["1"]}'
 def test_a_record_is_graded_by_the_rewards_of_its_task(
     columns: Mapping[str, object], graded_by: tuple[str, ...]
 ) -> None:
-    indexes = routing.graded_by(REWARDS, (0, 1, 2), columns)
+    indexes = rubric.graded_by(REWARDS, (0, 1, 2), columns)
     assert tuple(REWARDS[index].name for index in indexes) == graded_by
 
 
@@ -38,8 +38,8 @@ def test_a_record_is_graded_by_the_rewards_of_its_task(
 @pytest.mark.parametrize("task", ["poetry", None, ["math"], ""])
 def test_a_task_that_no_reward_is_for_is_an_error_and_never_a_reward_of_0(task: object) -> None:
     with pytest.raises(errors.DataError, match="^'task' is none of math, stem, code$"):
-        routing.graded_by(REWARDS, (0, 1, 2), {"task": task})
+        rubric.graded_by(REWARDS, (0, 1, 2), {"task": task})
 
 
 def test_rewards_without_tasks_grade_every_record_whatever_its_task() -> None:
-    assert routing.graded_by(REWARDS, (1,), {"task": "poetry"}) == (1,)
+    assert rubric.graded_by(REWARDS, (1,), {"task": "poetry"}) == (1,)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import rljob_api
 from rljob_api import names, roles, types
 from rljob_workers.verifier import pool, rubric
-from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.graders import base
 
 ITEM = types.VerifyItem(sample_id="s", attempt=3, prompt="", completion="", columns={}, truncated=True)
 WEIGHTS = st.floats(-10, 10, allow_nan=False)
@@ -19,10 +19,8 @@ def reward(name: str, weight: float = 1.0) -> roles.GraderConfig:
     return roles.GraderConfig(name=name, type="exact", weight=weight)
 
 
-def scored(score: float) -> protocol.Grade:
-    return protocol.Grade(
-        score=score, reason=names.VerdictReason.WRONG, outcome=names.VerifyOutcome.FAIL, formatted=True
-    )
+def scored(score: float) -> base.Grade:
+    return base.Grade(score=score, reason=names.VerdictReason.WRONG, outcome=names.VerifyOutcome.FAIL, formatted=True)
 
 
 @pytest.mark.covers("graders 2.1")
@@ -37,7 +35,7 @@ def test_reward_is_the_weighted_sum_and_parts_are_the_raw_scores(pairs: list[tup
 @pytest.mark.covers("graders 2.1")
 @hypothesis.given(position=st.integers(0, 3))
 def test_one_infrastructure_failure_leaves_no_reward_at_all(position: int) -> None:
-    grades = [protocol.passed("5") for _ in range(4)]
+    grades = [base.passed("5") for _ in range(4)]
     grades[position] = pool.infra("node lost")
     verdict = rubric.combine([reward(f"r{index}") for index in range(4)], grades, ITEM)
     assert verdict.reward is None
@@ -47,17 +45,17 @@ def test_one_infrastructure_failure_leaves_no_reward_at_all(position: int) -> No
 
 def test_reason_is_the_gravest_and_ok_needs_all() -> None:
     rewards = [reward("a"), reward("b")]
-    mixed = rubric.combine(rewards, [protocol.passed("5"), protocol.failed(names.VerdictReason.NO_ANSWER)], ITEM)
+    mixed = rubric.combine(rewards, [base.passed("5"), base.failed(names.VerdictReason.NO_ANSWER)], ITEM)
     assert (mixed.reason, mixed.reward, mixed.formatted) == (names.VerdictReason.NO_ANSWER, 1.0, False)
-    timeout = rubric.combine(rewards, [protocol.failed(names.VerdictReason.WRONG), pool.timed_out(5)], ITEM)
+    timeout = rubric.combine(rewards, [base.failed(names.VerdictReason.WRONG), pool.timed_out(5)], ITEM)
     assert (timeout.reason, timeout.outcome) == (names.VerdictReason.TIMEOUT, names.VerifyOutcome.TIMEOUT_CPU)
-    good = rubric.combine(rewards, [protocol.passed("5"), protocol.passed("5")], ITEM)
+    good = rubric.combine(rewards, [base.passed("5"), base.passed("5")], ITEM)
     assert (good.reason, good.outcome, good.reward) == (names.VerdictReason.OK, names.VerifyOutcome.PASS, 2.0)
 
 
 @pytest.mark.covers("graders 2.1")
 def test_truncation_and_attempt_are_copied_and_the_grader_is_named() -> None:
-    verdict = rubric.combine([reward("a"), reward("b")], [protocol.passed("5"), protocol.passed("5")], ITEM)
+    verdict = rubric.combine([reward("a"), reward("b")], [base.passed("5"), base.passed("5")], ITEM)
     assert (verdict.truncated, verdict.attempt, verdict.grader) == (True, 3, "exact/strict+exact/strict")
     assert verdict.grader_version == rljob_api.__version__
 

@@ -196,7 +196,11 @@ def test_program_ends_in_order_on_sigterm(make_config: MakeConfig, tmp_path: pat
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
-        ({"rewards": [{"name": "r", "type": "maths"}]}, names.ExitCode.CONFIGURATION, "has type 'maths'; known: "),
+        (
+            {"rewards": [{"name": "r", "type": "maths"}]},
+            names.ExitCode.CONFIGURATION,
+            "unknown type 'maths'; expected one of ",
+        ),
         ({"isolation": "none"}, names.ExitCode.ISOLATION_REFUSED, "allowUnsafe"),
     ],
 )

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from rljob_workers.verifier.sandbox import shortage
+from rljob_workers.verifier.sandbox.processes import shortage
 
 V1 = "9:name=systemd:/\n4:memory:/pods/a\n0::/\n"
 V2 = "0::/pods/a\n"

@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from rljob_workers.verifier.graders.answers import spans
+from rljob_workers.verifier.graders.math import spans
 
 
 @pytest.mark.covers("sandbox A-58")

@@ -1,12 +1,13 @@
 """The filter as the kernel would run it: an interpreter of its instructions, over calls that must and must not pass."""
 
+import ctypes
 import errno
 import struct
 
 import pytest
 
-from rljob_workers.verifier.sandbox import bpf, filter_rules, path_calls, syscalls
-from rljob_workers.verifier.sandbox.syscalls import AARCH64, X86_64
+from rljob_workers.verifier.sandbox.confinement import bpf, filter_rules, path_calls, syscalls
+from rljob_workers.verifier.sandbox.confinement.syscalls import AARCH64, X86_64
 
 KILLED, ASKED, ALLOWED = bpf.KILL_PROCESS, bpf.USER_NOTIF, bpf.ALLOW
 REFUSED, ABSENT = bpf.ERRNO | errno.EPERM, bpf.ERRNO | errno.ENOSYS
@@ -264,3 +265,24 @@ def test_no_number_stands_for_two_calls_and_every_rule_has_a_number() -> None:
         numbers = [found for call in calls if (found := syscalls.number(call, architecture)) is not None]
         assert len(numbers) == len(set(numbers))
         assert len(numbers) > 100
+
+
+def _libseccomp() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libseccomp.so.2")
+    except OSError:
+        return None
+
+
+@pytest.mark.skipif(_libseccomp() is None, reason="libseccomp is not installed")
+@pytest.mark.parametrize("architecture", [X86_64, AARCH64], ids=lambda architecture: architecture.name)
+def test_numbers_of_calls_are_those_of_libseccomp(architecture: syscalls.Architecture) -> None:
+    library = _libseccomp()
+    assert library is not None
+    resolve = library.seccomp_syscall_resolve_name_arch
+    resolve.argtypes = [ctypes.c_uint32, ctypes.c_char_p]
+    # A call that the architecture does not have has a negative number there; an unknown name is -1.
+    theirs = {name: resolve(architecture.audit, name.encode()) for name in syscalls.NAMES}
+    assert -1 not in theirs.values()
+    ours = {name: syscalls.number(name, architecture) for name in syscalls.NAMES}
+    assert ours == {name: number if number >= 0 else None for name, number in theirs.items()}

@@ -5,7 +5,8 @@ from typing import cast
 
 import pytest
 
-from rljob_workers.verifier.sandbox import processes, programs
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.processes import spawn
 
 LIMITS = programs.Limits(cpu_s=60.0, wall_s=1e-9, memory_bytes=512 << 20, output_bytes=64 << 10)
 ADDS = programs.Program(source="print(sum(map(int, input().split())))", compat=False)
@@ -38,7 +39,7 @@ def test_machine_is_to_blame_where_a_quarter_of_the_cap_went_by_in_waiting_for_o
 class Overslept:
     """A process whose runner looks only once it has ended."""
 
-    def __init__(self, started: processes.Started) -> None:
+    def __init__(self, started: spawn.Started) -> None:
         self._started = started
 
     def __getattr__(self, name: str) -> object:
@@ -49,8 +50,8 @@ class Overslept:
         return self._started.poll()
 
 
-def overslept(request_fd: int, reply_fd: int) -> processes.Started:
-    return cast("processes.Started", Overslept(processes.fresh(request_fd, reply_fd)))
+def overslept(request_fd: int, reply_fd: int) -> spawn.Started:
+    return cast("spawn.Started", Overslept(spawn.fresh(request_fd, reply_fd)))
 
 
 @pytest.mark.covers("sandbox S-6")

@@ -6,13 +6,15 @@ import signal
 
 import pytest
 
-from rljob_workers.verifier.sandbox import confinement, processes, procfs, programs, warm
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import procfs, spawn, warm
 
 LIMITS = programs.Limits(cpu_s=20.0, wall_s=120.0, memory_bytes=512 << 20, output_bytes=64 << 10)
 
 
 def run(
-    source: str, confined: confinement.Confinement, start: processes.Start, *, stdin: bytes = b"", fn_name: str = ""
+    source: str, confined: profile.Confinement, start: spawn.Start, *, stdin: bytes = b"", fn_name: str = ""
 ) -> programs.Run:
     program = programs.Program(source=source, compat=False, fn_name=fn_name)
     return programs.run(program, stdin=stdin, limits=LIMITS, confined=confined, start=start)
@@ -31,7 +33,7 @@ def test_interpreter_is_worn_after_a_thousand_forks_or_a_fifth_more_memory(
 
 
 @pytest.mark.covers("sandbox 4")
-def test_worn_interpreter_is_replaced_and_programs_go_on(confined: confinement.Confinement) -> None:
+def test_worn_interpreter_is_replaced_and_programs_go_on(confined: profile.Confinement) -> None:
     seen = []
     with contextlib.closing(warm.Interpreter(max_forks=2)) as interpreter:
         for number in range(3):
@@ -81,11 +83,9 @@ ENDS = {
 @pytest.mark.covers("sandbox 4")
 @pytest.mark.parametrize("how", ENDS)
 def test_program_ends_as_in_an_interpreter_of_its_own(
-    how: str, confined: confinement.Confinement, interpreter: warm.Interpreter
+    how: str, confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
-    fresh, forked = (
-        run(ENDS[how], confined, start, stdin=b"one\ntwo\n") for start in (processes.fresh, interpreter.start)
-    )
+    fresh, forked = (run(ENDS[how], confined, start, stdin=b"one\ntwo\n") for start in (spawn.fresh, interpreter.start))
     assert forked == fresh
 
 
@@ -122,9 +122,9 @@ print(json.dumps({
 
 @pytest.mark.covers("sandbox 4")
 def test_program_finds_what_it_finds_in_an_interpreter_of_its_own(
-    confined: confinement.Confinement, interpreter: warm.Interpreter
+    confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
-    fresh, forked = (run(SURROUNDINGS, confined, start) for start in (processes.fresh, interpreter.start))
+    fresh, forked = (run(SURROUNDINGS, confined, start) for start in (spawn.fresh, interpreter.start))
     assert forked.output.decode() == fresh.output.decode()
     assert b'"opened": [0, 1, 2]' in forked.output
 
@@ -157,7 +157,7 @@ def found():
 
 @pytest.mark.covers("sandbox 4")
 def test_nothing_that_a_program_changed_is_there_for_the_next(
-    confined: confinement.Confinement, interpreter: warm.Interpreter
+    confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
     in_one = run(CHANGES + LOOKS + "print(len(found()))", confined, interpreter.start)
     assert in_one.output == b"7\n"
@@ -167,7 +167,7 @@ def test_nothing_that_a_program_changed_is_there_for_the_next(
 
 @pytest.mark.covers("sandbox 4")
 def test_texts_of_a_program_and_its_input_are_not_in_the_memory_of_the_next(
-    confined: confinement.Confinement, interpreter: warm.Interpreter
+    confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
     leaves = "kept = 'mark-83b1' + input()\nprint(kept)\n"
     looks = """
@@ -181,16 +181,14 @@ print(any("".join(["mark-", "83b1"]) in text for text in texts))
 
 
 @pytest.mark.covers("sandbox 4")
-def test_random_numbers_of_two_programs_differ(
-    confined: confinement.Confinement, interpreter: warm.Interpreter
-) -> None:
+def test_random_numbers_of_two_programs_differ(confined: profile.Confinement, interpreter: warm.Interpreter) -> None:
     source = "import random, uuid\nprint(random.random(), randint(1, 10**9), uuid.uuid4())"
     first, second = (run(source, confined, interpreter.start).output.split() for _ in range(2))
     assert not set(first) & set(second)
 
 
 def test_interpreter_that_ended_is_replaced_before_the_next_program(
-    confined: confinement.Confinement, interpreter: warm.Interpreter
+    confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
     run("print(1)", confined, interpreter.start)
     (pid,) = interpreter.pids
@@ -202,26 +200,26 @@ def test_interpreter_that_ended_is_replaced_before_the_next_program(
 
 @pytest.mark.covers("sandbox 4")
 def test_program_whose_interpreter_ends_with_it_is_nobodys_fault_and_does_not_stay(
-    confined: confinement.Confinement, interpreter: warm.Interpreter
+    confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
     begun = []
 
-    def start(request_fd: int, reply_fd: int) -> processes.Started:
+    def start(request_fd: int, reply_fd: int) -> spawn.Started:
         started = interpreter.start(request_fd, reply_fd)
         begun.append(started.pid)
         os.kill(started.parent, signal.SIGKILL)
         return started
 
-    with pytest.raises(processes.CannotRunError, match="forked from has ended"):
+    with pytest.raises(spawn.CannotRunError, match="forked from has ended"):
         run("import signal\nsignal.pause()", confined, start)
     assert not procfs.tree(begun[0])
     assert run("print(2)", confined, interpreter.start).output == b"2\n"
 
 
 def test_interpreter_that_cannot_start_is_nobodys_fault(
-    confined: confinement.Confinement, interpreter: warm.Interpreter, monkeypatch: pytest.MonkeyPatch
+    confined: profile.Confinement, interpreter: warm.Interpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "INTERPRETER", (*processes.INTERPRETER, "-c", "raise SystemExit('no')"))
-    with pytest.raises(processes.CannotRunError, match="did not start: .*no"):
+    monkeypatch.setattr(spawn, "INTERPRETER", (*spawn.INTERPRETER, "-c", "raise SystemExit('no')"))
+    with pytest.raises(spawn.CannotRunError, match="did not start: .*no"):
         run("print(1)", confined, interpreter.start)
     assert interpreter.pids == frozenset()

@@ -10,8 +10,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rljob_api import roles
-from rljob_workers.verifier import frames, grading_worker, service
-from rljob_workers.verifier.sandbox import confinement, launcher, procfs
+from rljob_workers.verifier import frames, service
+from rljob_workers.verifier import worker as grading_worker
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import launcher, procfs
 
 REWARD = roles.GraderConfig(name="r", type="areal-code", cpu_limit_s=60.0, wall_limit_s=200.0)
 CROWD = """
@@ -53,7 +55,7 @@ async def crowded(isolation: str) -> AsyncIterator[tuple[launcher.ProcessWorker,
             await asked
 
 
-async def test_look_at_a_tree_ends_at_its_bound(confined: confinement.Confinement) -> None:
+async def test_look_at_a_tree_ends_at_its_bound(confined: profile.Confinement) -> None:
     async with crowded("sandbox") as (worker, members):
         some = procfs.tree(worker.pid, at_most=3)
         session = frozenset(map(os.getsid, members)) - {worker.pid}
@@ -68,14 +70,14 @@ def alive(members: frozenset[int]) -> list[int]:
 
 @pytest.mark.covers("sandbox P8", "sandbox 4", "security")
 @pytest.mark.parametrize("isolation", ["sandbox", "none"])
-async def test_program_and_orphans_end_with_their_worker(isolation: str, confined: confinement.Confinement) -> None:
+async def test_program_and_orphans_end_with_their_worker(isolation: str, confined: profile.Confinement) -> None:
     async with crowded(isolation) as (worker, members):
         assert await worker.teardown()
         assert alive(members) == []
 
 
 @pytest.mark.covers("sandbox P8", "sandbox 4")
-async def test_orphans_of_a_worker_that_died_by_itself_end_too(confined: confinement.Confinement) -> None:
+async def test_orphans_of_a_worker_that_died_by_itself_end_too(confined: profile.Confinement) -> None:
     async with crowded("sandbox") as (worker, members):
         # As the pool does while it waits.
         worker.note_programs()

@@ -16,9 +16,10 @@ import pytest
 
 from rljob_api import errors, names, roles, types
 from rljob_workers.runtime import metrics
-from rljob_workers.verifier import grading, grading_worker, service
-from rljob_workers.verifier.graders import catalog, protocol
-from rljob_workers.verifier.sandbox import launcher
+from rljob_workers.verifier import grading, service
+from rljob_workers.verifier import worker as grading_worker
+from rljob_workers.verifier.graders import base, registry
+from rljob_workers.verifier.sandbox.processes import launcher
 
 R = names.VerdictReason
 O = names.VerifyOutcome  # noqa: E741  # short in tables
@@ -28,13 +29,13 @@ REWARD = roles.GraderConfig(name="r", type="obedient")
 @pytest.fixture
 async def grade(
     obedient: str, make_config: Callable[..., roles.VerifierConfig], verifier_metrics: metrics.Metrics
-) -> AsyncIterator[Callable[[str], "asyncio.Future[protocol.Grade]"]]:
+) -> AsyncIterator[Callable[[str], "asyncio.Future[base.Grade]"]]:
     config = make_config(REWARD, cpu_limit_s=0.5, wall_limit_s=60.0, memory_bytes=256 << 20)
     (grader,) = service.make_graders(config, [obedient])
     workers = service.make_pool(config, num_slots=1, metrics=verifier_metrics, extra=[obedient])
     await workers.start()
 
-    def submit(order: str) -> "asyncio.Future[protocol.Grade]":
+    def submit(order: str) -> "asyncio.Future[base.Grade]":
         item = types.VerifyItem(sample_id="s", attempt=0, prompt="", completion=order, columns={})
         request = grading.request_of(item, 0, config.rewards[0], grader)
         # Only what sleeps is to meet the wall cap, however busy this machine is.
@@ -46,7 +47,7 @@ async def grade(
 
 # Far more than a limit, a kill and the start of a worker take on a busy machine, and far less than what misbehaves.
 MOST_S = 90.0
-Grade = Callable[[str], "asyncio.Future[protocol.Grade]"]
+Grade = Callable[[str], "asyncio.Future[base.Grade]"]
 
 
 @pytest.mark.covers("graders 2.1", "graders 2.2", "graders 11", "security")
@@ -95,7 +96,7 @@ async def test_worker_cannot_write_files(grade: Grade, tmp_path: pathlib.Path) -
 @pytest.mark.covers("graders 2.1")
 async def test_texts_of_a_grade_are_cut(grade: Grade) -> None:
     result = await grade("flood")
-    assert len(result.extracted) == protocol.MAX_EXTRACTED_CHARS
+    assert len(result.extracted) == base.MAX_EXTRACTED_CHARS
 
 
 @pytest.mark.covers("sandbox P9")
@@ -147,15 +148,17 @@ async def test_whole_group_is_gone_after_teardown(obedient: str) -> None:
 
 async def test_worker_that_cannot_build_its_graders_says_why() -> None:
     hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=1 << 20)
-    with pytest.raises(errors.SandboxError, match=f"type 'obedient'; known: {', '.join(sorted(catalog.BUILT_IN))}"):
+    with pytest.raises(
+        errors.SandboxError, match=f"type 'obedient'; expected one of {', '.join(sorted(registry.BUILT_IN))}"
+    ):
         await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
 
 
 _PARENT = """
 import asyncio, sys
 from rljob_api import roles
-from rljob_workers.verifier import grading_worker, service
-from rljob_workers.verifier.sandbox import launcher
+from rljob_workers.verifier import service, worker as grading_worker
+from rljob_workers.verifier.sandbox.processes import launcher
 
 async def main():
     reward = roles.GraderConfig(name="r", type="exact")

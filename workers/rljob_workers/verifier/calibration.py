@@ -1,8 +1,8 @@
 """How fast this machine is: limits on CPU time are in seconds of the reference machine, times the factor kept here.
 
-At the start and every 10 minutes a fixed program is timed (`sandbox/cpu_timing.py`), in CPU seconds, so that a busy
-neighbour changes no limit. The factor is clipped: whatever disturbs a measurement, limits stay within these bounds, and
-so does the time that callers wait (`grading_limits.most_wall_s`).
+At the start and every 10 minutes a fixed program is timed (`sandbox/processes/cpu_timing.py`), in CPU seconds, so that
+a busy neighbour changes no limit. The factor is clipped: whatever disturbs a measurement, limits stay within these
+bounds, and so does the time that callers wait (`grading_limits.most_wall_s`).
 """
 
 import logging
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from rljob_api import grading_limits
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.verifier.sandbox import processes
+from rljob_workers.verifier.sandbox.processes import spawn
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Calibration:
         self._last_s = self._clock.monotonic()
         try:
             measured_s = await self._measure()
-        except processes.CannotRunError as error:
+        except spawn.CannotRunError as error:
             logger.warning("limits on CPU time stayed those of the reference machine x %.2f: %s", self._factor, error)
         else:
             self._factor = factor(measured_s)

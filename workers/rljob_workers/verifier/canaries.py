@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from rljob_api import names, roles
-from rljob_workers.verifier.graders import code, protocol
-from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier import sandbox
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.code import code_grader
 
 EVERY = 200
 # From this share of them on they are better run at once, where nobody waits for this worker.
@@ -51,7 +52,7 @@ CANARIES = (
 )
 
 
-def wrong(run: code.RunFn, canaries: Sequence[Canary] = CANARIES, *, packages: tuple[str, ...] = ()) -> str:
+def wrong(run: code_grader.RunFn, canaries: Sequence[Canary] = CANARIES, *, packages: tuple[str, ...] = ()) -> str:
     """Return the name of the first canary whose outcome is wrong, empty if there is none.
 
     packages: that they may import.
@@ -66,8 +67,8 @@ def wrong(run: code.RunFn, canaries: Sequence[Canary] = CANARIES, *, packages: t
             output_bytes=_OUTPUT_BYTES,
             packages=packages,
         )
-        answer = protocol.Answer(prompt="", completion=f"```python\n{canary.program}\n```", columns=_COLUMNS)
-        outcome = code.CodeGrader(reward, run=run).grade(answer).outcome
+        answer = base.Answer(prompt="", completion=f"```python\n{canary.program}\n```", columns=_COLUMNS)
+        outcome = code_grader.CodeGrader(reward, run=run).grade(answer).outcome
         if outcome not in {*canary.outcomes, *_SHOW_NOTHING}:
             return canary.name
     return ""
@@ -78,7 +79,7 @@ class Watch:
 
     def __init__(
         self,
-        run: code.RunFn,
+        run: code_grader.RunFn,
         *,
         every: int = EVERY,
         canaries: Sequence[Canary] = CANARIES,
@@ -88,7 +89,7 @@ class Watch:
         self._run, self._every, self._canaries, self._packages = run, every, canaries, packages
         self._count = 0
 
-    def __call__(self, program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
+    def __call__(self, program: sandbox.Program, *, stdin: bytes, limits: sandbox.Limits) -> sandbox.Run:
         """Run a program and count it."""
         self.count()
         return self._run(program, stdin=stdin, limits=limits)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import errors, roles, types
 from rljob_workers.data import left_out, record_task, records
-from rljob_workers.verifier import routing, rubric, service
-from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier import rubric, service
+from rljob_workers.verifier.graders import base
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,8 @@ class Graded:
 
 def findings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> left_out.Findings:
     """Return one sentence per problem, a record's with file and line. Where there is none, one warning per source that
-    leaves out records, per source and reward that cannot read some golds, and per source and task that its records do
-    not name.
+    leaves out records, per source and reward that cannot parse some references, and per source and task that its
+    records do not name.
     """
     try:
         graders = service.make_graders(config)
@@ -40,7 +40,7 @@ def findings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> left_ou
 
 
 def _of_source(
-    graded: Graded, rewards: Sequence[roles.GraderConfig], graders: Sequence[protocol.Grader]
+    graded: Graded, rewards: Sequence[roles.GraderConfig], graders: Sequence[base.Grader]
 ) -> left_out.Findings:
     # What is wrong with a record whoever grades it, the coordinator's own check says.
     loaded, _ = records.inspect_source(graded.source)
@@ -50,26 +50,26 @@ def _of_source(
         return judged
     refused = {index for index, _ in wrong}
     kept = [record for index, record in enumerate(loaded.records) if index not in refused]
-    return left_out.joined([judged, left_out.Findings(warnings=list(_doubts(graded, kept, rewards, graders)))])
+    return left_out.joined([judged, left_out.Findings(warnings=list(_warnings(graded, kept, rewards, graders)))])
 
 
-def _doubts(
+def _warnings(
     graded: Graded,
     kept: Sequence[types.PromptRecord],
     rewards: Sequence[roles.GraderConfig],
-    graders: Sequence[protocol.Grader],
+    graders: Sequence[base.Grader],
 ) -> Iterator[str]:
     indexes = rubric.chosen(rewards, graded.suite)
     for index in indexes:
         grader = graders[index]
-        if isinstance(grader, protocol.ReadsGolds):
-            own = [one for one in kept if index in routing.graded_by(rewards, indexes, one.columns)]
-            if count := sum(len(grader.unread_golds(record.columns)) for record in own):
+        if isinstance(grader, base.ParsesReferences):
+            own = [one for one in kept if index in rubric.graded_by(rewards, indexes, one.columns)]
+            if count := sum(len(grader.unparsed_references(record.columns)) for record in own):
                 yield (
-                    f"source {graded.source.name!r}: {count} golds are nothing that reward {rewards[index].name!r} can"
-                    " read; they match as text only"
+                    f"source {graded.source.name!r}: reward {rewards[index].name!r} cannot parse {count} references;"
+                    " they match only as text"
                 )
-    if routing.by_task(rewards, indexes):
+    if rubric.by_task(rewards, indexes):
         for task, count in _without_task(kept).items():
             unnamed = f"{count} records name no {record_task.TASK!r}"
             yield f"source {graded.source.name!r}: {unnamed}; they are graded as {task}"
@@ -97,13 +97,13 @@ def _wrong(
     loaded: Sequence[types.PromptRecord],
     suite: str,
     rewards: Sequence[roles.GraderConfig],
-    graders: Sequence[protocol.Grader],
+    graders: Sequence[base.Grader],
 ) -> Iterator[tuple[int, str]]:
     """Yield the index of a record and why a reward that is to grade it cannot."""
     indexes = rubric.chosen(rewards, suite)
     for number, record in enumerate(loaded):
         try:
-            own = routing.graded_by(rewards, indexes, record.columns)
+            own = rubric.graded_by(rewards, indexes, record.columns)
         except errors.DataError as error:
             yield number, str(error)
             continue

@@ -1,6 +1,6 @@
-"""`python -m rljob_workers.verifier.code_check FILE MODULE:FUNCTION CONFIG`: imports a reward and looks at its form.
+"""`python -m rljob_workers.verifier.code_check FILE TYPE CONFIG`: loads a custom reward or a plugin, checks its form.
 
-A program of its own, because `rljob plan` must not import a user's module into itself. Prints `error: file:line: ...`.
+A program of its own, because `rljob plan` must not import foreign code into itself. Prints `error: ...` per problem.
 """
 
 import json
@@ -8,15 +8,16 @@ import sys
 from collections.abc import Sequence
 
 from rljob_api import errors, names, roles
-from rljob_workers.verifier.graders import custom
+from rljob_workers.verifier.graders import registry
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return 0, or 2 after printing what is wrong. CONFIG is the reward's `config` as JSON."""
-    file, reference, config = sys.argv[1:] if argv is None else argv
-    reward = roles.GraderConfig(name=reference, type=reference, config=json.loads(config), user_code=file)
+    file, type_, config = sys.argv[1:] if argv is None else argv
+    reward = roles.GraderConfig(name=type_, type=type_, config=json.loads(config), user_code=file)
     try:
-        custom.CustomGrader(reward).warm()
+        for grader in registry.build([reward], registry.BUILT_IN):
+            grader.warm()
     except errors.ManifestError as error:
         for problem in error.problems:
             sys.stderr.write(f"error: {problem}\n")

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from rljob_api import errors, names, roles, types
 from rljob_api.manifest.verifier import PROGRAM_REWARDS
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.verifier import frames, pool, routing, rubric
-from rljob_workers.verifier.graders import boundary, code_verdict, protocol
+from rljob_workers.verifier import frames, pool, rubric
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.code import verdict
 
 MAX_REMEMBERED = 16_384
 # How long quick looks may keep the event loop from other calls.
@@ -26,12 +27,12 @@ MAX_HELD_S = 0.002
 # A program's wall limit is kept by the worker that runs it; the pool acts if that worker does not.
 PROGRAM_GRACE_S = 10.0
 
-DOUBTED = "a program of known outcome came out otherwise on a grading worker"
+INVALIDATED = "a canary program had a wrong outcome on a grading worker, so its results were discarded"
 # How many answers the share of those that pass the visible tests alone is of.
 HACK_WINDOW = 1_000
 
 _Key = tuple[str, int, bytes]
-_Quick = Sequence[protocol.Grade | None]
+_Quick = Sequence[base.Grade | None]
 _Answer = types.Verdict | asyncio.Task[types.Verdict]
 
 
@@ -46,7 +47,7 @@ class Grading:
         self,
         *,
         rewards: Sequence[roles.GraderConfig],
-        graders: Sequence[protocol.Grader],
+        graders: Sequence[base.Grader],
         workers: pool.Pool,
         metrics: metrics_module.Metrics,
         cpu_factor: Callable[[], float] = lambda: 1.0,
@@ -60,7 +61,7 @@ class Grading:
         self._running: dict[_Key, asyncio.Task[types.Verdict]] = {}
         self._remembered: collections.OrderedDict[_Key, types.Verdict] = collections.OrderedDict()
         self._visible_only: collections.deque[float] = collections.deque(maxlen=HACK_WINDOW)
-        self._num_doubts = 0
+        self._num_invalidations = 0
 
     async def verify(self, items: Sequence[types.VerifyItem]) -> list[types.Verdict]:
         """Return one verdict per item, in order.
@@ -71,17 +72,17 @@ class Grading:
         for item in items:
             self._check(item)
         grades = await self._quick_grades(items)
-        num_doubts = self._pool.num_doubts
+        num_invalidations = self._pool.num_invalidations
         keys = [_key(item) for item in items]
         answers = self._start(dict(zip(keys, zip(items, grades, strict=True), strict=True)))
         under_way = [answer for answer in answers.values() if isinstance(answer, asyncio.Task)]
         # A caller that goes away must not end a grading that another call has joined.
         await asyncio.gather(*map(asyncio.shield, under_way))
         verdicts = [answer.result() if isinstance(answer := answers[key], asyncio.Task) else answer for key in keys]
-        if self._pool.num_doubts == num_doubts:
+        if self._pool.num_invalidations == num_invalidations:
             return verdicts
         return [
-            self._doubted(item) if None in quick else verdict
+            self._invalidated(item) if None in quick else verdict
             for item, quick, verdict in zip(items, grades, verdicts, strict=True)
         ]
 
@@ -99,7 +100,7 @@ class Grading:
 
     def _indexes(self, item: types.VerifyItem) -> tuple[int, ...]:
         """Return which rewards grade an item: those of its suite, if it has its own, and of these its task's."""
-        return routing.graded_by(self._rewards, self._of_suite.get(item.suite, self._of_suite[""]), item.columns)
+        return rubric.graded_by(self._rewards, self._of_suite.get(item.suite, self._of_suite[""]), item.columns)
 
     async def _quick_grades(self, items: Sequence[types.VerifyItem]) -> list[_Quick]:
         grades: list[_Quick] = []
@@ -109,7 +110,7 @@ class Grading:
             if time.perf_counter() - held_since_s > MAX_HELD_S:
                 await asyncio.sleep(0)
                 held_since_s = time.perf_counter()
-            answer = protocol.Answer(prompt=item.prompt, completion=item.completion, columns=item.columns)
+            answer = base.Answer(prompt=item.prompt, completion=item.completion, columns=item.columns)
             grades.append([_quick(self._graders[index], answer) for index in self._indexes(item)])
         return grades
 
@@ -118,7 +119,7 @@ class Grading:
 
         Nothing in here gives way, so what was counted is what is queued.
         """
-        self._forget_doubted()
+        self._forget_invalidated()
         fresh = {key: asked[key] for key in asked if key not in self._running and key not in self._remembered}
         needed = sum(grade is None for _, quick in fresh.values() for grade in quick)
         if not self._pool.admits(needed):
@@ -154,7 +155,7 @@ class Grading:
         self,
         item: types.VerifyItem,
         quick: _Quick,
-        pending: Sequence["asyncio.Future[protocol.Grade] | None"],
+        pending: Sequence["asyncio.Future[base.Grade] | None"],
     ) -> types.Verdict:
         grades = []
         for grade, future in zip(quick, pending, strict=True):
@@ -164,30 +165,30 @@ class Grading:
             grades.append(grade)
         return self._verdict(item, grades)
 
-    def _verdict(self, item: types.VerifyItem, grades: Sequence[protocol.Grade]) -> types.Verdict:
+    def _verdict(self, item: types.VerifyItem, grades: Sequence[base.Grade]) -> types.Verdict:
         rewards = [self._rewards[index] for index in self._indexes(item)]
         for reward, grade in zip(rewards, grades, strict=True):
             self._count(reward, grade)
         return rubric.combine(rewards, grades, item)
 
-    def _doubted(self, item: types.VerifyItem) -> types.Verdict:
-        """Return the verdict on an item of which a worker spoke that is not to be believed, or may have."""
+    def _invalidated(self, item: types.VerifyItem) -> types.Verdict:
+        """Return the verdict on an item that may have been graded by a worker whose canary was wrong."""
         rewards = [self._rewards[index] for index in self._indexes(item)]
-        return rubric.combine(rewards, [pool.infra(DOUBTED)] * len(rewards), item)
+        return rubric.combine(rewards, [pool.infra(INVALIDATED)] * len(rewards), item)
 
-    def _count(self, reward: roles.GraderConfig, grade: protocol.Grade) -> None:
+    def _count(self, reward: roles.GraderConfig, grade: base.Grade) -> None:
         self._metrics.counter("rljob_verify_total").inc(
             reward=reward.name, type=reward.type, mode=reward.mode, outcome=str(grade.outcome), reason=str(grade.reason)
         )
         self._metrics.histogram("rljob_verify_seconds").observe(grade.wall_s, reward=reward.name)
         self._metrics.histogram("rljob_verify_cpu_seconds").observe(grade.cpu_s, reward=reward.name)
-        if code_verdict.VISIBLE_ONLY in grade.parts:
-            self._visible_only.append(grade.parts[code_verdict.VISIBLE_ONLY])
+        if verdict.VISIBLE_ONLY in grade.parts:
+            self._visible_only.append(grade.parts[verdict.VISIBLE_ONLY])
             self._metrics.gauge("rljob_hack_ratio").set(sum(self._visible_only) / len(self._visible_only))
 
     def _finished(self, key: _Key, task: "asyncio.Task[types.Verdict]") -> None:
         if self._running.get(key) is not task:
-            # Begun before a doubt, and forgotten.
+            # Started before its result was invalidated.
             return
         del self._running[key]
         if not task.cancelled() and not task.exception():
@@ -200,10 +201,10 @@ class Grading:
         while len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
 
-    def _forget_doubted(self) -> None:
-        """Forget all, since nobody noted which worker said what: whoever asks again has it graded again."""
-        if self._pool.num_doubts != self._num_doubts:
-            self._num_doubts = self._pool.num_doubts
+    def _forget_invalidated(self) -> None:
+        """Forget all verdicts, which do not say who graded them: who asks again has the item graded again."""
+        if self._pool.num_invalidations != self._num_invalidations:
+            self._num_invalidations = self._pool.num_invalidations
             self._remembered.clear()
             self._running.clear()
 
@@ -212,9 +213,9 @@ class Grading:
         return self._remembered[key]
 
 
-def _quick(grader: protocol.Grader, answer: protocol.Answer) -> protocol.Grade | None:
+def _quick(grader: base.Grader, answer: base.Answer) -> base.Grade | None:
     started_s = time.perf_counter()
-    grade = boundary.guarded(grader.quick, answer)
+    grade = base.guarded(grader.quick, answer)
     if grade is None:
         return None
     spent_s = time.perf_counter() - started_s
@@ -230,7 +231,7 @@ def request_of(
     item: types.VerifyItem,
     index: int,
     reward: roles.GraderConfig,
-    grader: protocol.Grader,
+    grader: base.Grader,
     *,
     cpu_factor: float = 1.0,
 ) -> pool.Request:
@@ -239,8 +240,8 @@ def request_of(
     cpu_factor: seconds of this machine per reference second, in which limits are; but the wall time of an answer with a
     program is in those of any clock.
     """
-    num_clocks = grader.num_clocks(item.columns)
-    cpu_s, wall_s = reward.cpu_limit_s * num_clocks * cpu_factor, reward.wall_limit_s * num_clocks
+    num_time_limits = grader.num_time_limits(item.columns)
+    cpu_s, wall_s = reward.cpu_limit_s * num_time_limits * cpu_factor, reward.wall_limit_s * num_time_limits
     wall_s = wall_s + PROGRAM_GRACE_S if reward.type in PROGRAM_REWARDS else wall_s * cpu_factor
     payload = {
         "reward": index,

@@ -1,15 +1,15 @@
 """Keeps warm grading workers, gives each answer to one, and ends the ones that do not come back.
 
-    submit -> [waiting, bounded, FIFO] -> lane 1..N -> worker --reply--> grade
+    submit -> [waiting, bounded, FIFO] -> slot 1..N -> worker --reply--> grade
                                             |  CPU limit: SIGKILL, reason timeout
                                             |  wall cap alone: SIGKILL, infra_failure, graded again elsewhere
-                                            |  wrong canary: graded by a fresh worker, and all verdicts are in doubt
-                                            |  death: once more on a fresh worker; the second is the answer's own doing
-                                            +-- takes the next worker from [spares], which a nursery keeps full
+                                            |  wrong canary: graded by a fresh worker; earlier verdicts are invalid
+                                            |  death: once more on a fresh worker; the second is the answer's own fault
+                                            +-- takes the next worker from [spares], which are replenished
 
-A lane is one slot. One lane at a time takes no answer while its worker runs its canaries; the others serve. The clock
-of an answer starts when its lane sends it to a worker. Nothing here looks at text, so one answer cannot delay the
-others but by using a slot until its limit.
+One slot at a time takes no answer while its worker runs its canaries; the others serve. The clock of an answer starts
+when its slot sends it to a worker. Nothing here looks at text, so one answer cannot delay the others except by using a
+slot until its limit.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
 from rljob_workers.verifier import frames, replies
-from rljob_workers.verifier.graders import protocol
-from rljob_workers.verifier.sandbox import launcher
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.sandbox.processes import launcher
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Request:
     cpu_factor: float = 1.0
 
     @property
-    def timed_out(self) -> protocol.Grade:
+    def timed_out(self) -> base.Grade:
         """Return its grade if it used up its limit, in reference seconds: the same on any machine."""
         return timed_out(self.cpu_s / self.cpu_factor)
 
@@ -70,13 +70,13 @@ _CANARIES = Request(frame=frames.encode(replies.CANARIES, max_bytes=frames.MAX_R
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Job:
     request: Request
-    done: "asyncio.Future[protocol.Grade]"
+    done: "asyncio.Future[base.Grade]"
 
 
 class _StoppedError(Exception):
     """The supervisor killed the worker; `grade` says why."""
 
-    def __init__(self, grade: protocol.Grade) -> None:
+    def __init__(self, grade: base.Grade) -> None:
         super().__init__(grade.detail)
         self.grade = grade
 
@@ -95,8 +95,8 @@ class Pool:
         self._canaries = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = 0
-        self._num_doubts = 0
-        self._start_failure = self._doubt = ""
+        self._num_invalidations = 0
+        self._start_failure = self._canary_failure = ""
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for reason in ENDS:
             metrics.counter("rljob_verifier_workers_ended_total").inc(0.0, reason=reason)
@@ -113,24 +113,26 @@ class Pool:
             if isinstance(failure, BaseException):
                 await asyncio.gather(*(worker.teardown() for worker in workers))
                 raise failure
-        self._tasks = [asyncio.create_task(self._nurse(), name="nursery")]
-        self._tasks += [asyncio.create_task(self._lane(worker), name=f"lane-{n}") for n, worker in enumerate(workers)]
+        self._tasks = [asyncio.create_task(self._replenish_spares(), name="spares")]
+        self._tasks += [
+            asyncio.create_task(self._run_slot(worker), name=f"slot-{n}") for n, worker in enumerate(workers)
+        ]
 
     async def watch(self) -> None:
-        """Return never; raises what ended a lane or the nursery, because without them nothing is graded."""
+        """Return never; raises what ended a slot or the start of spares, because without them nothing is graded."""
         # Shielded: `close` cancels them, once. A second time would interrupt the end of a worker, and leave it behind.
         await asyncio.gather(*map(asyncio.shield, self._tasks))
         await asyncio.Event().wait()
 
     @property
     def failure(self) -> str:
-        """Return why workers cannot be started or believed at the moment, empty if they can."""
-        return self._start_failure or self._doubt
+        """Return why workers cannot be started or trusted at the moment, empty if they can."""
+        return self._start_failure or self._canary_failure
 
     @property
-    def num_doubts(self) -> int:
-        """Return how often a worker's canaries were wrong: what it said since they were right is not to be believed."""
-        return self._num_doubts
+    def num_invalidations(self) -> int:
+        """Return how often a wrong canary invalidated the results of a worker since its canaries were last right."""
+        return self._num_invalidations
 
     @property
     def num_waiting(self) -> int:
@@ -141,7 +143,7 @@ class Pool:
         """Return whether `count` more requests may wait. Decide and submit without giving way in between."""
         return self._jobs.qsize() + count <= self._size.max_waiting
 
-    def submit(self, request: Request) -> "asyncio.Future[protocol.Grade]":
+    def submit(self, request: Request) -> "asyncio.Future[base.Grade]":
         """Queue a request and return its grade to come. It never raises for what the request does."""
         job = _Job(request, asyncio.get_running_loop().create_future())
         self._jobs.put_nowait(job)
@@ -165,18 +167,18 @@ class Pool:
         self._metrics.counter("rljob_verifier_workers_started_total").inc()
         return worker
 
-    async def _nurse(self) -> None:
+    async def _replenish_spares(self) -> None:
         backoff = retry.Backoff(first_s=0.2, most_s=10.0)
         while True:
             await self._wanted.acquire()
-            num_doubts = self._num_doubts
+            num_invalidations = self._num_invalidations
             try:
                 spare: launcher.Worker | errors.SandboxError = await self._start_worker()
                 backoff.reset()
                 self._start_failure = ""
-                if num_doubts == self._num_doubts:
+                if num_invalidations == self._num_invalidations:
                     # All canaries were right on a worker that was started after the last wrong one.
-                    self._doubt = ""
+                    self._canary_failure = ""
             except errors.SandboxError as error:
                 logger.exception("could not start a grading worker")
                 spare, self._start_failure = error, str(error)
@@ -184,13 +186,13 @@ class Pool:
             if self._start_failure:
                 await self._clock.sleep(backoff.next_delay_s())
 
-    async def _lane(self, worker: launcher.Worker | None) -> None:
+    async def _run_slot(self, worker: launcher.Worker | None) -> None:
         try:
             while True:
                 worker = worker or await self._next_worker()
                 job = await self._jobs.get()
                 self._count_busy(+1)
-                answer: protocol.Grade | errors.GraderError = infra("the verifier stopped")
+                answer: base.Grade | errors.GraderError = infra("the verifier stopped")
                 then = replies.Then.SERVE
                 try:
                     answer, worker, then = await self._grade(job, worker)
@@ -212,7 +214,7 @@ class Pool:
 
     async def _grade(
         self, job: _Job, worker: launcher.Worker | None
-    ) -> tuple[protocol.Grade | errors.GraderError, launcher.Worker | None, replies.Then]:
+    ) -> tuple[base.Grade | errors.GraderError, launcher.Worker | None, replies.Then]:
         """Return the grade, or the grader's own error, the worker that is left, and what it can do next."""
         num_deaths = 0
         while num_deaths < MOST_DEATHS:
@@ -227,7 +229,7 @@ class Pool:
                 await self._end(worker, "killed")
                 return stopped.grade, None, _GONE
             except replies.WrongCanaryError as wrong:
-                await self._distrust(worker, wrong)
+                await self._invalidate_results(worker, wrong)
                 worker = None
             except launcher.WorkerLostError as lost:
                 num_deaths += 1
@@ -242,7 +244,7 @@ class Pool:
                     worker = None
                 return grade, worker, then
         logger.error("an answer ended %d grading workers", MOST_DEATHS)
-        return protocol.failed(names.VerdictReason.CRASH, detail=WORKER_KILLER), None, _GONE
+        return base.failed(names.VerdictReason.CRASH, detail=WORKER_KILLER), None, _GONE
 
     async def _with_right_canaries(self, worker: launcher.Worker) -> launcher.Worker | None:
         """Have a worker run its canaries; return it if they are right, None if it was ended."""
@@ -252,7 +254,7 @@ class Pool:
             logger.warning("a grading worker did not come back from its canaries: %s", stopped)
             await self._end(worker, "killed")
         except replies.WrongCanaryError as wrong:
-            await self._distrust(worker, wrong)
+            await self._invalidate_results(worker, wrong)
         except launcher.WorkerLostError as lost:
             logger.warning("lost a grading worker: %s", lost)
             await self._end(worker, "lost")
@@ -260,14 +262,14 @@ class Pool:
             return worker
         return None
 
-    async def _distrust(self, worker: launcher.Worker, wrong: replies.WrongCanaryError) -> None:
-        logger.error("%s; its grading worker was replaced, and what it said is forgotten", wrong)
+    async def _invalidate_results(self, worker: launcher.Worker, wrong: replies.WrongCanaryError) -> None:
+        logger.error("%s; its grading worker was replaced and its results since the last check are discarded", wrong)
         self._metrics.counter("rljob_verifier_canary_failures_total").inc(canary=wrong.name)
-        self._num_doubts += 1
-        self._doubt = str(wrong)
+        self._num_invalidations += 1
+        self._canary_failure = str(wrong)
         await self._end(worker, "retired")
 
-    async def _attempt(self, job: _Job, worker: launcher.Worker) -> tuple[protocol.Grade, replies.Then]:
+    async def _attempt(self, job: _Job, worker: launcher.Worker) -> tuple[base.Grade, replies.Then]:
         started_s = self._clock.monotonic()
         reply = await self._reply(job.request, worker)
         wall_s = self._clock.monotonic() - started_s
@@ -316,7 +318,7 @@ class Pool:
         self._metrics.gauge("rljob_verifier_waiting").set(self._jobs.qsize())
 
 
-def _resolve(job: _Job, answer: protocol.Grade | errors.GraderError) -> None:
+def _resolve(job: _Job, answer: base.Grade | errors.GraderError) -> None:
     if job.done.done():
         return
     if isinstance(answer, errors.GraderError):
@@ -325,9 +327,9 @@ def _resolve(job: _Job, answer: protocol.Grade | errors.GraderError) -> None:
         job.done.set_result(answer)
 
 
-def infra(detail: str) -> protocol.Grade:
+def infra(detail: str) -> base.Grade:
     """Return the grade that is none: the answer was not judged."""
-    return protocol.Grade(
+    return base.Grade(
         score=None,
         reason=names.VerdictReason.INFRA_FAILURE,
         outcome=names.VerifyOutcome.INFRA_ERROR,
@@ -335,7 +337,7 @@ def infra(detail: str) -> protocol.Grade:
     )
 
 
-def timed_out(limit_s: float) -> protocol.Grade:
+def timed_out(limit_s: float) -> base.Grade:
     """Return the grade of an answer that used up its CPU limit, in reference seconds."""
-    grade = protocol.failed(names.VerdictReason.TIMEOUT, detail=f"over {limit_s:g} s of CPU")
+    grade = base.failed(names.VerdictReason.TIMEOUT, detail=f"over {limit_s:g} s of CPU")
     return dataclasses.replace(grade, outcome=names.VerifyOutcome.TIMEOUT_CPU)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from rljob_api import errors, names
-from rljob_workers.verifier.graders import protocol
-from rljob_workers.verifier.sandbox import launcher
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.sandbox.processes import launcher
 
 EnumT = TypeVar("EnumT", bound=enum.StrEnum)
 
@@ -35,7 +35,7 @@ class WrongCanaryError(Exception):
         self.name = name
 
 
-def grade_to(grade: protocol.Grade, then: Then = Then.SERVE) -> dict[str, object]:
+def grade_to(grade: base.Grade, then: Then = Then.SERVE) -> dict[str, object]:
     """Return the frame of a grade."""
     return {
         "then": then.value,
@@ -54,7 +54,7 @@ def grade_to(grade: protocol.Grade, then: Then = Then.SERVE) -> dict[str, object
 
 def error_to(error: errors.GraderError) -> dict[str, object]:
     """Return the reply for a grader that is wrong whatever the answer is."""
-    return {"error": str(error)[: protocol.MAX_DETAIL_CHARS]}
+    return {"error": str(error)[: base.MAX_DETAIL_CHARS]}
 
 
 def wrong_canary_to(name: str) -> dict[str, object]:
@@ -71,7 +71,7 @@ def check_canaries(reply: Mapping[str, object]) -> None:
         raise launcher.WorkerLostError("malformed reply: it is not on the canaries")
 
 
-def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
+def grade_from(reply: Mapping[str, object]) -> base.Grade:
     """Return the grade of a reply.
 
     Raises GraderError if the grader is at fault, WrongCanaryError if the worker is, and WorkerLostError if the reply is
@@ -85,7 +85,7 @@ def grade_from(reply: Mapping[str, object]) -> protocol.Grade:
         score, cpu_s = reply["score"], reply["cpu_s"]
         if isinstance(score, bool) or not isinstance(score, int | float | None) or not isinstance(cpu_s, int | float):
             raise ValueError("score or cpu_s is no number")
-        return protocol.Grade(
+        return base.Grade(
             score=None if score is None else float(score),
             reason=_member(names.VerdictReason, reply, "reason"),
             outcome=_member(names.VerifyOutcome, reply, "outcome"),

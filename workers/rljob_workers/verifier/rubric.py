@@ -1,12 +1,12 @@
-"""Which rewards grade a completion, and their grades -> one Verdict: weighted sum, named parts, the reason that matters
-most.
-"""
+"""Which rewards grade a completion, and one Verdict from their grades: the weighted sum, named parts, and the most
+important reason. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import rljob_api
-from rljob_api import names, roles, types
-from rljob_workers.verifier.graders import protocol
+from rljob_api import errors, names, roles, types
+from rljob_workers.data import record_task
+from rljob_workers.verifier.graders import base
 
 # What a verdict reports when its graders disagree: the first of these that any of them gave.
 _RANK = (
@@ -28,7 +28,7 @@ def chosen(rewards: Sequence[roles.GraderConfig], suite: str) -> tuple[int, ...]
 
 
 def combine(
-    rewards: Sequence[roles.GraderConfig], grades: Sequence[protocol.Grade], item: types.VerifyItem
+    rewards: Sequence[roles.GraderConfig], grades: Sequence[base.Grade], item: types.VerifyItem
 ) -> types.Verdict:
     """Return the verdict: reward = sum of weight * score.
 
@@ -57,12 +57,31 @@ def combine(
     )
 
 
-def _weighted_sum(rewards: Sequence[roles.GraderConfig], grades: Sequence[protocol.Grade]) -> float:
+def _weighted_sum(rewards: Sequence[roles.GraderConfig], grades: Sequence[base.Grade]) -> float:
     return sum(reward.weight * (grade.score or 0.0) for reward, grade in zip(rewards, grades, strict=True))
 
 
-def _parts(rewards: Sequence[roles.GraderConfig], grades: Sequence[protocol.Grade]) -> dict[str, float]:
+def _parts(rewards: Sequence[roles.GraderConfig], grades: Sequence[base.Grade]) -> dict[str, float]:
     parts = {reward.name: grade.score or 0.0 for reward, grade in zip(rewards, grades, strict=True)}
     for reward, grade in zip(rewards, grades, strict=True):
         parts |= {f"{reward.name}.{name}": value for name, value in grade.parts.items()}
     return parts
+
+
+def graded_by(
+    rewards: Sequence[roles.GraderConfig], indexes: Sequence[int], columns: Mapping[str, object]
+) -> tuple[int, ...]:
+    """Return those of `indexes` into `rewards` that grade a record. Raises DataError for a task that none is for."""
+    if not by_task(rewards, indexes):
+        return tuple(indexes)
+    known = [task for index in indexes for task in rewards[index].tasks]
+    task = record_task.of(columns)
+    if task not in known:
+        # Not the value: this sentence is logged, and a record may hold anything.
+        raise errors.DataError(f"{record_task.TASK!r} is none of {', '.join(known)}")
+    return tuple(index for index in indexes if not rewards[index].tasks or task in rewards[index].tasks)
+
+
+def by_task(rewards: Sequence[roles.GraderConfig], indexes: Sequence[int]) -> bool:
+    """Return whether these rewards are told apart by the record's task."""
+    return any(rewards[index].tasks for index in indexes)

@@ -16,25 +16,26 @@ from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import clock, health
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.verifier import calibration, grading, grading_worker, pool, server
-from rljob_workers.verifier.graders import catalog, protocol
-from rljob_workers.verifier.sandbox import confine, confinement, cpu_timing, launcher, processes, warm
+from rljob_workers.verifier import calibration, grading, pool, server, worker
+from rljob_workers.verifier.graders import base, registry
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import confine, cpu_timing, launcher, spawn, warm
 
 logger = logging.getLogger(__name__)
 
-WORKER_MODULE = "rljob_workers.verifier.grading_worker"
+WORKER_MODULE = "rljob_workers.verifier.worker"
 # Kills come one CPU limit apart in each slot and a replacement takes about a second: few spares cover many slots.
 _SLOTS_PER_SPARE = 4
 _DRAIN_S = 5.0
 
 
-def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tuple[protocol.Grader, ...]:
+def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tuple[base.Grader, ...]:
     """Return the graders of a config. Raises ManifestError or SandboxError for what it may not ask for."""
     if not config.rewards:
         raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
     if config.isolation == "none" and not config.allow_unsafe:
         raise errors.SandboxError("spec.verifier.isolation is none, which needs spec.verifier.allowUnsafe: true")
-    return catalog.build(config.rewards, {**catalog.BUILT_IN, **catalog.imported(extra)})
+    return registry.build(config.rewards, {**registry.BUILT_IN, **registry.imported(extra)})
 
 
 def programs_of(config: roles.VerifierConfig) -> list[str]:
@@ -49,7 +50,7 @@ def import_packages(config: roles.VerifierConfig) -> None:
             try:
                 if reward.packages:
                     interpreter.ready()
-            except processes.CannotRunError as error:
+            except spawn.CannotRunError as error:
                 names = ", ".join(reward.packages)
                 raise errors.ManifestError(
                     f"reward {reward.name!r}: packages {names} cannot be used: {error}"
@@ -67,7 +68,7 @@ def make_pool(
     config: roles.VerifierConfig, *, num_slots: int, metrics: metrics_module.Metrics, extra: Sequence[str] = ()
 ) -> pool.Pool:
     """Return the pool of a config. `extra`: further grader types for its workers, as `name=module:attribute`."""
-    hello = grading_worker.Hello(rewards=config.rewards, memory_bytes=config.memory_bytes, isolation=config.isolation)
+    hello = worker.Hello(rewards=config.rewards, memory_bytes=config.memory_bytes, isolation=config.isolation)
     launch = functools.partial(
         launcher.start,
         module=WORKER_MODULE,
@@ -149,7 +150,7 @@ class Service:
                 ", ".join(self._programs),
             )
         elif self._programs:
-            logger.info("rewards %s run programs at level %s", ", ".join(self._programs), confinement.LEVEL)
+            logger.info("rewards %s run programs at level %s", ", ".join(self._programs), profile.LEVEL)
         logger.info("verifier served on %s:%d; workers had no_new_privs and rlimits", self._config.bind_host, self.port)
 
     def ready(self) -> tuple[bool, str]:

@@ -13,7 +13,7 @@ from rljob_api import roles
 from rljob_testing import attack_rows, attack_runs, patient_code
 from rljob_testing.attack_rows import Attack
 from rljob_workers.verifier import grading, service
-from rljob_workers.verifier.sandbox import confinement
+from rljob_workers.verifier.sandbox.confinement import profile
 
 MakeConfig = Callable[..., roles.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(make_config: MakeConfig, running: Running, confined: confinement.Confinement) -> AsyncIterator[Served]:
+async def served(make_config: MakeConfig, running: Running, confined: profile.Confinement) -> AsyncIterator[Served]:
     """Return the service of a reward type and CPU limit, started when it is first asked for."""
     started: dict[tuple[str, float, tuple[str, ...]], grading.Grading] = {}
     async with contextlib.AsyncExitStack() as stack:

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 from rljob_api import names, roles
-from rljob_workers.verifier.graders import code, protocol
-from rljob_workers.verifier.sandbox import confinement, processes, programs, warm
+from rljob_workers.verifier.graders import base
+from rljob_workers.verifier.graders.code import code_grader
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import spawn, warm
 
 # On one processor with so many others a neighbour gets an eighth of the time: at its wall cap, three times its limit of
 # CPU, not even half of that limit.
@@ -25,7 +28,7 @@ while time.process_time() < {NEEDED_S}:
     pass
 print(sum(map(int, input().split())))
 """
-ANSWER = protocol.Answer(
+ANSWER = base.Answer(
     prompt="",
     completion=f"```python\n{HONEST}\n```",
     columns={"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})},
@@ -49,9 +52,7 @@ def burning() -> Iterator[None]:
     """Have others burn that processor."""
     with contextlib.ExitStack() as stack:
         for _ in range(NUM_BURNERS):
-            burner = subprocess.Popen(
-                [*processes.INTERPRETER, "-c", BURNS], stdout=subprocess.PIPE, start_new_session=True
-            )
+            burner = subprocess.Popen([*spawn.INTERPRETER, "-c", BURNS], stdout=subprocess.PIPE, start_new_session=True)
             stack.enter_context(burner)
             stack.callback(burner.kill)
             assert burner.stdout is not None
@@ -61,7 +62,7 @@ def burning() -> Iterator[None]:
 
 @pytest.mark.covers("sandbox A-68")
 def test_a_68_program_that_got_no_time_is_nobodys_fault_and_right_when_graded_again(
-    one_processor: None, confined: confinement.Confinement, interpreter: warm.Interpreter
+    one_processor: None, confined: profile.Confinement, interpreter: warm.Interpreter
 ) -> None:
     run = functools.partial(programs.run, confined=confined, start=interpreter.start)
 
@@ -71,7 +72,7 @@ def test_a_68_program_that_got_no_time_is_nobodys_fault_and_right_when_graded_ag
 
     reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=CPU_S, wall_limit_s=PATIENT_S)
     with burning():
-        starved = code.CodeGrader(reward, run=run).grade(ANSWER)
+        starved = code_grader.CodeGrader(reward, run=run).grade(ANSWER)
     assert (starved.score, starved.outcome) == (None, names.VerifyOutcome.INFRA_ERROR)
-    again = code.CodeGrader(reward, run=patient).grade(ANSWER)
+    again = code_grader.CodeGrader(reward, run=patient).grade(ANSWER)
     assert (again.score, again.outcome) == (1.0, names.VerifyOutcome.PASS)

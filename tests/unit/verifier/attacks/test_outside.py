@@ -13,8 +13,10 @@ import pytest
 import pytest_asyncio
 
 from rljob_api import errors, names, roles, types
-from rljob_workers.verifier import frames, grading, grading_worker, service
-from rljob_workers.verifier.sandbox import confinement, launcher, procfs
+from rljob_workers.verifier import frames, grading, service
+from rljob_workers.verifier import worker as grading_worker
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import launcher, procfs
 
 MakeConfig = Callable[..., roles.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def graded(
-    make_config: MakeConfig, running: Running, confined: confinement.Confinement
+    make_config: MakeConfig, running: Running, confined: profile.Confinement
 ) -> AsyncIterator[grading.Grading]:
     reward = roles.GraderConfig(name="passes", type="areal-code")
     async with running(make_config(reward, cpu_limit_s=10.0, wall_limit_s=200.0, max_concurrent=2)) as verifier:
@@ -126,7 +128,7 @@ print(3 if found or 'left' in sys.modules else 4)
 
 
 @pytest.mark.covers("sandbox A-32")
-async def test_a_32_flood_does_not_grow_its_runner(confined: confinement.Confinement) -> None:
+async def test_a_32_flood_does_not_grow_its_runner(confined: profile.Confinement) -> None:
     reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=60.0, wall_limit_s=200.0)
     hello = grading_worker.Hello(rewards=(reward,), memory_bytes=512 << 20)
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())

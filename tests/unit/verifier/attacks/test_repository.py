@@ -15,8 +15,8 @@ from rljob_api import names, roles, types
 from rljob_testing import attack_repositories, attack_runs
 from rljob_testing.attack_repositories import Attack
 from rljob_workers.verifier import service
-from rljob_workers.verifier.graders import repository_verdict
-from rljob_workers.verifier.sandbox import confinement
+from rljob_workers.verifier.graders.repository import verdict as repository_verdict
+from rljob_workers.verifier.sandbox.confinement import profile
 
 MakeConfig = Callable[..., roles.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
@@ -44,7 +44,7 @@ class Served:
 async def served(
     make_config: MakeConfig,
     running: Running,
-    confined: confinement.Confinement,
+    confined: profile.Confinement,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Served]:
     scratch = tmp_path_factory.mktemp("scratch")

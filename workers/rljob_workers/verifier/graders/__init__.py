@@ -1,1 +1,1 @@
-"""What is right? Pure functions of a completion and a record; the hosting process enforces limits."""
+"""Reward functions: one file each, or a folder where one needs several, and one entry each in `registry.py`."""

@@ -1,4 +1,4 @@
-"""`module:function`: a reward function of the user's own (graders reference, 2.3).
+"""`module:function`: a reward function of the user's own (docs/design/graders.md#s-2-3).
 
 Called in a worker as f(query_id, prompt, completion, prompt_ids, completion_ids, **row), where row is every other
 column of the record; sync or async. It returns a finite number, or a mapping of names to finite numbers, whose sum
@@ -17,7 +17,7 @@ from typing import cast
 from rljob_api import errors, names, roles
 from rljob_api.manifest import reward_options
 from rljob_workers.runtime import redaction, user_code
-from rljob_workers.verifier.graders import metadata, protocol
+from rljob_workers.verifier.graders import base, metadata
 
 GIVEN = ("query_id", "prompt", "completion", "prompt_ids", "completion_ids")
 WEIGHTS, CONFIG = "weights", "config"
@@ -26,13 +26,13 @@ _PART_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 Reward = Callable[..., object]
 
 
-class CustomGrader(protocol.OneClock):
+class CustomGrader(base.SingleTimeLimit):
     """Runs one function; it is imported by `warm`, in the worker, never in the serving process."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError if `config.weights` is no mapping of names to finite numbers."""
         self._name, self._type, self._file = config.name, config.type, config.user_code
-        self._weights = protocol.options(reward_options.CustomOptions, config).weights
+        self._weights = base.options(reward_options.CustomOptions, config).weights
         self._config = {key: value for key, value in config.config.items() if key != WEIGHTS}
         self._function: Reward | None = None
 
@@ -53,11 +53,11 @@ class CustomGrader(protocol.OneClock):
         self._check_parameters(found)
         self._function = cast("Reward", found)
 
-    def quick(self, answer: protocol.Answer) -> protocol.Grade | None:  # noqa: ARG002  # the Protocol's signature
+    def quick(self, answer: base.Answer) -> base.Grade | None:  # noqa: ARG002  # the Protocol's signature
         """Decide nothing in place."""
         return None
 
-    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+    def grade(self, answer: base.Answer) -> base.Grade:
         """Return the function's score. Raises GraderError for a return value that is no score."""
         assert self._function is not None, "warm was called"
         returned = self._function(**self._arguments(answer))
@@ -74,7 +74,7 @@ class CustomGrader(protocol.OneClock):
             )
         return _grade(sum(self._weights.get(name, 1.0) * value for name, value in parts.items()), parts)
 
-    def _arguments(self, answer: protocol.Answer) -> dict[str, object]:
+    def _arguments(self, answer: base.Answer) -> dict[str, object]:
         row = {key: value for key, value in answer.columns.items() if key not in GIVEN}
         given: dict[str, object] = {
             "query_id": metadata.query_id(answer.columns),
@@ -122,9 +122,9 @@ async def _awaited(returned: object) -> object:
     return result
 
 
-def _grade(score: float, parts: Mapping[str, float]) -> protocol.Grade:
+def _grade(score: float, parts: Mapping[str, float]) -> base.Grade:
     right = score > 0
-    return protocol.Grade(
+    return base.Grade(
         score=score,
         reason=names.VerdictReason.OK if right else names.VerdictReason.WRONG,
         outcome=names.VerifyOutcome.PASS if right else names.VerifyOutcome.FAIL,

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from rljob_api import names, roles
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
-from rljob_workers.verifier.graders import protocol
+from rljob_workers.verifier.graders import base
 
 
-class ExactGrader(protocol.OneClock):
+class ExactGrader(base.SingleTimeLimit):
     """Text equality; needs no worker."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError for an unknown option."""
-        self._options = protocol.options(reward_options.ExactOptions, config)
+        self._options = base.options(reward_options.ExactOptions, config)
 
     @property
     def needs_worker(self) -> bool:
@@ -31,17 +31,17 @@ class ExactGrader(protocol.OneClock):
     def warm(self) -> None:
         """Nothing to import."""
 
-    def quick(self, answer: protocol.Answer) -> protocol.Grade:
+    def quick(self, answer: base.Answer) -> base.Grade:
         """Decide; linear in the text."""
         found = self._extract(answer.completion)
         if not found:
-            return protocol.failed(names.VerdictReason.NO_ANSWER)
+            return base.failed(names.VerdictReason.NO_ANSWER)
         golds = {self._fold(member) for member in gold.gold_texts(answer.columns)}
         if self._fold(found) in golds:
-            return protocol.passed(found)
-        return protocol.failed(names.VerdictReason.WRONG, extracted=found, formatted=True)
+            return base.passed(found)
+        return base.failed(names.VerdictReason.WRONG, extracted=found, formatted=True)
 
-    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+    def grade(self, answer: base.Answer) -> base.Grade:
         """Decide."""
         return self.quick(answer)
 

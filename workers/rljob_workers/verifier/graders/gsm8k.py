@@ -1,71 +1,100 @@
-"""`gsm8k` and `clevr_count_70k`: the number after four hashes, the last number, or the number in brackets.
+"""`gsm8k` with `method: math_verify`: whole completion and gold read by math-verify, as AReaL does since 2026.
 
-Options of gsm8k: `method` strict or flexible (an extraction rule; it has nothing to do with `mode`), or math_verify,
-which `gsm8k_verify.py` serves; `formatScore`, given to an answer that was found and is wrong; `precision`, significant
-digits of math_verify. Of clevr_count_70k: `answerFormat` brackets or hashes, and `method` for
-hashes. Reproduces the rewards of AReaLite (mode compat); mode strict corrects G1 to G4.
+Plain expressions, then LaTeX, math-verify's default fallback, compared with `precision` significant digits. A text in
+which the library would meet a huge value is not given to it. Both modes agree (docs/design/graders.md#s-9).
 """
 
+import functools
+import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Any
 
-from rljob_api import errors, names, roles
+from rljob_api import names, roles
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
-from rljob_workers.verifier.graders import counts, protocol
+from rljob_workers.verifier.graders import base, counting
+from rljob_workers.verifier.graders.math import spans
+from rljob_workers.verifier.graders.symbolic import screen
 
 
-class CountGrader(protocol.OneClock):
-    """Compares one extracted number; decides in place and needs no worker."""
+def gsm8k_grader(config: roles.GraderConfig) -> base.Grader:
+    """Return the grader of the method that `config` names. Raises ManifestError for an unknown option."""
+    options = base.options(reward_options.Gsm8kOptions, config)
+    return Gsm8kVerifyGrader(options) if options.method == "math_verify" else counting.CountGrader(config)
 
-    def __init__(self, config: roles.GraderConfig) -> None:
-        """Raises ManifestError for an unknown option. The type in `config` says which of the two rewards it is."""
-        self._compat, self._format_score, self._rule = config.mode == "compat", 0.0, "brackets"
-        if config.type == "gsm8k":
-            gsm8k = protocol.options(reward_options.Gsm8kOptions, config)
-            self._rule, self._format_score = gsm8k.method, gsm8k.format_score
-        else:
-            clevr = protocol.options(reward_options.ClevrOptions, config)
-            self._rule = clevr.method if clevr.answer_format == "hashes" else "brackets"
+
+class Gsm8kVerifyGrader(base.SingleTimeLimit):
+    """Decides in a worker."""
+
+    def __init__(self, options: reward_options.Gsm8kOptions) -> None:
+        """Import nothing yet."""
+        self._options = options
+        self._library: _Library | None = None
 
     @property
     def needs_worker(self) -> bool:
-        """`quick` always decides."""
-        return False
+        """The library does."""
+        return True
 
     def check(self, columns: Mapping[str, object]) -> None:
-        """Raise DataError without a gold, or if its last `#### number` is missing where the rule reads one."""
-        self._golds(columns)
+        """Raise DataError without a gold."""
+        gold.gold_texts(columns)
 
     def warm(self) -> None:
-        """Nothing to import."""
+        """Import math-verify."""
+        self._library = _Library(self._options.precision)
 
-    def quick(self, answer: protocol.Answer) -> protocol.Grade:
-        """Decide; linear in the text."""
-        found = self._extract(answer.completion)
-        if found is None:
-            return protocol.failed(names.VerdictReason.NO_ANSWER)
-        if any(counts.same(found, member, compat=self._compat) for member in self._golds(answer.columns)):
-            return protocol.passed(found)
-        wrong = protocol.failed(names.VerdictReason.WRONG, extracted=found, formatted=True)
-        return replace(wrong, score=self._format_score)
+    def quick(self, answer: base.Answer) -> base.Grade | None:
+        """Refuse text that the library may not see, and find no answer in text without a digit or letter."""
+        text = answer.completion[-spans.MAX_SCANNED_CHARS :]
+        if not any(char.isalnum() for char in text):
+            return base.failed(names.VerdictReason.NO_ANSWER)
+        refusal = screen.first_hazard(text)
+        return base.failed(names.VerdictReason.PARSE_ERROR, detail=refusal) if refusal else None
 
-    def grade(self, answer: protocol.Answer) -> protocol.Grade:
+    def grade(self, answer: base.Answer) -> base.Grade:
         """Decide."""
-        return self.quick(answer)
+        refused = self.quick(answer)
+        if refused is not None:
+            return refused
+        assert self._library is not None, "warm was called"
+        parsed = self._library.parse(answer.completion[-spans.MAX_SCANNED_CHARS :])
+        if not parsed:
+            return base.failed(names.VerdictReason.NO_ANSWER)
+        extracted = str(parsed[-1])
+        if any(self._library.equal(member, parsed) for member in gold.gold_texts(answer.columns)):
+            return base.passed(extracted)
+        score = self._options.format_score
+        return base.Grade(
+            score=score,
+            reason=names.VerdictReason.WRONG,
+            outcome=names.VerifyOutcome.FAIL,
+            formatted=True,
+            extracted=extracted,
+        )
 
-    def _extract(self, text: str) -> str | None:
-        if self._rule == "brackets":
-            return counts.brackets(text, compat=self._compat)
-        if self._rule == "flexible":
-            return counts.flexible(text, compat=self._compat)
-        return counts.hashes(text, compat=self._compat)
 
-    def _golds(self, columns: Mapping[str, object]) -> tuple[str, ...]:
-        texts = gold.gold_texts(columns)
-        if self._rule == "brackets":
-            return texts
-        numbers = [counts.gold(text, compat=self._compat) for text in texts]
-        if None in numbers:
-            raise errors.DataError(f"{gold.ANSWER!r} has no '#### number', which gsm8k and hashes read the gold from")
-        return tuple(number for number in numbers if number is not None)
+class _Library:
+    """math-verify 0.8 with its alarms switched off: the supervisor's clock is the limit."""
+
+    def __init__(self, precision: int) -> None:
+        import math_verify
+
+        logging.getLogger("math_verify").setLevel(logging.ERROR)
+        logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
+        self._math_verify, self._precision = math_verify, precision
+        self._targets = (
+            math_verify.ExprExtractionConfig(try_extract_without_anchor=True),
+            math_verify.LatexExtractionConfig(),
+        )
+        self._parse_gold = functools.lru_cache(maxsize=256)(lambda text: tuple(self.parse(text)))
+        self.equal("1/2", self.parse("0.5"))
+
+    # Any: SymPy objects and matrices have no common base.
+    def parse(self, text: str) -> list[Any]:
+        return list(self._math_verify.parse(text, extraction_config=self._targets, parsing_timeout=None))
+
+    def equal(self, member: str, parsed: list[Any]) -> bool:
+        golds = list(self._parse_gold(member))
+        verify = self._math_verify.verify
+        return bool(golds) and bool(verify(golds, parsed, float_rounding=self._precision, timeout_seconds=None))

@@ -1,4 +1,4 @@
-"""Metadata files of areal-math and areal-code (graders reference, 4.1): one JSON object a line, by query_id.
+"""Metadata files of areal-math and areal-code (docs/design/graders.md#s-4-1): one JSON object a line, by query_id.
 
 Every problem is an error that names line and key: a duplicate id, a missing or mistyped field, an unknown task.
 """
@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 
 from rljob_api import errors
-from rljob_workers.verifier.graders import code_tests
+from rljob_workers.verifier.graders.code import cases
 
 QUERY_ID = "query_id"
 TASKS = ("math", "stem", "code")
@@ -35,14 +35,14 @@ def solutions(path: pathlib.Path) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def tests(path: pathlib.Path) -> dict[str, code_tests.Tests]:
+def tests(path: pathlib.Path) -> dict[str, cases.Tests]:
     """Return the tests of a file's code records. Raises ManifestError with file, line and key."""
     found = {}
     for identity, record, where, task in _tasks(path):
         if task != "code":
             continue
         try:
-            found[identity] = code_tests.tests_of(record)
+            found[identity] = cases.tests_of(record)
         except errors.DataError as error:
             raise errors.ManifestError(f"{where}: {error}") from error
     if not found:

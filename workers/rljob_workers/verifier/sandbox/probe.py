@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import confinement, processes, programs
+from rljob_workers.verifier.sandbox import programs
+from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.processes import spawn
 
 # By the layer that must stop it: what is tried, as a statement; `parent` is the process that runs programs. Numbers are
 # those of the attack rows in docs/coverage/sandbox.md. What is Landlock's alone is not tried where there is none.
@@ -89,9 +91,9 @@ def reached(statements):
 
 
 def holes(
-    confined: confinement.Confinement | None,
+    confined: profile.Confinement | None,
     *,
-    start: processes.Start = processes.fresh,
+    start: spawn.Start = spawn.fresh,
     packages: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     """Return `layer: attempt` for each attempt that succeeded. Raises SandboxError if none could be made.
@@ -110,18 +112,18 @@ def holes(
     )
     try:
         ended = programs.run(program, stdin=b"", limits=_LIMITS, confined=confined, start=start)
-    except processes.CannotRunError as error:
-        raise errors.SandboxError(f"isolation {confinement.LEVEL} cannot be applied: {error}") from error
+    except spawn.CannotRunError as error:
+        raise errors.SandboxError(f"isolation {profile.LEVEL} cannot be applied: {error}") from error
     match ended.records:
         case (("returned", list(done)),):
             return tuple(statements[str(statement)] for statement in done)
     raise errors.SandboxError(
-        f"isolation {confinement.LEVEL}: its test ended without a result"
+        f"isolation {profile.LEVEL}: its test ended without a result"
         f" (exit code {ended.exit_code}, {ended.stopped or 'not stopped'})"
     )
 
 
-def unlimited(confined: confinement.Confinement) -> tuple[str, ...]:
+def unlimited(confined: profile.Confinement) -> tuple[str, ...]:
     """Return each excess that its own limit did not stop, or not in time. Raises SandboxError if none can be tried."""
     found = []
     for name, (source, stopped_by, most_output, poll_s) in EXCESSES.items():
@@ -132,28 +134,26 @@ def unlimited(confined: confinement.Confinement) -> tuple[str, ...]:
             most_output, poll_s = None, programs.POLL_S
         try:
             ended = programs.run(program, stdin=b"", limits=limits, confined=confined, poll_s=poll_s)
-        except processes.CannotRunError as error:
-            raise errors.SandboxError(f"isolation {confinement.LEVEL} cannot be applied: {error}") from error
+        except spawn.CannotRunError as error:
+            raise errors.SandboxError(f"isolation {profile.LEVEL} cannot be applied: {error}") from error
         is_late = most_output is not None and len(ended.output) > most_output
         if ended.stopped not in stopped_by or is_late:
             found.append(name)
     return tuple(found)
 
 
-def verified(*, runtime_class: str = "") -> confinement.Confinement:
+def verified(*, runtime_class: str = "") -> profile.Confinement:
     """Return this machine's confinement, tested. Raises SandboxError that names the layer that does not hold.
 
     runtime_class: as for `confinement.of_this_machine`.
     """
-    confined = confinement.of_this_machine(runtime_class=runtime_class)
+    confined = profile.of_this_machine(runtime_class=runtime_class)
     verify(confined)
     return confined
 
 
-def verify(
-    confined: confinement.Confinement, *, start: processes.Start = processes.fresh, packages: tuple[str, ...] = ()
-) -> None:
+def verify(confined: profile.Confinement, *, start: spawn.Start = spawn.fresh, packages: tuple[str, ...] = ()) -> None:
     """Raise SandboxError that names the layer that does not hold. packages: as for `holes`."""
     found = holes(confined, start=start, packages=packages)
     if found:
-        raise errors.SandboxError(f"isolation {confinement.LEVEL} does not hold: {'; '.join(found)} succeeded")
+        raise errors.SandboxError(f"isolation {profile.LEVEL} does not hold: {'; '.join(found)} succeeded")

@@ -1,15 +1,15 @@
 """Runs one program of the policy's on one input and says how it ended; called in a grading worker, never elsewhere.
 
-start -> feed and drain -> kill and reap, in one call. Every run: a process of its own (`processes.py`: a fresh
-interpreter, -I -S -B; `warm.py`: the fork of one that has only imported) in a session of its own, no new privileges,
-rlimits (CPU, address space, stack, no file content, no core, 64 descriptors), a fixed environment, no descriptor but
-the standard three and the reply, its own and its descendants' CPU, memory and processes polled, the whole tree killed
-and reaped, orphans included.
+start -> feed and drain -> kill and reap, in one call. Every run: a process of its own (`processes/spawn.py`: a fresh
+interpreter, -I -S -B; `processes/warm.py`: the fork of one that has only imported) in a session of its own, no new
+privileges, rlimits (CPU, address space, stack, no file content, no core, 64 descriptors), a fixed environment, no
+descriptor but the standard three and the reply, its own and its descendants' CPU, memory and processes polled, the
+whole tree killed and reaped, orphans included.
 With a `confinement`, which is isolation level `confined`: no network, no file but the interpreter's and its libraries',
 nothing written, no signal, limit or priority of another process touched, no new session or group, no process at all
 unless the grader grants it; each process and thread is started by leave of this one, which no program can outrun, and
-of paths that it may not read it learns nothing (`gate.py`). Without one, level `none`, none of that, and the job must
-ask for it by name.
+of paths that it may not read it learns nothing (`requests/gate.py`). Without one, level `none`, none of that, and the
+job must ask for it by name.
 The tests of a repository (`repository.py`) are such a run, too; it reads its own folder and pytest besides.
 NOT covered: faults of the shared kernel.
 """
@@ -28,22 +28,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from rljob_workers.verifier.sandbox import (
-    confinement,
-    notifications,
-    packages,
-    processes,
-    procfs,
-    records,
-    repository,
-    shortage,
-)
-from rljob_workers.verifier.sandbox.answer_delay import AnswerDelay
-from rljob_workers.verifier.sandbox.fork_gate import ForkGate
-from rljob_workers.verifier.sandbox.gate import Gate
-from rljob_workers.verifier.sandbox.path_view import PathView
-from rljob_workers.verifier.sandbox.process_bound import Room
-from rljob_workers.verifier.sandbox.processes import CannotRunError
+from rljob_workers.verifier.sandbox import repository
+from rljob_workers.verifier.sandbox.confinement import notifications, profile
+from rljob_workers.verifier.sandbox.processes import packages, procfs, records, shortage, spawn
+from rljob_workers.verifier.sandbox.processes.spawn import CannotRunError
+from rljob_workers.verifier.sandbox.requests.answer_delay import AnswerDelay
+from rljob_workers.verifier.sandbox.requests.fork_gate import ForkGate, Room
+from rljob_workers.verifier.sandbox.requests.gate import Gate
+from rljob_workers.verifier.sandbox.requests.path_view import PathView
 
 MAX_PROCESSES = 64
 POLL_S = 0.02
@@ -121,8 +113,8 @@ def run(
     *,
     stdin: bytes,
     limits: Limits,
-    confined: confinement.Confinement | None = None,
-    start: processes.Start = processes.fresh,
+    confined: profile.Confinement | None = None,
+    start: spawn.Start = spawn.fresh,
     num_kills: Callable[[], int] = shortage.num_kills_here,
     run_delay_s: Callable[[], float] = procfs.own_run_delay_s,
     poll_s: float = POLL_S,
@@ -135,7 +127,7 @@ def run(
     nonce = secrets.token_hex(16)
     if confined is not None:
         confined = dataclasses.replace(confined, readable={**confined.readable, **program.readable()})
-    (request, theirs), reply = socket.socketpair(), processes.Pipe()
+    (request, theirs), reply = socket.socketpair(), spawn.Pipe()
     with request, theirs, reply, contextlib.ExitStack() as stack:
         process = stack.enter_context(contextlib.closing(start(theirs.fileno(), reply.writer.fileno())))
         # Nothing of the program exists before its request: whatever is there now is no orphan of its.
@@ -176,7 +168,7 @@ def run(
     )
 
 
-def _used_up(process: processes.Started, limits: Limits, cpu_s: float) -> bool:
+def _used_up(process: spawn.Started, limits: Limits, cpu_s: float) -> bool:
     """Return whether the CPU limit was met after the last look: the kernel saw it, or the program just ended."""
     return process.returncode == -signal.SIGXCPU or cpu_s >= limits.cpu_s
 
@@ -215,10 +207,10 @@ class _Watch:
 
     def __init__(
         self,
-        process: processes.Started,
+        process: spawn.Started,
         limits: Limits,
         before: frozenset[int],
-        confined: confinement.Confinement | None,
+        confined: profile.Confinement | None,
         answer_delay: AnswerDelay,
         poll_s: float,
     ) -> None:
@@ -398,7 +390,7 @@ def _group(pid: int) -> int:
         return 0
 
 
-def _end(process: processes.Started, before: frozenset[int]) -> None:
+def _end(process: spawn.Started, before: frozenset[int]) -> None:
     """Kill and reap the whole tree. Orphans are ours to reap where this process adopts them (`confine.adopt`)."""
     deadline_s = time.monotonic() + _REAP_S
     num_empty = 0

@@ -4,7 +4,7 @@
 <folder>/tree/...      the repository, and nothing of its history
 
 The folder is made and removed here, outside the process that runs in it, which may read it and no other run's
-(`confinement.py`). What happens in there is `pytest_run.py`.
+(`confinement/profile.py`). What happens in there is `processes/pytest_run.py`.
 """
 
 import contextlib
@@ -18,8 +18,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 from rljob_api import errors
-from rljob_workers.verifier.sandbox import landlock, packages
-from rljob_workers.verifier.sandbox.processes import CANDIDATE, CannotRunError
+from rljob_workers.verifier.sandbox.confinement import landlock
+from rljob_workers.verifier.sandbox.processes import packages
+from rljob_workers.verifier.sandbox.processes.spawn import CANDIDATE, CannotRunError
 
 # pytest and what it imports, but for the standard library.
 PACKAGES = ("_pytest", "iniconfig", "packaging", "pluggy", "py", "pygments", "pytest")

@@ -1,0 +1,1 @@
+"""`areal-math`: the reward of AReaL's mathematics verifier, and its corrections."""

@@ -1,0 +1,1 @@
+"""How processes are started, limited, watched and ended: grading workers, and programs of the policy."""

@@ -1,0 +1,1 @@
+"""What a confined program must ask its runner for, and the answers: new processes and threads, and paths."""
