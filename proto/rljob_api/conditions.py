@@ -1,5 +1,6 @@
 """Types and reasons of an RLJob's conditions, and of stalls: closed sets, since alerts and runbooks match on them."""
 
+import dataclasses
 import enum
 from collections.abc import Mapping
 
@@ -28,11 +29,92 @@ class ConditionType(enum.StrEnum):
     FAILED = "Failed"
 
 
-STALL_REASONS = (
-    "TrainerWaitingForTrajectories", "RolloutWaitingForWeights", "RolloutWaitingForTrainer", "VerifierSaturated",
-    "VerifierFailing", "AllGroupsFiltered", "WeightSyncStuck", "CheckpointStuck", "CollectiveHang", "DataSourceStuck",
-    "CoordinatorUnreachable", "LedgerStuck", "PodsUnschedulable", "ImagePullFailed", "WaitCycle", "Unknown",
-)  # fmt: skip
+@dataclasses.dataclass(frozen=True, slots=True)
+class StallReason:
+    """What a stall's reason means, and what to do first. runbook: the section that says more, empty if none does."""
+
+    means: str
+    do: str
+    runbook: str = ""
+
+    @property
+    def hint(self) -> str:
+        """Return both as one line."""
+        return f"{self.means}; {self.do}"
+
+
+# Hints of the command line and the table of docs/runbooks are made of this.
+STALLS: Mapping[str, StallReason] = {
+    "TrainerWaitingForTrajectories": StallReason(
+        "the trainer is idle: rollouts generate too slowly or are not ready",
+        "look at the rollouts' logs, then add rollouts, shorten responses or lower the prompts per step",
+    ),
+    "RolloutWaitingForWeights": StallReason(
+        "rollouts wait for a version that the trainer has not published",
+        "look at the trainer's log and at the publishing of weights",
+        "RLJobWeightSyncFailing",
+    ),
+    "RolloutWaitingForTrainer": StallReason(
+        "the staleness bound admits no more groups until the trainer steps",
+        "look at the trainer's log: a long step, or a hang",
+    ),
+    "VerifierSaturated": StallReason(
+        "gradings wait for a slot, or for a verifier that hangs",
+        "look at its log and readiness, then add verifiers or slots, or lower the graders' time limits",
+        "RLJobVerifierSaturated",
+    ),
+    "VerifierFailing": StallReason(
+        "most gradings fail for infrastructure, which is no reward",
+        "look at the verifier's log; a refused isolation ends with exit code 79",
+    ),
+    "AllGroupsFiltered": StallReason(
+        "every group is rejected by the filter",
+        "compare spec.data.filterGroups with the rewards that `rljob trajectories` shows: tasks too easy or too hard",
+    ),
+    "WeightSyncStuck": StallReason(
+        "a rollout does not load the newest weight version",
+        "look at its log, at the weight store, and at network and disk between them",
+    ),
+    "CheckpointStuck": StallReason(
+        "the trainer is stuck in its last checkpoint",
+        "look at the storage (full, slow or unreachable) and the trainer's log",
+    ),
+    "CollectiveHang": StallReason(
+        "trainer ranks wait for each other",
+        "look for the rank that is behind in the logs of all ranks",
+    ),
+    "DataSourceStuck": StallReason(
+        "the coordinator has no prompt to give",
+        "look at spec.data.train and the coordinator's log",
+    ),
+    "CoordinatorUnreachable": StallReason(
+        "the coordinator does not answer; the run may continue, and is not ended",
+        "look at its log, and in a cluster at its pod, Service, NetworkPolicy and certificates",
+    ),
+    "LedgerStuck": StallReason(
+        "the ledger cannot commit",
+        "look at the disk: full, slow, or a network file system",
+        "RLJobLedgerSlow",
+    ),
+    "PodsUnschedulable": StallReason(
+        "a pod has no node",
+        "look at its events: quota, accelerators, taints",
+        "RLJobPodsUnschedulable",
+    ),
+    "ImagePullFailed": StallReason(
+        "an image cannot be pulled",
+        "look at its name, the registry and the pull Secrets, in the pod's events",
+    ),
+    "WaitCycle": StallReason(
+        "processes wait for each other in a circle, which is a fault of rljob",
+        "restart the last of the chain, and report it with these lines or `rljob status --json`",
+    ),
+    "Unknown": StallReason(
+        "nothing moves and no process says what it waits for",
+        "look at the trainer's log first, then at all logs since the last progress",
+    ),
+}
+STALL_REASONS = tuple(STALLS)
 
 # Why a run says of itself that it is degraded: the reasons of `RunStatus` that make the condition.
 INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST = "InfraFailureShareHigh", "LedgerLost"

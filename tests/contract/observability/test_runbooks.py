@@ -5,7 +5,7 @@ import re
 import yaml
 from generators import CHART, metric_catalog
 
-from rljob_api.conditions import STALL_REASONS
+from rljob_api.conditions import STALLS
 from rljob_testing import rules
 
 PAGE = rules.RUNBOOKS.read_text(encoding="utf-8")
@@ -22,7 +22,13 @@ def test_each_section_says_something() -> None:
 
 def test_stalls_are_explained_by_reason_all_of_them() -> None:
     (stalled,) = (text for name, text in SECTIONS if name == "RLJobStalled")
-    assert tuple(re.findall(r"^\| `(\w+)` \|", stalled, flags=re.MULTILINE)) == STALL_REASONS
+    rows = [
+        f"| `{reason}` | {stall.means} | {stall.do}"
+        + (f"; [{stall.runbook}](#{stall.runbook.lower()})" if stall.runbook else "")
+        + " |"
+        for reason, stall in STALLS.items()
+    ]
+    assert [line for line in stalled.splitlines() if line.startswith("| `")] == rows
 
 
 def test_links_within_the_page_lead_to_a_section() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from rljob_api.conditions import ConditionType
+from rljob_api.conditions import STALLS, ConditionType
 from rljob_testing.fake_kubectl import FakeKubectl
-from rljob_workers.cli import cluster, cluster_logs, why_text
+from rljob_workers.cli import cluster, cluster_logs
 
 Rljob = Callable[..., Result]
 
@@ -150,7 +150,7 @@ def test_why_names_the_culprit_pods_in_trouble_and_the_last_events(rljob: Rljob,
         "held up by sums-verifier-0: VerifierSaturated",
         "  trainer-0 waits for batch 42 for 9 s",
         "  r-1 waits for verifier",
-        f"  {why_text.HINTS['VerifierSaturated']}",
+        f"  {STALLS['VerifierSaturated'].hint}",
         "last events (UTC)",
         r"  2026-01-01 00:02:00.000 event        warning: VerifierSaturated: event 2\x1b",
         r"  2026-01-01 00:03:00.000 event        warning: VerifierSaturated: event 3\x1b",

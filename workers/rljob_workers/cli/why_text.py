@@ -4,36 +4,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from rljob_api import names, types, waiting
+from rljob_api.conditions import STALLS
 from rljob_workers.cli import logs
 from rljob_workers.local import terminal
 from rljob_workers.local.run import progress
 from rljob_workers.local.rundir import log_lines
-
-HINTS: Mapping[str, str] = {
-    "TrainerWaitingForTrajectories": "the trainer is idle: rollouts generate too slowly or are not ready; look at "
-    "their logs, then add rollouts or shorten responses",
-    "RolloutWaitingForWeights": "rollouts wait for a version that the trainer has not published; look at the "
-    "trainer's log",
-    "RolloutWaitingForTrainer": "the staleness bound admits no more groups until the trainer steps; look at the "
-    "trainer's log",
-    "VerifierSaturated": "gradings wait for a slot, or for a verifier that hangs; look at its log, then add verifiers "
-    "or slots, or lower the graders' time limits",
-    "VerifierFailing": "most gradings fail for infrastructure, which is no reward; look at the verifier's log",
-    "AllGroupsFiltered": "every group is rejected by the filter; compare spec.data.filterGroups with the rewards "
-    "that `rljob trajectories` shows",
-    "WeightSyncStuck": "a rollout does not take over the newest weight version; look at its log and at the weight "
-    "store",
-    "CheckpointStuck": "the trainer is stuck in its last checkpoint; look at the storage and the trainer's log",
-    "CollectiveHang": "trainer ranks wait for each other; look for the rank that is behind in the trainer's logs",
-    "DataSourceStuck": "the coordinator has no prompt to give; look at spec.data.train and the coordinator's log",
-    "CoordinatorUnreachable": "the coordinator does not answer; look at its log; the run goes on once it is back",
-    "LedgerStuck": "the ledger cannot commit; look at the disk: full, slow, or a network file system",
-    "PodsUnschedulable": "a pod has no node; look at its events: quota, accelerators, taints",
-    "ImagePullFailed": "an image cannot be pulled; look at its name and the pull secrets",
-    "WaitCycle": "processes wait for each other in a circle, which is a fault of rljob; restart the last of the chain "
-    "and report it with these lines",
-    "Unknown": "nobody says what it waits for; look at the trainer's log first",
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +57,7 @@ def as_json(account: Account) -> dict[str, object]:
         "stalled": account.stalled,
         "chain": [dataclasses.asdict(link) for link in account.links],
         "down": [dataclasses.asdict(one) for one in account.down],
-        "diagnosis": None if found is None else {**dataclasses.asdict(found), "hint": HINTS[found.reason]},
+        "diagnosis": None if found is None else {**dataclasses.asdict(found), "hint": STALLS[found.reason].hint},
         "events": [logs.line_as_json(line) for line in account.events],
     }
 
@@ -103,7 +78,7 @@ def lines(account: Account, now: float) -> Iterator[str]:
         yield terminal.line(f"held up by {found.pod or found.role}: {found.reason}")
         if not account.links and found.message:
             yield from (f"  {terminal.line(one)}" for one in found.message.split("; "))
-        yield f"  {HINTS[found.reason]}"
+        yield f"  {STALLS[found.reason].hint}"
     elif account.running and not account.down:
         yield "nobody holds it up" if account.links else "nobody waits"
     if account.events:
