@@ -24,7 +24,11 @@ def quiet(make_bench: Make) -> changes.Pulse:
 
 def wanted(step: int | None = 3, *, capacity: int = 1, reason: str = "staleness", **kinds: Any) -> changes.Wanted:
     return changes.Wanted(
-        version=step or 0, step=step, capacity=capacity, reason=reason, **{"evaluates": False} | kinds
+        **{"token": "rollout", "evaluates": False} | kinds,
+        version=step or 0,
+        step=step,
+        capacity=capacity,
+        reason=reason,
     )
 
 

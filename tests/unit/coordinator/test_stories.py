@@ -184,6 +184,29 @@ async def test_a_fetch_waits_until_the_last_group_is_in(start: Start) -> None:
     assert (await run.housekeeper.current()).waiting == ()
 
 
+async def test_a_lease_that_waits_is_answered_when_its_rollout_serves_another_version(start: Start) -> None:
+    """For the version that it served when it asked there is no lease; for the one that it serves now there is."""
+    run = start()
+    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    await run.beat(rollout, 0)
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    version = await run.publish(trainer, 1)
+    began = run.clock.monotonic()
+    waiting = asyncio.ensure_future(run.work.lease(token=rollout, capacity=1, serving_version=0, wait_s=30))
+    while not run.core.changes.num_waiting_for_a_lease:
+        await asyncio.to_thread(lambda: None)
+        assert not waiting.done()
+    await run.beat(rollout, 0)
+    assert not waiting.done(), "another heartbeat with the same version is no news"
+    await run.beat(rollout, version)
+    assert (await asyncio.wait_for(waiting, 60)).leases == []
+    assert run.clock.monotonic() == began
+    grant = await run.work.lease(token=rollout, capacity=1, serving_version=version, wait_s=0)
+    assert len(grant.leases) == 1
+
+
 async def test_a_fetch_that_waited_in_vain_is_told_what_is_missing(start: Start) -> None:
     run = start()
     trainer = await run.register(names.Role.TRAINER, attempt=1)

@@ -104,11 +104,12 @@ async def until(event: Coroutine[None, None, object], clock: clocks.Clock, timeo
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Wanted:
-    """A lease that was refused: what its rollout serves, how many groups it takes, and what was missing.
+    """A lease that was refused: to whom, what that rollout serves, how many groups it takes, and what was missing.
 
     step: of the version that it serves, None if that is not registered. evaluates: it may take groups of evaluations.
     """
 
+    token: str
     version: int
     step: int | None
     capacity: int
@@ -128,6 +129,11 @@ class Changes(Signal):
         self.pulse = pulse
         self._wanted: dict[int, Wanted] = {}
         self._number = 0
+
+    @property
+    def num_waiting_for_a_lease(self) -> int:
+        """Return how many calls wait for one."""
+        return len(self._wanted)
 
     def pulse_from_thread(self, pulse: Pulse) -> None:
         """Take a pulse over, from any thread."""
@@ -166,6 +172,12 @@ class Changes(Signal):
                 wanted.granted.set()
             if room <= 0 and eval_queued <= 0 and not everybody:
                 return
+
+    def serves(self, token: str) -> None:
+        """Wake the leases of a rollout that serves another version now: it has to ask anew, for that one."""
+        for wanted in self._wanted.values():
+            if wanted.token == token:
+                wanted.granted.set()
 
     async def wait_for_lease(self, wanted: Wanted, mark: int, timeout_s: float) -> None:
         """Return once there may be a lease, or after `timeout_s`; `mark` was taken before it was refused."""

@@ -98,8 +98,11 @@ class Dispatch:
         )
 
     async def lease(self, *, token: str, capacity: int, serving_version: int, wait_s: float) -> types.LeaseGrant:
-        """Long poll for leases; answers at once when there are any, or when the run is finished."""
+        """Long poll for leases; answers at once when there are any, when the run is finished, or when the rollout has
+        reported another version since: it asks again for that one.
+        """
         end = self._context.clock.monotonic() + wait_s
+        reported = self._context.pods.serving(token)
         while True:
             mark = self._context.changes.mark
             self._context.pods.seen(token, now=self._context.clock.now())
@@ -108,10 +111,10 @@ class Dispatch:
                 functools.partial(self._lease, token, capacity, serving_version, evaluates)
             )
             left_s = end - self._context.clock.monotonic()
-            if leases or finished or left_s <= 0:
+            if leases or finished or left_s <= 0 or self._context.pods.serving(token) != reported:
                 return types.LeaseGrant(leases=leases, wait_reason="" if leases else reason, finished=finished)
             wanted = changes.Wanted(
-                version=serving_version, step=step, capacity=capacity, reason=reason, evaluates=evaluates
+                token=token, version=serving_version, step=step, capacity=capacity, reason=reason, evaluates=evaluates
             )
             await self._context.changes.wait_for_lease(wanted, mark, left_s)
 
@@ -182,10 +185,13 @@ class Dispatch:
     async def heartbeat(self, token: str, report: Report) -> types.HeartbeatOrder:
         """Renew leases, take the report, and say what to cancel and which version to serve."""
         now = self._context.clock.now()
+        before = self._context.pods.serving(token)
         known = self._context.pods.report(
             token, serving_version=report.serving_version, receiver_state=report.receiver_state, load=report.load,
             draining=report.draining, now=now,
         )  # fmt: skip
+        if before != report.serving_version:
+            self._context.changes.serves(token)
 
         def beat(ledger: database.Ledger) -> list[types.LeaseId]:
             cancel = leases.renew(ledger, token=token, lease_ids=report.lease_ids, now=now)

@@ -79,6 +79,11 @@ class Pods:
             pod.last_seen = now
         return pod
 
+    def serving(self, token: str) -> int:
+        """Return the version that a rollout served by its last heartbeat."""
+        pod = self._pods.get(token)
+        return types.NO_VERSION if pod is None else pod.serving_version
+
     def waits(self, token: str, *, what: str, on: str, since: float) -> None:
         """Note what a process waits for; `what` empty: it no longer waits."""
         pod = self._pods.get(token)
