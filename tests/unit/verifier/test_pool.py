@@ -349,6 +349,61 @@ async def test_start_that_fails_leaves_nothing_behind(nursery: Nursery, verifier
     assert nursery.events == ["w1 started", "w1 ended"]
 
 
+@pytest.mark.parametrize(
+    ("failures", "ends"),
+    [
+        ([errors.SandboxError("its test ended without a result")], None),
+        ([errors.SandboxError("does not hold")] * 2, errors.SandboxError),
+        ([errors.UnavailableError("killed")], errors.UnavailableError),
+    ],
+)
+async def test_isolation_is_said_to_be_missing_only_after_a_second_worker_found_it_so(
+    nursery: Nursery,
+    verifier_metrics: metrics.Metrics,
+    failures: list[errors.RLJobError],
+    ends: type[errors.RLJobError] | None,
+) -> None:
+    """A program of the test that somebody else kills fails the test: it must not end the run for good."""
+    left = list(failures)
+
+    async def launch() -> launcher.Worker:
+        if left:
+            raise left.pop(0)
+        return await nursery.launch()
+
+    size = pool.Size(num_slots=1, num_spares=1, max_waiting=1)
+    workers = pool.Pool(size=size, launch=launch, metrics=verifier_metrics, clock=clock.SystemClock())
+    if ends is not None:
+        with pytest.raises(ends):
+            await workers.start()
+        return
+    await workers.start()
+    assert (await workers.submit(order("right"))).reason is R.OK
+    await workers.close()
+
+
+@pytest.mark.parametrize("kind", [errors.SandboxError, errors.UnavailableError])
+async def test_spare_that_was_killed_while_it_started_is_replaced(
+    nursery: Nursery, verifier_metrics: metrics.Metrics, kind: type[errors.RLJobError]
+) -> None:
+    outcomes: list[errors.RLJobError | None] = [None, kind("killed before it was ready")]
+
+    async def launch() -> launcher.Worker:
+        if outcomes and (failure := outcomes.pop(0)) is not None:
+            raise failure
+        return await nursery.launch()
+
+    size = pool.Size(num_slots=1, num_spares=1, max_waiting=1)
+    workers = pool.Pool(size=size, launch=launch, metrics=verifier_metrics, clock=clock.SystemClock())
+    await workers.start()
+    assert (await workers.submit(order("retire"))).reason is R.OK
+    grades = [await workers.submit(order("right")) for _ in range(2)]
+    assert outcomes == []
+    assert grades[-1].reason is R.OK
+    assert workers.failure == ""
+    await workers.close()
+
+
 @pytest.mark.covers("security")
 async def test_process_that_outlives_its_worker_is_counted_and_the_next_answer_graded(
     start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
 import select
@@ -152,6 +153,46 @@ async def test_worker_that_cannot_build_its_graders_says_why() -> None:
         errors.SandboxError, match=f"type 'obedient'; expected one of {', '.join(sorted(registry.BUILT_IN))}"
     ):
         await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", errors.UnavailableError),
+        ("os.kill(os.getpid(), signal.SIGTERM)", errors.UnavailableError),
+        ("time.sleep(600)", errors.UnavailableError),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", errors.SandboxError),
+        ("os._exit(3)", errors.SandboxError),
+    ],
+)
+async def test_worker_that_was_killed_or_late_before_it_was_ready_may_start_another_time(
+    what: str, error: type[errors.RLJobError], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that failed by its own doing is no accident: isolation may be why, and that ends the run."""
+    (tmp_path / "ends_early.py").write_text(f"import os, signal, time\n{what}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20)
+    with pytest.raises(error, match="did not become ready"):
+        await launcher.start(
+            module=service.WORKER_MODULE,
+            arguments=["--grader", "obedient=ends_early:grader"],
+            hello=hello.payload(),
+            timeout_s=1.0 if "sleep" in what else 60.0,
+        )
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.ENOMEM, errors.UnavailableError), (errno.EACCES, errors.SandboxError)]
+)
+async def test_worker_that_the_machine_has_no_room_for_may_start_another_time(
+    number: int, error: type[errors.RLJobError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_arguments: object, **_options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(error, match="cannot start a grading worker"):
+        await launcher.start(module=service.WORKER_MODULE, arguments=[], hello={})
 
 
 _PARENT = """

@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 # Why a worker ended: over a limit, by itself, or because it had done enough or was not to be believed.
 ENDS = ("killed", "lost", "retired")
 
+# Why a worker does not start: it cannot be confined, or not now.
+StartError = errors.SandboxError | errors.UnavailableError
+_START_ERRORS = (errors.SandboxError, errors.UnavailableError)
 MOST_DEATHS = 2
 WORKER_KILLER = "worker_killer"
 _POLL_S = 0.05
@@ -90,7 +93,7 @@ class Pool:
         """Nothing runs before `start`."""
         self._size, self._launch, self._metrics, self._clock = size, launch, metrics, clock
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
-        self._spares: asyncio.Queue[launcher.Worker | errors.SandboxError] = asyncio.Queue()
+        self._spares: asyncio.Queue[launcher.Worker | StartError] = asyncio.Queue()
         self._wanted = asyncio.Semaphore(size.num_spares)
         self._canaries = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,11 +105,14 @@ class Pool:
             metrics.counter("rljob_verifier_workers_ended_total").inc(0.0, reason=reason)
 
     async def start(self) -> None:
-        """Start the workers and wait for one per slot. Raises SandboxError if they cannot start."""
+        """Start the workers and wait for one per slot.
+
+        Raises SandboxError if one cannot be confined, and UnavailableError if one cannot start now.
+        """
         self._metrics.gauge("rljob_verifier_slots").set(self._size.num_slots)
         self._show()
         first = await asyncio.gather(
-            *(self._start_worker() for _ in range(self._size.num_slots)), return_exceptions=True
+            *(self._first_worker() for _ in range(self._size.num_slots)), return_exceptions=True
         )
         workers = [worker for worker in first if not isinstance(worker, BaseException)]
         for failure in first:
@@ -157,10 +163,19 @@ class Pool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         while not self._spares.empty():
             spare = self._spares.get_nowait()
-            if not isinstance(spare, errors.SandboxError):
+            if not isinstance(spare, _START_ERRORS):
                 await spare.teardown()
         while not self._jobs.empty():
             _resolve(self._jobs.get_nowait(), infra("the verifier stopped"))
+
+    async def _first_worker(self) -> launcher.Worker:
+        try:
+            return await self._start_worker()
+        except errors.SandboxError as error:
+            # Isolation is tested by programs, and one that somebody else kills fails the test. This ends the run for
+            # good, so it has to come out so twice.
+            logger.warning("a grading worker did not start, another is tried: %s", error)
+            return await self._start_worker()
 
     async def _start_worker(self) -> launcher.Worker:
         worker = await self._launch()
@@ -173,13 +188,13 @@ class Pool:
             await self._wanted.acquire()
             num_invalidations = self._num_invalidations
             try:
-                spare: launcher.Worker | errors.SandboxError = await self._start_worker()
+                spare: launcher.Worker | StartError = await self._start_worker()
                 backoff.reset()
                 self._start_failure = ""
                 if num_invalidations == self._num_invalidations:
                     # All canaries were right on a worker that was started after the last wrong one.
                     self._canary_failure = ""
-            except errors.SandboxError as error:
+            except _START_ERRORS as error:
                 logger.exception("could not start a grading worker")
                 spare, self._start_failure = error, str(error)
             self._spares.put_nowait(spare)
@@ -210,7 +225,7 @@ class Pool:
         """Take a ready worker and have another one started; None if the start failed."""
         spare = await self._spares.get()
         self._wanted.release()
-        return None if isinstance(spare, errors.SandboxError) else spare
+        return None if isinstance(spare, _START_ERRORS) else spare
 
     async def _grade(
         self, job: _Job, worker: launcher.Worker | None

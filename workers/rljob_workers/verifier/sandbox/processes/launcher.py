@@ -8,6 +8,7 @@ returns when nothing of the group, or of the folder, is left.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import pathlib
@@ -32,6 +33,10 @@ START_TIMEOUT_S = 120.0
 KILL_TIMEOUT_S = 5.0
 EXIT_GRACE_S = 0.5
 _EMPTY_SCANS, _SCAN_S = 2, 0.005
+# Signals that somebody else sends; any other is the worker's own fault, or that of what it is confined by.
+_SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# What a machine lacks for a while.
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 # How many processes are looked at before something is done about them.
 _MOST_AT_ONCE = 64
 
@@ -120,6 +125,11 @@ class ProcessWorker:
         code = self._process.returncode
         return WorkerLostError(f"worker {self.pid} {what}, exit code {code}", signal=-code if code and code < 0 else 0)
 
+    def gave_up(self) -> bool:
+        """Return whether it ended by its own doing, and not because somebody else killed it."""
+        code = self._process.poll()
+        return code is not None and -code not in _SENT_BY_OTHERS
+
     def cpu_s(self) -> float:
         """Return its CPU seconds; the last known value once it is gone."""
         with contextlib.suppress(OSError):
@@ -199,15 +209,16 @@ async def start(
 ) -> ProcessWorker:
     """Start `python -m module --fd N --parent P *arguments`, send `hello`, and return it once it says it is ready.
 
-    scratch: where a folder of the worker's own is made, if it is to have one: `scratch` of its hello. Raises
-    SandboxError if it does not become ready, with nothing left behind.
+    scratch: where a folder of the worker's own is made, if it is to have one: `scratch` of its hello. Raises, with
+    nothing left behind, SandboxError if it cannot be confined or refuses to start, and UnavailableError if it was
+    killed before it was ready, took too long, or the machine has no room for it: another time it may start.
     """
     folder = None if scratch is None else _folder_below(scratch)
     ours, theirs = socket.socketpair()
     try:
         with theirs:
             process = _spawn(module=module, arguments=arguments, fd=theirs.fileno())
-    except errors.SandboxError:
+    except (errors.SandboxError, errors.UnavailableError):
         ours.close()
         if folder is not None:
             _remove(folder)
@@ -219,8 +230,10 @@ async def start(
         async with asyncio.timeout(timeout_s):
             ready = await worker.exchange(frames.encode(hello, max_bytes=frames.MAX_REQUEST_BYTES))
     except (WorkerLostError, TimeoutError) as error:
+        # Before it is ended here.
+        kind = errors.SandboxError if worker.gave_up() else errors.UnavailableError
         await worker.teardown()
-        raise errors.SandboxError(f"a grading worker did not become ready: {error!r}") from error
+        raise kind(f"a grading worker did not become ready: {error!r}") from error
     except BaseException:
         await worker.teardown()
         raise
@@ -235,7 +248,7 @@ def _folder_below(scratch: pathlib.Path) -> pathlib.Path:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         return pathlib.Path(tempfile.mkdtemp(prefix="worker-", dir=scratch.resolve()))
     except OSError as error:
-        raise errors.SandboxError(f"cannot make a folder below {str(scratch)!r}: {error.strerror}") from error
+        raise _error_of(error)(f"cannot make a folder below {str(scratch)!r}: {error.strerror}") from error
 
 
 def _remove(folder: pathlib.Path) -> None:
@@ -262,7 +275,11 @@ def _spawn(*, module: str, arguments: Sequence[str], fd: int) -> "subprocess.Pop
             cwd="/",
         )
     except OSError as error:
-        raise errors.SandboxError(f"cannot start a grading worker: {error}") from error
+        raise _error_of(error)(f"cannot start a grading worker: {error}") from error
+
+
+def _error_of(error: OSError) -> type[errors.SandboxError | errors.UnavailableError]:
+    return errors.UnavailableError if error.errno in _SHORTAGES else errors.SandboxError
 
 
 def _own_paths() -> list[str]:
