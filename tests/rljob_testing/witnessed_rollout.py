@@ -3,15 +3,16 @@
 `python -m rljob_testing.witnessed_rollout --config FILE`, one JSON object a line into $RLJOB_WITNESS:
     {"acknowledged": group id, "attempt": n, "outcome": text}    an answer that the coordinator gave
     {"served": version, "state_hash": text}                     a version that became live, and what the image holds
-With RLJOB_WITNESS_ENGINE=fake the engine without a model (`engines/fake.py`) replaces vLLM; all else is ours.
+With RLJOB_WITNESS_ENGINE=fake the engine without a model (`engines/fake.py`) replaces vLLM; all else is ours. torch,
+which only vLLM needs here, is then hidden from transformers, whose tokenizers would import it.
 """
 
-import json
 import mmap
 import os
 import sys
 
 from rljob_api import types
+from rljob_testing.witnessed_trainer import tell
 from rljob_workers.rollout import __main__ as program
 from rljob_workers.rollout.engines import fake
 from rljob_workers.rollout.engines.vllm import engine
@@ -19,15 +20,8 @@ from rljob_workers.rpc import work
 from rljob_workers.runtime import clock
 from rljob_workers.weights import image
 
-WITNESS, ENGINE = "RLJOB_WITNESS", "RLJOB_WITNESS_ENGINE"
+ENGINE = "RLJOB_WITNESS_ENGINE"
 FAKE_TOKEN_S = 0.01
-
-
-def tell(**what: object) -> None:
-    """Append one line; it is in the kernel's hands before anything that follows from it."""
-    descriptor = os.open(os.environ[WITNESS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(descriptor, json.dumps(what).encode() + b"\n")
-    os.close(descriptor)
 
 
 class WitnessedClient(work.WorkClient):
@@ -100,7 +94,11 @@ class WitnessedVllm(engine.VllmEngine):
 
 def main() -> int:
     """Run the program with witnesses in place."""
-    own = WitnessedFake if os.environ.get(ENGINE) == "fake" else WitnessedVllm
+    own: type = WitnessedVllm
+    if os.environ.get(ENGINE) == "fake":
+        own = WitnessedFake
+        # Where the entry is None, there is no such module.
+        sys.modules.update({"torch": None})  # type: ignore[dict-item]
     # Where the process that puts all together looks for them.
     places: tuple[tuple[object, str, type], ...] = ((engine, "VllmEngine", own), (work, "WorkClient", WitnessedClient))
     for module, name, witnessed in places:

@@ -18,15 +18,15 @@ def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:
 
 
 def _measured(row: str, engine: str, size: str, out: pathlib.Path) -> runner.Measured:
-    done, problems = kills.bench(out / row, num_kills=_NUM[engine, size], engine=engine, seed=0)
-    if problems:
-        raise RuntimeError(f"{len(done)} kills, then: {'; '.join(problems[:5])}")
+    done = kills.bench(out / row, num_kills=_NUM[engine, size], engine=engine, seed=0)
+    if done.problems:
+        raise RuntimeError(f"{len(done.kills)} kills, then: {'; '.join(done.problems[:5])}")
     return runner.Measured(
         row=row,
-        title=f"longest recovery after kill -9, engine {engine}, against the bound",
+        title=f"longest recovery after kills -9, engine {engine}, against the bound",
         unit="s",
-        pairs=[runner.Pair(max(kill.recovered_s for kill in done), kills.BOUND_S[engine])],
-        params={"kills": len(done), "engine": engine},
+        pairs=[runner.Pair(max(one.recovered_s for one in done.recoveries), kills.BOUND_S[engine])],
+        params={"kills": len(done.kills), "engine": engine},
         agreement="nothing acknowledged was lost, nothing trained twice, no version half applied, audit clean",
         notes=kills.summary(done),
     )

@@ -1,8 +1,10 @@
-"""What the bench of kills says of the kills that it made, and that what it looks for would show."""
+"""What the bench of kills draws and says of the kills that it made, and that what it looks for would show."""
 
 import json
 import pathlib
+import random
 import sqlite3
+from collections import Counter
 
 import pytest
 import yaml
@@ -11,14 +13,52 @@ from tests.bench import kills, runner
 from rljob_workers.coordinator.ledger import database
 
 
-def kill(role: str, recovered_s: float) -> kills.Kill:
-    return kills.Kill(role=role, what="role", ready_s=1.0, recovered_s=recovered_s, steps=3)
+def kill(role: str, state: str, *, burst: int = 1, what: str = "role") -> kills.Kill:
+    return kills.Kill(burst=burst, nth=1, at=0.0, role=role, what=what, state=state)
 
 
-def test_summary_has_a_line_per_role_and_one_for_all() -> None:
-    lines = kills.summary([kill("trainer", 10.0), kill("trainer", 30.0), kill("verifier", 2.0)])
-    assert [line.split()[:2] for line in lines[1:]] == [["verifier", "1"], ["trainer", "2"], ["all", "3"]]
-    assert lines[2].split()[-3:] == ["20.0", "28.0", "30.0"]
+def recovery(recovered_s: float, *roles: str, num_kills: int = 1) -> kills.Recovery:
+    return kills.Recovery(burst=1, kills=num_kills, roles=roles, ready_s=1.0, recovered_s=recovered_s, steps=3)
+
+
+def test_every_other_burst_is_one_kill_and_each_role_has_its_turn() -> None:
+    plans = [kills.plan(number, "fake", random.Random(number), most=1000) for number in range(1, 65)]
+    alone, many = plans[::2], plans[1::2]
+    assert Counter(strikes[0].roles[0] for strikes in alone) == dict.fromkeys(kills.ROLES, 8)
+    assert all(len(strikes) == len(strikes[0].roles) == 1 for strikes in alone)
+    assert all(10 <= len(strikes) <= 40 for strikes in many)
+    assert {len(strikes[0].roles) for strikes in many} == {1, 2, 3, 4}
+    assert all({*strike.roles} == {*strikes[0].roles} for strikes in many for strike in strikes)
+    for strikes in many:
+        times = [strike.after_s for strike in strikes]
+        assert times == sorted(times)
+        assert times[-1] <= 30.0
+
+
+def test_no_burst_is_larger_than_what_is_still_to_be_killed() -> None:
+    assert [len(kills.plan(2, "fake", random.Random(0), most=most)) for most in (1, 5)] == [1, 5]
+
+
+def test_summary_tells_recoveries_of_single_kills_by_role_and_those_of_bursts_apart() -> None:
+    found = kills.Result(
+        kills=[kill("trainer", "ready"), kill("trainer", "starting", what="guard"), kill("verifier", "ready")],
+        recoveries=[
+            recovery(10.0, "trainer"),
+            recovery(30.0, "trainer"),
+            recovery(2.0, "verifier"),
+            recovery(60.0, "trainer", num_kills=2),
+        ],
+    )
+    rows = [line.split() for line in kills.summary(found)]
+    assert ["trainer", "2", "1", "1", "role", "1,", "guard", "1"] in rows
+    assert ["all", "3", "1", "2"] in rows
+    recovered = {row[0]: (row[1], row[-3:]) for row in rows[rows.index(["all", "3", "1", "2"]) + 2 :]}
+    assert recovered == {
+        "trainer": ("2", ["20.0", "28.0", "30.0"]),
+        "verifier": ("1", ["2.0", "2.0", "2.0"]),
+        "bursts": ("1", ["60.0", "60.0", "60.0"]),
+        "all": ("4", ["20.0", "51.0", "60.0"]),
+    }
 
 
 def test_rows_have_bars() -> None:
@@ -46,17 +86,41 @@ def bench(tmp_path: pathlib.Path) -> kills.Bench:
     [
         ({"acknowledged": "g2", "attempt": 1, "outcome": "accepted"}, "group g2 was acknowledged and is lost"),
         ({"served": 1, "state_hash": "wrong"}, "version 1 was served half applied"),
+        ({"trained": 2, "groups": ["g1"], "digest": "b"}, "group g1 was trained in steps 1, 2"),
+        ({"trained": 1, "groups": ["g1"], "digest": "other"}, "step 1 was made again of another batch"),
     ],
 )
-def test_what_a_rollout_saw_and_the_ledger_does_not_know_is_told(
+def test_what_the_witnesses_saw_and_the_ledger_does_not_know_is_told(
     bench: kills.Bench, seen: dict[str, object], said: str
 ) -> None:
-    right = [{"acknowledged": "g1", "attempt": 1, "outcome": "accepted"}, {"served": 1, "state_hash": "right"}]
+    trained = {"trained": 1, "groups": ["g1"], "digest": "a"}
+    right = [
+        {"acknowledged": "g1", "attempt": 1, "outcome": "accepted"},
+        {"served": 1, "state_hash": "right"},
+        trained,
+        trained,
+    ]
     for lines, expected in ((right, False), ([*right, seen], True)):
         bench.witness.write_text("".join(json.dumps(line) + "\n" for line in lines))
         assert (said in bench.problems()) is expected
 
 
-def test_a_witness_that_saw_nothing_proves_nothing(bench: kills.Bench) -> None:
-    bench.witness.write_text("")
-    assert any("the witness saw nothing" in problem for problem in bench.problems())
+@pytest.mark.parametrize("missing", ["acknowledged", "served", "trained"])
+def test_a_witness_that_saw_nothing_proves_nothing(bench: kills.Bench, missing: str) -> None:
+    right: dict[str, dict[str, object]] = {
+        "acknowledged": {"acknowledged": "g1", "attempt": 1, "outcome": "accepted"},
+        "served": {"served": 1, "state_hash": "right"},
+        "trained": {"trained": 1, "groups": ["g1"], "digest": "a"},
+    }
+    for lines, expected in ((right, False), ({name: line for name, line in right.items() if name != missing}, True)):
+        bench.witness.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
+        assert any("the witnesses saw nothing" in problem for problem in bench.problems()) is expected
+
+
+def test_steps_are_counted_once_their_line_is_whole(bench: kills.Bench) -> None:
+    history = bench.run_dir.history
+    history.write_bytes(b'{"seq":1,"kind":"step"}\n{"seq":2,"kind":"st')
+    assert bench.num_steps() == 1
+    # The coordinator that is started again cuts the torn line off.
+    history.write_bytes(b'{"seq":1,"kind":"step"}\n{"seq":2,"kind":"version"}\n{"seq":3,"kind":"step"}\n')
+    assert bench.num_steps() == 2
