@@ -404,6 +404,29 @@ async def test_spare_that_was_killed_while_it_started_is_replaced(
     await workers.close()
 
 
+async def test_spare_that_did_not_start_is_tried_again_though_nobody_takes_it(
+    nursery: Nursery, verifier_metrics: metrics.Metrics
+) -> None:
+    """Until then the verifier says that it is not ready; in a cluster it gets no answers then, and takes no spare."""
+    outcomes: list[errors.RLJobError | None] = [None, errors.UnavailableError("killed before it was ready")]
+    failed = asyncio.Event()
+
+    async def launch() -> launcher.Worker:
+        if outcomes and (failure := outcomes.pop(0)) is not None:
+            failed.set()
+            raise failure
+        return await nursery.launch()
+
+    size = pool.Size(num_slots=1, num_spares=1, max_waiting=1)
+    workers = pool.Pool(size=size, launch=launch, metrics=verifier_metrics, clock=clock.SystemClock())
+    await workers.start()
+    async with asyncio.timeout(60):
+        await failed.wait()
+        while workers.failure or nursery.events != ["w1 started", "w2 started"]:
+            await asyncio.sleep(0.01)
+    await workers.close()
+
+
 @pytest.mark.covers("security")
 async def test_process_that_outlives_its_worker_is_counted_and_the_next_answer_graded(
     start: Started, nursery: Nursery, verifier_metrics: metrics.Metrics

@@ -200,6 +200,16 @@ class Pool:
             self._spares.put_nowait(spare)
             if self._start_failure:
                 await self._clock.sleep(backoff.next_delay_s())
+                self._forget_failures()
+
+    def _forget_failures(self) -> None:
+        """Have what did not start tried again, though no lane asked for it: until then the verifier is not ready."""
+        for _ in range(self._spares.qsize()):
+            spare = self._spares.get_nowait()
+            if isinstance(spare, _START_ERRORS):
+                self._wanted.release()
+            else:
+                self._spares.put_nowait(spare)
 
     async def _run_slot(self, worker: launcher.Worker | None) -> None:
         try:
