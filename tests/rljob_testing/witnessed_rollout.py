@@ -14,7 +14,7 @@ import sys
 from rljob_api import types
 from rljob_testing.witnessed_trainer import tell
 from rljob_workers.rollout import __main__ as program
-from rljob_workers.rollout.engines import fake
+from rljob_workers.rollout.engines import base, fake
 from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.rpc import work
 from rljob_workers.runtime import clock
@@ -37,7 +37,7 @@ class WitnessedClient(work.WorkClient):
 class Witness:
     """What a version's commit found in the image."""
 
-    def __init__(self, settings: engine.Settings) -> None:
+    def __init__(self, settings: base.Settings) -> None:
         """Map the image."""
         with open(settings.image_path, "rb") as file:
             self._image = memoryview(mmap.mmap(file.fileno(), settings.image_bytes, prot=mmap.PROT_READ))
@@ -57,7 +57,7 @@ class Witness:
 class WitnessedFake(fake.FakeEngine):
     """The engine without a model, built as vLLM is."""
 
-    def __init__(self, settings: engine.Settings) -> None:
+    def __init__(self, settings: base.Settings) -> None:
         """Build it."""
         super().__init__(clock=clock.SystemClock(), behaviour=fake.Behaviour(token_s=FAKE_TOKEN_S))
         self._witness = Witness(settings)
@@ -76,7 +76,7 @@ class WitnessedFake(fake.FakeEngine):
 class WitnessedVllm(engine.VllmEngine):
     """vLLM."""
 
-    def __init__(self, settings: engine.Settings) -> None:
+    def __init__(self, settings: base.Settings) -> None:
         """Build it."""
         super().__init__(settings)
         self._witness = Witness(settings)

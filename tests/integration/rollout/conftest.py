@@ -13,6 +13,7 @@ import zmq
 from rljob_api import names, roles, types
 from rljob_testing import models
 from rljob_workers.rollout import generation, request_gate
+from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.rollout.sync import receiver, staging
 from rljob_workers.runtime import clock as clocks
@@ -58,7 +59,7 @@ class Rig:
         self.loop = asyncio.new_event_loop()
         self.store, clock = LocalStore(), clocks.SystemClock()
         self.stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=self.store, clock=clock)
-        settings = engine.Settings(
+        settings = base.Settings(
             model=folder,
             engine=roles.EngineConfig(max_model_len=max_model_len, max_num_seqs=64, enforce_eager=True),
             trust_remote_code=False,

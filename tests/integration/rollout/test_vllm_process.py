@@ -21,7 +21,7 @@ os.environ.update(engine.environment(num_threads=1))
 
 async def main(folder):
     stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=None, clock=SystemClock())
-    made = engine.VllmEngine(engine.Settings(
+    made = engine.VllmEngine(base.Settings(
         model=folder, engine=roles.EngineConfig(max_model_len=128, max_num_seqs=4, enforce_eager=True),
         trust_remote_code=False, image_path=stager.buffer.path, image_bytes=stager.layout.image_bytes,
         progress_path=stager.buffer.progress_path, loaded_bytes=stager.buffer.loaded_bytes))

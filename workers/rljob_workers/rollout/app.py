@@ -13,9 +13,8 @@ from pathlib import Path
 from rljob_api import names, roles
 from rljob_workers.models import builtin
 from rljob_workers.rollout import dumps, filters, group, reporting, request_gate, tokenizer, wait_accounting, worker
-from rljob_workers.rollout.engines.vllm import engine as engines
-from rljob_workers.rollout.engines.vllm import metrics as engine_metrics
-from rljob_workers.rollout.episodes import registry
+from rljob_workers.rollout.engines import base, registry
+from rljob_workers.rollout.episodes import registry as workflows
 from rljob_workers.rollout.sync import receiver as weights
 from rljob_workers.rollout.sync import staging
 from rljob_workers.rpc import verify, work
@@ -28,11 +27,12 @@ from rljob_workers.weights.backends import grpc_store as weight_transport
 logger = logging.getLogger(__name__)
 
 VERIFY_CALL_EXTRA_S = 30.0
+_ENGINE = registry.ENGINES[registry.DEFAULT]
 
 
 def serve(config: roles.RolloutConfig) -> None:
     """Run until drained. Raises the error that ended the process otherwise."""
-    os.environ.update(engines.environment(num_threads=config.num_threads))
+    os.environ.update(_ENGINE.environment(config.num_threads))
     probes = reporting.Readiness(max_lag_steps=config.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:
@@ -90,7 +90,7 @@ async def _serve(
         clock=clock,
     )
     try:
-        engine_metrics.expose(metrics.registry)
+        _ENGINE.expose_metrics(metrics.registry)
         rollout = _worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
         draining = asyncio.ensure_future(_drain_when_asked(stop, rollout))
         await rollout.run()
@@ -108,7 +108,7 @@ class _Prepared:
 
     stager: staging.Stager
     tokens: tokenizer.PromptTokenizer
-    engine: engines.VllmEngine
+    engine: base.Engine
 
 
 async def _prepare(
@@ -120,7 +120,7 @@ async def _prepare(
         lambda: staging.Stager(model=model, dtype=config.model.dtype, job=config.job.name, puller=puller, clock=clock)
     )
     tokens = await asyncio.to_thread(load_tokenizer, config, model)
-    engine = engines.VllmEngine(_settings(config, model, stager))
+    engine = _ENGINE.make(_settings(config, model, stager))
     began = clock.monotonic()
     await engine.start()
     logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
@@ -149,8 +149,8 @@ async def _drain_when_asked(stop: _StopRequest, rollout: worker.RolloutWorker) -
     rollout.drain()
 
 
-def _settings(config: roles.RolloutConfig, model: Path, stager: staging.Stager) -> engines.Settings:
-    return engines.Settings(
+def _settings(config: roles.RolloutConfig, model: Path, stager: staging.Stager) -> base.Settings:
+    return base.Settings(
         model=model,
         engine=config.engine,
         trust_remote_code=config.model.trust_remote_code,
@@ -266,7 +266,7 @@ def flows_of_suites(config: roles.RolloutConfig, tokens: tokenizer.PromptTokeniz
 
 def flow_of(config: roles.RolloutConfig, template: str, tokens: tokenizer.PromptTokenizer) -> group.Flow:
     """Return how prompts of one template become episodes of the workflow. Raises ManifestError."""
-    collector = registry.make_collector(
+    collector = workflows.make_collector(
         workflow=config.workflow,
         config=config.workflow_config,
         tokens=tokens,

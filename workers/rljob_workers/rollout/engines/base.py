@@ -1,9 +1,28 @@
 """What the rollout needs of an inference engine. An engine is one folder here and one row of `registry.py`."""
 
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
-from rljob_api import types
+from rljob_api import roles, types
 from rljob_workers.rollout import generation
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the engine is built from. `image_path` and `image_bytes` name the shared image.
+
+    progress_path: where the engine process writes how far a load has come; loaded_bytes: reads it.
+    """
+
+    model: Path
+    engine: roles.EngineConfig
+    trust_remote_code: bool
+    image_path: str
+    image_bytes: int
+    progress_path: str
+    loaded_bytes: Callable[[], int]
 
 
 class Engine(Protocol):

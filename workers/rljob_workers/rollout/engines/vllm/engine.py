@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob_api import errors, roles, types
 from rljob_workers.rollout import generation
+from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import patches
 from rljob_workers.runtime import machine
 from rljob_workers.weights import image
@@ -35,22 +36,6 @@ _OURS = (
     "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "tensor_parallel_size", "logprobs_mode",
     "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
 )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the engine is built from. `image_path` and `image_bytes` name the shared image.
-
-    progress_path: where the engine process writes how far a load has come; loaded_bytes: reads it.
-    """
-
-    model: Path
-    engine: roles.EngineConfig
-    trust_remote_code: bool
-    image_path: str
-    image_bytes: int
-    progress_path: str
-    loaded_bytes: Callable[[], int]
 
 
 def environment(*, num_threads: int) -> dict[str, str]:
@@ -74,7 +59,7 @@ def environment(*, num_threads: int) -> dict[str, str]:
 class VllmEngine:
     """One AsyncLLM. Methods are for one event loop; construction and shutdown run on the keeper thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: base.Settings) -> None:
         """Keep the settings; nothing starts before `start`."""
         self._settings = settings
         self._keeper = concurrent.futures.ThreadPoolExecutor(1, "engine-keeper")
@@ -233,7 +218,7 @@ class VllmEngine:
         return AsyncLLM.from_engine_args(_engine_args(self._settings))
 
 
-def _engine_args(settings: Settings) -> "AsyncEngineArgs":
+def _engine_args(settings: base.Settings) -> "AsyncEngineArgs":
     from vllm import AsyncEngineArgs
     from vllm.config import WeightTransferConfig
     from vllm.platforms import current_platform
