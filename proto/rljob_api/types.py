@@ -560,7 +560,7 @@ class LeaseGrant:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatOrder:
+class HeartbeatReply:
     """The answer to Heartbeat. Cancel comes before load: hopeless generation ends before a new version is taken."""
 
     drain: bool
@@ -570,7 +570,7 @@ class HeartbeatOrder:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitAnswer:
+class SubmitReply:
     """The recorded answer to a submitted group; the same for every repetition of (group, attempt)."""
 
     outcome: names.TrajectoryOutcome

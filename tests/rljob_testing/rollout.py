@@ -116,7 +116,7 @@ class FakeWork:
     def __init__(self, events: list[str], sleep: Callable[[float], Awaitable[None]]) -> None:
         self._events, self._sleep = events, sleep
         self.queue: list[types.GroupLease] = []
-        self.orders: list[types.HeartbeatOrder] = []
+        self.orders: list[types.HeartbeatReply] = []
         self.faults: dict[str, list[errors.RLJobError | None]] = {}
         self.head = types.VersionId(0)
         self.head_step = 0
@@ -159,7 +159,7 @@ class FakeWork:
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
-    ) -> types.HeartbeatOrder:
+    ) -> types.HeartbeatReply:
         self._fault("heartbeat")
         self.beats.append(
             {
@@ -175,7 +175,7 @@ class FakeWork:
             order = self.orders.pop(0)
             self.head = order.load_version
             return order
-        return types.HeartbeatOrder(drain=False, cancel=(), load_version=self.head)
+        return types.HeartbeatReply(drain=False, cancel=(), load_version=self.head)
 
     async def heads(self) -> AsyncIterator[types.VersionId]:
         while True:
@@ -184,11 +184,11 @@ class FakeWork:
             self.head_moved.clear()
             await self.head_moved.wait()
 
-    async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
+    async def submit(self, group: types.PromptGroup) -> types.SubmitReply:
         self._events.append(f"submit {group.group_id}")
         self._fault("submit")
         self.submitted.append(group)
-        return types.SubmitAnswer(outcome=names.TrajectoryOutcome.ACCEPTED)
+        return types.SubmitReply(outcome=names.TrajectoryOutcome.ACCEPTED)
 
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
         self._events.append(f"release {lease_id}: {reason}")

@@ -27,7 +27,7 @@ FAKE_TOKEN_S = 0.01
 class WitnessedClient(work.WorkClient):
     """Tells of each answer to a submission."""
 
-    async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
+    async def submit(self, group: types.PromptGroup) -> types.SubmitReply:
         """Hand in a group."""
         answer = await super().submit(group)
         tell(acknowledged=group.group_id, attempt=group.attempt, outcome=str(answer.outcome))

@@ -74,7 +74,7 @@ class Bench:
         rewards: Sequence[float] = (1.0, 0.0),
         versions: Sequence[int] | int = 0,
         failures: Sequence[types.MemberFailure] = (),
-    ) -> types.SubmitAnswer:
+    ) -> types.SubmitReply:
         """Submit a lease's group."""
         group = makers.make_group(
             lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, rewards=rewards, versions=versions,

@@ -126,7 +126,7 @@ async def test_a_kill_loses_nothing_that_was_acknowledged_and_leaves_no_process(
         await rollout.submit(groups[0])
     program.start()
     again = await patiently(lambda: rollout.submit(groups[0]))
-    assert again == types.SubmitAnswer(outcome=names.TrajectoryOutcome.ACCEPTED, duplicate=True)
+    assert again == types.SubmitReply(outcome=names.TrajectoryOutcome.ACCEPTED, duplicate=True)
     # The session and the open lease survived: the fourth group needs no new lease.
     assert (await rollout.submit(groups[3])).outcome == "accepted"
     found = await asyncio.to_thread(status_of, program.address)

@@ -55,7 +55,7 @@ class Coordinator:
         )  # fmt: skip
         return session.token
 
-    async def beat(self, token: str, serving: int, lease_ids: tuple[str, ...] = ()) -> types.HeartbeatOrder:
+    async def beat(self, token: str, serving: int, lease_ids: tuple[str, ...] = ()) -> types.HeartbeatReply:
         return await self.work.heartbeat(
             token,
             dispatch.Report(

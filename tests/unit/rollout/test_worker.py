@@ -99,7 +99,7 @@ class Rig:
 
     def order(self, *, load: int = 0, cancel: Sequence[str] = (), drain: bool = False, finished: bool = False) -> None:
         self.work.orders.append(
-            types.HeartbeatOrder(
+            types.HeartbeatReply(
                 drain=drain,
                 cancel=[types.LeaseId(lease_id) for lease_id in cancel],
                 load_version=types.VersionId(load),

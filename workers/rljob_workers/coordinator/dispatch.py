@@ -182,7 +182,7 @@ class Dispatch:
             pinned_version=None if lease.pinned_version is None else types.VersionId(lease.pinned_version),
         )
 
-    async def heartbeat(self, token: str, report: Report) -> types.HeartbeatOrder:
+    async def heartbeat(self, token: str, report: Report) -> types.HeartbeatReply:
         """Renew leases, take the report, and say what to cancel and which version to serve."""
         now = self._context.clock.now()
         before = self._context.pods.serving(token)
@@ -214,7 +214,7 @@ class Dispatch:
             idle=not report.lease_ids,
         )
         finished = status.is_finished(self._context.config, pulse.completion)
-        return types.HeartbeatOrder(drain=False, cancel=cancel, load_version=types.VersionId(load), finished=finished)
+        return types.HeartbeatReply(drain=False, cancel=cancel, load_version=types.VersionId(load), finished=finished)
 
     def _note_live(self, ledger: database.Ledger, pod: processes.Pod, now: float) -> None:
         if pod.serving_version in self._live:
@@ -231,7 +231,7 @@ class Dispatch:
             versions.mark_live(ledger, version.version, now=now)
             self._live.add(version.version)
 
-    async def submit(self, token: str, group: types.PromptGroup, payload: bytes = b"") -> types.SubmitAnswer:
+    async def submit(self, token: str, group: types.PromptGroup, payload: bytes = b"") -> types.SubmitReply:
         """Accept a group, or say why not; what is answered is durable. `payload`: the group's message as it came."""
         now = self._context.clock.now()
         self._context.pods.seen(token, now=now)

@@ -1,4 +1,4 @@
-"""The rollout's loops: lease groups, run them, hand them in; heartbeat; drain.
+"""The rollout's loops: lease groups, run and submit them; heartbeat; drain.
 
     coordinator --LeaseGroups--> [lease loop] --one task a group--> [GroupRunner] --SubmitGroup--> coordinator
                                      ^ slot free, receiver serves        | episodes -> Admission -> engine
@@ -95,7 +95,7 @@ class RolloutWorker:
                 starting.result()
                 await self._lease_until_draining(tasks)
             await self._finish_held()
-            await self._beat_once()
+            await self._heartbeat_once()
             for task in (beats, heads, updates, stop):
                 task.cancel()
 
@@ -115,10 +115,10 @@ class RolloutWorker:
         logger.info("registered; the head is version %d", session.head_version, extra={"version": session.head_version})
         return session
 
-    async def _again(self, seen: types.Session | None) -> None:
+    async def _register_again(self, fenced: types.Session | None) -> None:
         """Register anew after a call was fenced, once for all loops that noticed; refused again, this process ends."""
         async with self._registering:
-            if self._registered is seen:
+            if self._registered is fenced:
                 await self._register()
 
     # Leases
@@ -155,7 +155,7 @@ class RolloutWorker:
                 capacity=capacity, serving_version=self._parts.receiver.served.version, wait_s=LEASE_WAIT_S
             )
         except errors.FencedError:
-            await self._again(session)
+            await self._register_again(session)
         except errors.UnavailableError as error:
             logger.warning("could not lease: %s", error, extra={"error_class": error.name})
         return None
@@ -196,7 +196,7 @@ class RolloutWorker:
             try:
                 answer = await self._parts.transport.submit(group)
             except errors.FencedError:
-                await self._again(session)
+                await self._register_again(session)
             except errors.UnavailableError as error:
                 # The answer may be lost, not the group: it is asked again until it comes.
                 logger.warning("submit unanswered: %s", error, extra={"group": group.group_id})
@@ -210,7 +210,7 @@ class RolloutWorker:
                 await self._release(group.lease_id, f"refused: {error.name}")
                 return
             else:
-                logger.debug("handed in: %s", answer.outcome, extra={"group": group.group_id})
+                logger.debug("submitted: %s", answer.outcome, extra={"group": group.group_id})
                 return
             await self._parts.clock.sleep(backoff.next_delay_s())
 
@@ -227,7 +227,7 @@ class RolloutWorker:
 
     async def _heartbeats(self, every_s: float) -> None:
         while True:
-            answered = await self._beat_once()
+            answered = await self._heartbeat_once()
             rest = asyncio.ensure_future(self._parts.clock.sleep(every_s))
             # A new head is fetched at once, and the coordinator admits groups when it hears that a version is served:
             # neither news waits.
@@ -254,14 +254,14 @@ class RolloutWorker:
                 logger.debug("no news of heads: %s", error, extra={"error_class": error.name})
             await self._parts.clock.sleep(backoff.next_delay_s())
 
-    async def _beat_once(self) -> bool:
-        """Report and obey; False if there was no answer to obey."""
+    async def _heartbeat_once(self) -> bool:
+        """Report and apply the instructions of the reply; False without a reply."""
         receiver, session = self._parts.receiver, self._registered
         self._head_moved.clear()
         load = self._parts.report.observe(num_groups=len(self._held), num_failed_dumps=self._parts.dumper.num_failed)
         syncs = receiver.syncs
         try:
-            order = await self._parts.transport.heartbeat(
+            reply = await self._parts.transport.heartbeat(
                 lease_ids=tuple(self._held),
                 serving_version=receiver.served.version,
                 receiver_state=receiver.state,
@@ -270,22 +270,22 @@ class RolloutWorker:
                 draining=self._draining.is_set(),
             )
         except errors.FencedError:
-            await self._again(session)
+            await self._register_again(session)
             return False
         except errors.UnavailableError as error:
             logger.warning("heartbeat unanswered: %s", error, extra={"error_class": error.name})
             return False
         receiver.delivered(len(syncs))
-        self._obey(order)
+        self._apply_instructions(reply)
         return True
 
-    def _obey(self, order: types.HeartbeatOrder) -> None:
+    def _apply_instructions(self, reply: types.HeartbeatReply) -> None:
         # Hopeless generation ends before a new version is taken: it would only be frozen and resumed in vain.
-        for lease_id in order.cancel:
+        for lease_id in reply.cancel:
             if lease_id in self._held:
                 self._held[lease_id].task.cancel()
-        self._parts.receiver.want(order.load_version)
-        if order.drain or order.finished:
+        self._parts.receiver.want(reply.load_version)
+        if reply.drain or reply.finished:
             self.drain()
 
     # Drain

@@ -31,10 +31,10 @@ class WorkTransport(Protocol):
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
-    ) -> types.HeartbeatOrder:
+    ) -> types.HeartbeatReply:
         """Renew leases, report, and get orders."""
 
-    async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
+    async def submit(self, group: types.PromptGroup) -> types.SubmitReply:
         """Hand in a group; idempotent on (group, attempt)."""
 
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
@@ -82,7 +82,7 @@ class WorkClient:
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
-    ) -> types.HeartbeatOrder:
+    ) -> types.HeartbeatReply:
         """Renew leases, report, and get orders."""
         request = work_pb2.HeartbeatRequest(
             session=self._session,
@@ -94,9 +94,9 @@ class WorkClient:
             draining=draining,
         )
         reply = await self._call(self._stub.Heartbeat(request, timeout=self._timeout_s))
-        return codec.from_message(types.HeartbeatOrder, reply)
+        return codec.from_message(types.HeartbeatReply, reply)
 
-    async def submit(self, group: types.PromptGroup) -> types.SubmitAnswer:
+    async def submit(self, group: types.PromptGroup) -> types.SubmitReply:
         """Hand in a group. Raises TooLargeError, and sends nothing, for one above what a message may carry."""
         request = codec.to_message(group)
         request.session = self._session
@@ -108,7 +108,7 @@ class WorkClient:
                 f" a message at most {names.MAX_BATCH_PART_BYTES >> 20} MiB; lower groupSize or maxTokens"
             )
         reply = await self._call(self._stub.SubmitGroup(request, timeout=self._timeout_s))
-        return codec.from_message(types.SubmitAnswer, reply)
+        return codec.from_message(types.SubmitReply, reply)
 
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
         """Hand a lease back."""

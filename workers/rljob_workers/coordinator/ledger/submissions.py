@@ -16,7 +16,7 @@ def accept(
     filter_config: roles.FilterConfig,
     now: float,
     payload: bytes = b"",
-) -> types.SubmitAnswer:
+) -> types.SubmitReply:
     """Judge a submitted group and carry the judgement out. Raises FencedError for a replaced session.
 
     `payload`: the group's message as it came, to be kept instead of encoding it again.
@@ -41,7 +41,7 @@ def accept(
             judgement = submission.evaluate(group, facts, bounds=ledger.limits, filter_config=filter_config)
             _settle(ledger, row, group, facts, judgement, payload=payload, now=now)
         _record(ledger, group, judgement, now=now)
-        return types.SubmitAnswer(outcome=judgement.outcome, detail=judgement.detail)
+        return types.SubmitReply(outcome=judgement.outcome, detail=judgement.detail)
 
 
 def _answered(ledger: Ledger, token: str, group: types.PromptGroup) -> bool:
@@ -50,21 +50,21 @@ def _answered(ledger: Ledger, token: str, group: types.PromptGroup) -> bool:
     return ledger.db.one(sql, group.lease_id, token) is not None
 
 
-def _answer(ledger: Ledger, group_id: str, attempt: int) -> types.SubmitAnswer | None:
+def _answer(ledger: Ledger, group_id: str, attempt: int) -> types.SubmitReply | None:
     row = ledger.db.one("SELECT * FROM answers WHERE group_id = ? AND attempt = ?", group_id, attempt)
     if row is None:
         return _answer_of_old(ledger, group_id, attempt)
-    return types.SubmitAnswer(outcome=names.TrajectoryOutcome(row["outcome"]), detail=row["detail"], duplicate=True)
+    return types.SubmitReply(outcome=names.TrajectoryOutcome(row["outcome"]), detail=row["detail"], duplicate=True)
 
 
-def _answer_of_old(ledger: Ledger, group_id: str, attempt: int) -> types.SubmitAnswer | None:
+def _answer_of_old(ledger: Ledger, group_id: str, attempt: int) -> types.SubmitReply | None:
     """Return what a group that is not in the ledger (any more) is answered with; None while it is."""
     if ledger.db.one("SELECT 1 FROM groups WHERE group_id = ?", group_id) is not None:
         return None
     old = retention.find(ledger.db, group_id)
     accepted = old is not None and old.accepted and old.attempt == attempt
     outcome = names.TrajectoryOutcome.ACCEPTED if accepted else names.TrajectoryOutcome.DUPLICATE
-    return types.SubmitAnswer(outcome=outcome, detail="its group was closed long ago", duplicate=True)
+    return types.SubmitReply(outcome=outcome, detail="its group was closed long ago", duplicate=True)
 
 
 def _leased(ledger: Ledger, token: str, group: types.PromptGroup) -> Row | None:
