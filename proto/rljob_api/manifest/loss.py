@@ -5,12 +5,23 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FORBIDDEN, REQUIRED, CelRule, Decimal, Problem, Section, no_effect, rule
+from rljob_api.manifest.base import (
+    FORBIDDEN,
+    FREE,
+    REQUIRED,
+    CelRule,
+    Config,
+    Decimal,
+    Problem,
+    Section,
+    no_effect,
+    rule,
+)
 
 Level = Literal["token", "sequence"]
 Metric = Literal["ratio", "k1", "k2", "k3", "binaryKl"]
 Agg = Literal["mean", "sum", "max"]
-Surrogate = Literal["ppo", "gspo", "cispo", "sapo", "reinforce"]
+Surrogate = Literal["ppo", "gspo", "cispo", "sapo", "reinforce", "custom"]
 
 
 class RejectSpec(Section):
@@ -153,6 +164,7 @@ _UNREAD: Mapping[Surrogate, tuple[str, ...]] = {
     "gspo": ("dualClip", "m2Threshold", "tauPos", "tauNeg"),
     "cispo": ("dualClip", "m2Threshold", "tauPos", "tauNeg"),
     "sapo": ("clipLow", "clipHigh", "dualClip", "m2Threshold"),
+    "custom": ("dualClip", "m2Threshold", "tauPos", "tauNeg"),
     "reinforce": ("clipLow", "clipHigh", "dualClip", "proximal", "m2Threshold", "tauPos", "tauNeg"),
 }
 
@@ -164,7 +176,13 @@ def _correction(fields: dict[str, Any]) -> CorrectionSpec | None:
 class LossSpec(Section):
     """The policy loss."""
 
-    type: Surrogate = Field(default="ppo", description="The surrogate.")
+    type: Surrogate = Field(default="ppo", description="The policy loss; custom: that of an installed package.")
+    name: str | None = Field(
+        default=None, max_length=128, description="custom: name of an entry point of the group rljob.losses."
+    )
+    config: Config = Field(
+        default={}, max_length=64, json_schema_extra=FREE, description="custom: options that the loss reads."
+    )
     clip_low: Decimal = Field(
         default_factory=lambda: Decimal("0.2"), description="Lower width of the clip band. Default: 0.2."
     )
@@ -238,6 +256,22 @@ class LossSpec(Section):
         if self.proximal == "behaviour":
             unread["rolloutCorrection"] = "proximal is 'behaviour', where the weight is always 1"
         return unread
+
+    @rule(
+        CelRule(
+            field="name",
+            rule="(self.type == 'custom') == has(self.name)",
+            message="loss.type custom has a name, and no other type has one",
+        ),
+    )
+    def a_custom_loss_has_a_name(self) -> Iterator[Problem]:
+        """A loss of an installed package is found by its name."""
+        if self.type == "custom" and self.name is None:
+            yield "name", None, "loss.type custom needs one: an entry point of the group rljob.losses"
+        if self.type != "custom" and self.name is not None:
+            yield "name", self.name, no_effect(f"loss.type is '{self.type}'")
+        if self.type != "custom" and self.config:
+            yield "config", dict(self.config), no_effect(f"loss.type is '{self.type}'")
 
     @rule(
         CelRule(

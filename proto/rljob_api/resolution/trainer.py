@@ -72,6 +72,7 @@ def spec_digests(spec: JobSpec) -> dict[str, str]:
 def _loss(spec: JobSpec) -> roles.LossConfig:
     loss = spec.algorithm.loss.model_dump(by_alias=False)
     loss["correction"] = loss.pop("rollout_correction")
+    loss["options"], loss["name"] = loss.pop("config"), loss["name"] or ""
     return roles.LossConfig.model_validate(loss | {"temperature": spec.rollout.sampling.temperature})
 
 

@@ -88,6 +88,7 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
     ("dualClip must", f"{L}.dualClip", {f"{L}.dualClip": "3.0"}, {f"{L}.dualClip": "1"}),
     ("clipLow must", f"{L}.clipLow", {f"{L}.clipLow": "1"}, {f"{L}.clipLow": "1.01"}),
     ("clipHigh must", f"{L}.clipHigh", {f"{L}.clipHigh": "0"}, {f"{L}.clipHigh": "-0.1"}),
+    ("loss.type custom has", f"{L}.name", {f"{L}.type": "custom", f"{L}.name": "mine"}, {f"{L}.name": "mine"}),
     ("tauPos and tauNeg", f"{L}.type", {f"{L}.type": "sapo", f"{L}.tauPos": "1"}, {f"{L}.tauPos": "1"}),
     ("mode none has", f"{C}.mode", {C: MASK}, {C: {"mode": "none", "low": "0.5"}}),
     ("mode mask needs", f"{C}.mode", {C: MASK}, {C: {"mode": "mask"}}),

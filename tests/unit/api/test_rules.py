@@ -192,6 +192,11 @@ TABLE: dict[str, Row] = {
         "spec.algorithm.loss.proximal is 'recompute'",
         {f"{LOSS}.type": "reinforce"},
     ),
+    "custom loss without a name": Row(
+        {f"{LOSS}.type": "custom"},
+        "spec.algorithm.loss.name",
+        {f"{LOSS}.type": "custom", f"{LOSS}.name": "mine"},
+    ),
     "temperature of sapo in ppo": Row(
         {f"{LOSS}.tauPos": "1"},
         "spec.algorithm.loss.tauPos is '1'",

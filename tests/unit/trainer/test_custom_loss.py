@@ -9,10 +9,13 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 import transformers
+import yaml
 
 from rljob_api import errors, plugins, roles
 from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
+from rljob_workers.cli import run
+from rljob_workers.local import prepare
 from rljob_workers.trainer import __main__ as program
 from rljob_workers.trainer import learner
 from rljob_workers.trainer.algorithms import policy_losses
@@ -182,3 +185,39 @@ def test_the_trainers_check_refuses_a_loss_that_is_not_installed(
     path.write_text(json.dumps(config.model_dump(mode="json")))
     assert program.main(["--config", str(path), "--check"]) == 2
     assert "spec.algorithm.loss.name is 'absent', but no package" in capsys.readouterr().err
+
+
+def _manifest(folder: pathlib.Path, loss: str) -> pathlib.Path:
+    path = folder / "job.yaml"
+    example = pathlib.Path(__file__).parents[3] / "crds/examples/addition-cpu.yaml"
+    manifest = yaml.safe_load(example.read_text())
+    manifest["spec"]["algorithm"]["loss"] = yaml.safe_load(loss)
+    path.write_text(json.dumps(manifest))
+    return path
+
+
+@pytest.mark.usefixtures("site")
+def test_the_manifests_name_and_options_reach_the_trainer(tmp_path: pathlib.Path) -> None:
+    manifest = prepare.read_manifest(_manifest(tmp_path, "{type: custom, name: scaled, config: {scale: 3}}"))
+    resolved = prepare.resolve_here(manifest, run_dir=tmp_path / "run", uid="uid").trainer.loss
+    assert (resolved.type, resolved.name, resolved.options) == ("custom", "scaled", {"scale": 3})
+    assert policy_losses.find(resolved).uses_proximal is False
+
+
+def test_a_loss_that_is_not_installed_is_refused_when_the_manifest_is_planned(tmp_path: pathlib.Path) -> None:
+    path = _manifest(tmp_path, "{type: custom, name: absent}")
+    with pytest.raises(errors.ManifestError, match=r"spec\.algorithm\.loss\.name is 'absent', but no package"):
+        run.plan(path, as_json=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ("{type: custom}", "loss.name"),
+        ("{type: ppo, name: scaled}", "loss.name is 'scaled'"),
+        ("{type: ppo, config: {scale: 1}}", "loss.config"),
+    ],
+)
+def test_a_name_and_options_are_for_custom_losses(loss: str, message: str, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.ManifestError, match=message):
+        run.plan(_manifest(tmp_path, loss), as_json=True)

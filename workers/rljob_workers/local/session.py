@@ -10,9 +10,9 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from rljob_api import names, roles
+from rljob_api import errors, names, roles
 from rljob_workers.local import prepare, processes
-from rljob_workers.local.checks import preflight
+from rljob_workers.local.checks import missing, preflight
 from rljob_workers.local.report import render, summary
 from rljob_workers.local.run import display, failure_policy, launch, live, outcome, progress, runner, supervise
 from rljob_workers.local.rundir import history, journal, layout
@@ -37,6 +37,8 @@ def run_job(
     Raises ManifestError, with nothing started and nothing overwritten, for a job or directory that cannot be used.
     """
     prepare.admit_here(manifest)
+    if problems := missing.losses(manifest.job.spec):
+        raise errors.ManifestError(*problems)
     directory = layout.RunDir(path)
     identity = directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
     if identity.finished:

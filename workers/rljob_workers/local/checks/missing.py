@@ -6,7 +6,7 @@ It is no error in a plan: the manifest may be for a cluster, whose volumes and i
 import importlib.util
 import pathlib
 
-from rljob_api import suites
+from rljob_api import plugins, suites
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.verifier import USUAL_PACKAGES
 
@@ -19,6 +19,15 @@ def data_files(spec: JobSpec, folder: pathlib.Path) -> list[str]:
         for field, source in suites.sources(spec)
         if source.path is not None and not (folder / source.path).exists()
     ]
+
+
+def losses(spec: JobSpec) -> list[str]:
+    """Return why a custom policy loss cannot be used here. Its module is not imported: that takes torch."""
+    loss = spec.algorithm.loss
+    if loss.type != "custom" or loss.name is None:
+        return []
+    problem = plugins.problem(plugins.LOSSES, loss.name, field="spec.algorithm.loss.name")
+    return [problem] if problem else []
 
 
 def packages(spec: JobSpec) -> list[str]:
