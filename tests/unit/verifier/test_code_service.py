@@ -114,7 +114,7 @@ def sleepers() -> list[int]:
 
 def is_interpreter(pid: int) -> bool:
     """Return whether it only forks programs: the leader of its session, as a program is, and a worker's child."""
-    workers = [parent for parent in procfs.tree(os.getpid()) if b"grading_worker" in command(parent)]
+    workers = [parent for parent in procfs.tree(os.getpid()) if b"verifier.worker" in command(parent)]
     own = any(pid in procfs.children(worker) for worker in workers)
     return own and b"--warm" in command(pid) and os.getsid(pid) == pid
 
