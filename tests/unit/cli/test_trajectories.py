@@ -19,7 +19,7 @@ Dump = Callable[..., None]
 @pytest.fixture
 def trained(run: layout.RunDir) -> None:
     """A ledger in which g1 was trained in step 1 and g2 was dropped; the batch is not kept any more."""
-    schema = pathlib.Path(coordinator.__path__[0], "ledger_schema.sql").read_text(encoding="utf-8")
+    schema = pathlib.Path(coordinator.__path__[0], "ledger", "schema.sql").read_text(encoding="utf-8")
     database = sqlite3.connect(run.state / "ledger.sqlite")
     database.executescript(f"{schema}\nPRAGMA user_version = 1;")
     columns = "kind, source, prompt_index, prompt_id, epoch, position, copy, queue_key, group_size, attempt, created_at"

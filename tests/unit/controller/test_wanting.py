@@ -43,8 +43,11 @@ def test_role_without_an_image_is_a_problem_that_says_where_to_name_one() -> Non
 
 
 def test_manifest_that_cannot_be_resolved_gives_its_problems() -> None:
-    found = desired_objects(seen({"gang": "volcano"}), SETTINGS)
-    assert [problem for problem in found.problems if "spec.gang" in problem]
+    valid = seen()
+    algorithm = valid.job.spec.algorithm.model_copy(update={"group_size": 1})
+    job = valid.job.model_copy(update={"spec": valid.job.spec.model_copy(update={"algorithm": algorithm})})
+    desired = desired_objects(dataclasses.replace(valid, job=job), SETTINGS)
+    assert [problem for problem in desired.problems if "spec.algorithm" in problem]
 
 
 def _under_way(settings: JobSettings = SETTINGS, **spec: object) -> Observed:
