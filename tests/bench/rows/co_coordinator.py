@@ -27,6 +27,7 @@ from rljob_workers.coordinator.ledger import (
     groups,
     leases,
     queries,
+    retention,
     sessions,
     steps,
     submissions,
@@ -225,7 +226,7 @@ class Played:
             versions.stored_versions(self.ledger)
             evaluations.pinned_versions(self.ledger)
             queries.history_after(self.ledger, self.ledger.number("SELECT MAX(seq) AS n FROM history") - 20)
-            self.ledger.prune(history_seq=0, now=1.0)
+            retention.prune(self.ledger, history_seq=0, now=1.0)
             queries.snapshot(self.ledger, {self.serving})
         return time.process_time() - began
 

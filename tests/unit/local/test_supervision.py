@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from rljob_api import names
+from rljob_api import lifecycle, names
 from rljob_testing.clock import FakeClock
 from rljob_workers.local import processes
 from rljob_workers.local.run import restart_policy, supervise
@@ -205,7 +205,7 @@ def test_process_is_not_restarted_when_the_policy_says_fail(tmp_path: pathlib.Pa
     supervisor.start("rollout", ROLLOUT, supervise.Progress())
     events = list[supervise.Ended]()
     wait_for(lambda: noticed(supervisor, events))
-    assert isinstance(events[0].decision, restart_policy.Fail)
+    assert isinstance(events[0].decision, lifecycle.Failure)
     state = supervisor.states()["rollout"]
     assert (state.running, state.restart_in_s) == (False, None)
 

@@ -17,7 +17,7 @@ from rljob_testing.marked import COMPLETION, GOLD, HIDDEN_TEST, PROMPT
 from rljob_workers.rpc import channel, verify
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import grading as gradings
-from rljob_workers.verifier import pool, replies, service
+from rljob_workers.verifier import pool, replies, server
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.sandbox.processes import launcher
 
@@ -75,7 +75,7 @@ class InWorker(base.SingleTimeLimit):
 
 @dataclasses.dataclass
 class Bench:
-    verify: gradings.Grading
+    grading: gradings.Grading
     metrics: metrics.Metrics
 
 
@@ -120,7 +120,7 @@ async def test_what_a_verdict_carries_is_in_no_log_and_no_metric(field: str, cap
 @contextlib.asynccontextmanager
 async def client_of(graded: gradings.Grading) -> AsyncIterator[verify.GradingClient]:
     serving = channel.aio_server(None)
-    verify_pb2_grpc.add_VerifierServicer_to_server(service.VerifierService(graded), serving)
+    verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(graded), serving)
     port = channel.bind(serving, "127.0.0.1:0", None)
     await serving.start()
     client = verify.GradingClient(

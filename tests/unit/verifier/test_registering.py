@@ -37,7 +37,7 @@ _BLOCK = re.compile(r"^( *)```python\n\1# path: (\S+)\n(.*?)^\1```$", re.DOTALL 
 
 
 def test_worked_example_of_a_built_in_grader_takes_four_files_and_grades() -> None:
-    section = PAGE.read_text().split("### A built-in type\n")[1].split("\n### ")[0]
+    section = PAGE.read_text().split("## Add a grader\n")[1].split("### A built-in type\n")[1].split("\n### ")[0]
     blocks = {path: textwrap.dedent(text) for _, path, text in _BLOCK.findall(section)}
     options_file, grader_file = blocks
     edited = set(re.findall(r"(?:proto|workers|tests)/[\w/]+\.py", section))
