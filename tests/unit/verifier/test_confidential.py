@@ -17,7 +17,7 @@ from rljob_testing.marked import COMPLETION, GOLD, HIDDEN_TEST, PROMPT
 from rljob_workers.rpc import channel, verify
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import grading as gradings
-from rljob_workers.verifier import pool, replies, server
+from rljob_workers.verifier import pool, replies, server, service
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.sandbox.processes import launcher
 
