@@ -173,7 +173,8 @@ class _Field:
 
 def _kind_of(annotation: Any) -> tuple[Any, bool]:
     """Return an annotation without its None and its NewType, and whether it had None."""
-    if typing.get_origin(annotation) is python_types.UnionType:
+    # `VersionId | None` is a typing.Union, since a NewType is no class; `int | None` is a types.UnionType.
+    if typing.get_origin(annotation) in (python_types.UnionType, typing.Union):
         (annotation,) = (kind for kind in typing.get_args(annotation) if kind is not type(None))
         return _kind_of(annotation)[0], True
     return getattr(annotation, "__supertype__", annotation), False
