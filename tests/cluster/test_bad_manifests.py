@@ -99,7 +99,6 @@ def test_job_shows_its_columns(api: Api) -> None:
         "ROLLOUT",
         "LAG",
         "AGE",
-        "QUEUE",
         "RESTARTS",
         "CHECKPOINT",
         "REASON",

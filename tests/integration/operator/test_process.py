@@ -42,7 +42,7 @@ async def test_process_serves_probes_and_metrics_and_ends_in_order(scene: Scene,
     # A namespace of its own: the other operator of this module sees everything.
     settings = {"healthPort": health, "metricsPort": metrics, "watchNamespaces": ["alone"], "jobs": {"images": images}}
     (tmp_path / "settings.json").write_text(json.dumps(settings))
-    (tmp_path / "kubeconfig").write_text(json.dumps(fake_api.kubeconfig(scene.way.server)))
+    (tmp_path / "kubeconfig").write_text(json.dumps(fake_api.kubeconfig(scene.connection.server)))
     command = [sys.executable, "-m", "rljob_operator", "--host", "127.0.0.1"]
     command += ["--config", str(tmp_path / "settings.json"), "--kubeconfig", str(tmp_path / "kubeconfig")]
     with (tmp_path / "log").open("w") as log:

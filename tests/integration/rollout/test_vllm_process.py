@@ -14,7 +14,9 @@ from rljob_api.names import ReceiverState
 CHILD = """
 import asyncio, os, pathlib, sys
 from rljob_api import roles
-from rljob_workers.rollout import engine, staging
+from rljob_workers.rollout.engines import base
+from rljob_workers.rollout.engines.vllm import engine
+from rljob_workers.rollout.sync import staging
 from rljob_workers.runtime.clock import SystemClock
 
 os.environ.update(engine.environment(num_threads=1))

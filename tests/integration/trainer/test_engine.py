@@ -13,7 +13,7 @@ from rljob_testing import model_families
 from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
 from rljob_workers.models import families
-from rljob_workers.trainer.engine import deepspeed
+from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import batch_tensors, selftest
 from rljob_workers.trainer.model import reference as references
 from rljob_workers.trainer.state import export
@@ -46,7 +46,7 @@ def loss_of(logprobs: torch.Tensor) -> torch.Tensor:
     return (logprobs * PART.advantages).sum() / 7
 
 
-def update(built: deepspeed.Engine, *, factor: float = 1.0, parts: int = 1) -> deepspeed.StepOutcome:
+def update(built: deepspeed.Engine, *, factor: float = 1.0, parts: int = 1) -> schedule.StepOutcome:
     for _ in range(parts):
         logprobs, _ = built.forward(PART)
         built.backward(loss_of(logprobs) * factor / parts)
