@@ -6,9 +6,10 @@ import subprocess
 
 import pytest
 
+from rljob_testing import pages
+
 ROOT = pathlib.Path(__file__).parents[2]
 _CITED = re.compile(r"docs/(?P<page>[\w/.-]+\.md)(?:#(?P<anchor>[\w-]+))?")
-_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
 
 
@@ -19,8 +20,7 @@ def _tracked(*patterns: str) -> list[pathlib.Path]:
 
 def anchors(page: str) -> set[str]:
     """Return what a link into a page may name: anchors that it sets, and its headings as GitHub spells them."""
-    headings = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in _HEADING.findall(page)}
-    return {*_ANCHOR.findall(page), *headings}
+    return {*_ANCHOR.findall(page), *pages.heading_anchors(page)}
 
 
 def _broken(page: pathlib.Path, anchor: str | None) -> str | None:

@@ -10,7 +10,7 @@ from generators import metric_catalog
 from rljob_api import fields, load, unsupported
 from rljob_api import rules as rules_of_manifests
 from rljob_api.manifest.job import JobSpec
-from rljob_testing import rules
+from rljob_testing import pages, rules
 from rljob_workers.models import families
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def test_links_of_a_page_lead_to_files_and_headings(page: pathlib.Path) -> None:
             continue
         name, _, anchor = target.partition("#")
         found = (page.parent / name) if name else page
-        if not found.is_file() or (anchor and anchor not in anchors(found)):
+        if not found.is_file() or (anchor and anchor not in pages.heading_anchors(found.read_text(encoding="utf-8"))):
             broken.append(target)
     assert broken == []
 
@@ -92,12 +92,6 @@ def test_files_that_a_page_names_exist(page: pathlib.Path) -> None:
         r"`((?:docs|charts|crds|tests|proto|operator|workers)/[\w./-]+)`", page.read_text(encoding="utf-8")
     )
     assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def anchors(page: pathlib.Path) -> set[str]:
-    """Return the anchors of a page's headings, as code hosts make them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def test_values_of_the_chart_that_pages_name_exist() -> None:
