@@ -211,11 +211,14 @@ def _started_at(status: Mapping[str, Any]) -> float:
 
 
 def _preflight(status: Mapping[str, Any]) -> str:
-    """Return the last word of a verifier's first container, of its last try if it was started again."""
+    """Return the report of a verifier's first container, of its last try if it was started again; of one that ended
+    without a word its exit code."""
     for init in status.get("initContainerStatuses") or ():
         if init.get("name") == container.PREFLIGHT:
-            ends = ((init.get(key) or {}).get("terminated") or {} for key in ("state", "lastState"))
-            return next((str(end["message"]) for end in ends if end.get("message")), "")
+            ends = [(init.get(key) or {}).get("terminated") or {} for key in ("state", "lastState")]
+            if said := next((str(end["message"]) for end in ends if end.get("message")), ""):
+                return said
+            return next((f"exit code {end['exitCode']}" for end in ends if end.get("exitCode")), "")
     return ""
 
 

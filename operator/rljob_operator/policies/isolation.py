@@ -13,6 +13,7 @@ from rljob_api.manifest.verifier import runtime_class
 
 NETWORK, RUNTIME_CLASS = "network", "runtime_class"
 HOLDS, DECLARED, MISSING = "holds", "declared", "missing"
+_LONGEST_END = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +66,9 @@ def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str
     reports = {name: read(text) for name, text in sorted(texts.items()) if text}
     for name, report in reports.items():
         if report is None:
-            return Verdict("False", "ProbeFailed", f"{name}: the report of its test cannot be read")
+            return Verdict(
+                "False", "ProbeFailed", f"{name}: the test of its isolation gave no report ({_end(texts[name])})"
+            )
         if report.missing:
             return _lacking(name, report)
     waiting = [name for name, text in sorted(texts.items()) if not text]
@@ -79,6 +82,12 @@ def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str
     if layers.get(RUNTIME_CLASS) != HOLDS:
         layers[RUNTIME_CLASS] = DECLARED
     return Verdict("True", "RuntimeClassVerified", layers=layers, required=required | {RUNTIME_CLASS})
+
+
+def _end(text: str) -> str:
+    """Return the last line of what is no report: of a traceback, the error."""
+    lines = text.strip().splitlines()
+    return lines[-1][:_LONGEST_END] if lines else "nothing"
 
 
 def _of_another_class(name: str, pod_class: str, requested: str) -> Verdict:

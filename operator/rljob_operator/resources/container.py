@@ -206,7 +206,8 @@ def preflight(inputs: Inputs) -> Manifest:
         "env": [{"name": "HOME", "value": storage.SCRATCH_DIR}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
         "resources": verifier_resources(inputs),
         "securityContext": copy.deepcopy(SECURITY),
-        "terminationMessagePolicy": "File",
+        # Its report is written to the file; of one that breaks before it, the end of its log says why.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "rljob-scratch", "mountPath": storage.SCRATCH_DIR}],
     }
 

@@ -102,6 +102,13 @@ def test_what_is_no_report_proves_nothing(text: str) -> None:
     assert (verdict.status, verdict.reason) == ("False", "ProbeFailed")
 
 
+def test_a_test_that_broke_is_named_by_the_end_of_its_log() -> None:
+    log = 'Traceback (most recent call last):\n  File "preflight.py", line 1\nNameError: no such layer\n'
+    verdict = isolation.judge({"v-0": log, "v-1": _text("seccomp")}, isolation="sandbox")
+    assert verdict.reason == "ProbeFailed"
+    assert verdict.message == "v-0: the test of its isolation gave no report (NameError: no such layer)"
+
+
 def test_a_pods_report_is_the_last_word_of_its_first_container_and_its_runtime_class_its_own() -> None:
     text = _text("seccomp")
     status = {"name": "preflight", "state": {"terminated": {"exitCode": 0, "message": text}}}
@@ -111,7 +118,8 @@ def test_a_pods_report_is_the_last_word_of_its_first_container_and_its_runtime_c
         "lastState": {"terminated": {"exitCode": 79, "message": "x"}},
     }
     other = {**status, "name": "other"}
-    for given, expected in (([status], text), ([again], "x"), ([other], ""), ([], "")):
+    killed = {"name": "preflight", "state": {"waiting": {}}, "lastState": {"terminated": {"exitCode": 137}}}
+    for given, expected in (([status], text), ([again], "x"), ([killed], "exit code 137"), ([other], ""), ([], "")):
         raw = {
             "metadata": {
                 "name": "v-0",

@@ -165,6 +165,12 @@ def test_the_program_ends_with_79_when_a_required_layer_is_missing(capsys: pytes
     assert preflight.main(["--require", "seccomp"], probed=lambda _: found) == 0
 
 
+def test_the_program_tests_every_layer_of_the_machine_that_it_runs_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert preflight.main([]) == 0, "nothing is required"
+    layers = json.loads(capsys.readouterr().out)["layers"]
+    assert {"landlock", "seccomp", "no_new_privileges", "capabilities", "confined", "network"} <= set(layers)
+
+
 @pytest.mark.covers("sandbox S-1")
 def test_layer_confined_holds_where_its_test_found_no_hole(confined: profile.Confinement) -> None:
     assert preflight.landlock() == Layer("landlock", True, f"ABI {confined.abi}")

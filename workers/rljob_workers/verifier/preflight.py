@@ -212,7 +212,7 @@ def main(argv: Sequence[str] | None = None, *, probed: Probed | None = None) -> 
 
 
 def _probed(given: argparse.Namespace) -> list[Layer]:
-    network = settled(
+    closed = settled(
         lambda: network(os.environ, outside=given.outside),
         wait_s=NETWORK_RETRY_S if given.closed_network else 0.0,
         monotonic=time.monotonic,
@@ -224,7 +224,7 @@ def _probed(given: argparse.Namespace) -> list[Layer]:
         confined(runtime_class=given.runtime_class),
         read_only_root(),
         no_token(),
-        network,
+        closed,
     ]
 
 
