@@ -22,7 +22,7 @@ _WORDS = 100
 
 Test = tuple[str, str]
 ATTACKS: Test = (
-    "unit/verifier/attacks/test_attacks.py",
+    "unit/rljob_workers/verifier/sandbox/attacks/test_attacks.py",
     "test_attack_has_its_outcome_and_no_reward_but_for_a_right_answer",
 )
 

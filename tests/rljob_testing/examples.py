@@ -4,7 +4,8 @@ import importlib.util
 import pathlib
 import types
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "crds" / "examples"
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = ROOT / "crds" / "examples"
 
 
 def generator(name: str) -> types.ModuleType:

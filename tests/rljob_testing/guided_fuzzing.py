@@ -2,7 +2,7 @@
 
 Atheris finds them, led by coverage. Exit 0 where none raised an error, took 5 seconds, needed 2 GB or was graded right
 against a number that is not in it; otherwise libFuzzer leaves that text in `build/fuzzing` and says so.
-`tests/unit/verifier/test_fuzz.py` tries the same functions with texts made by rule.
+`tests/unit/rljob_workers/verifier/graders/test_fuzz.py` tries the same functions with texts made by rule.
 """
 
 import argparse

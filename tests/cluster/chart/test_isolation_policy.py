@@ -17,7 +17,7 @@ from rljob_testing.charts import Helm
 from rljob_testing.cluster import manifests
 from rljob_testing.cluster.light import LightCluster
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "unit" / "resources" / "golden" / "workloads.yaml"
+GOLDEN = pathlib.Path(__file__).parents[2] / "unit" / "rljob_operator" / "resources" / "golden" / "workloads.yaml"
 NAMESPACE, FREE = "guarded", "free"
 OPERATOR = "system:serviceaccount:rljob-system:rljob-operator"
 _CONTROLLERS = {

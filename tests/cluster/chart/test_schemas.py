@@ -11,7 +11,7 @@ import yaml
 from rljob_testing.charts import CI_VALUES, Helm, Manifest, program_or_skip
 from rljob_testing.cluster.light import LightCluster
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "unit" / "resources" / "golden"
+GOLDEN = pathlib.Path(__file__).parents[2] / "unit" / "rljob_operator" / "resources" / "golden"
 _TIMEOUT_S = 60.0
 
 

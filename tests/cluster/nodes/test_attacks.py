@@ -36,11 +36,13 @@ RESOURCES = {"cpu": "900m", "memory": "1Gi"}
 # What the table of programs has not: attacks that need a listener, another run or a second request beside them, hostile
 # answers to maths, and what an execution may not do.
 INSIDE = [
-    f"tests/unit/verifier/{name}.py"
+    f"tests/unit/rljob_workers/verifier/{name}.py"
     for name in (
-        "attacks/test_outside", "attacks/test_neighbours", "attacks/test_repository", "test_hostile_maths",
-        "test_fork_bound", "test_spans", "test_code_service", "test_confinement", "test_grading", "test_pool",
-        "test_answers", "test_program_isolation", "test_execution_properties", "test_whole_tree", "test_path_view",
+        "sandbox/attacks/test_outside", "sandbox/attacks/test_neighbours", "sandbox/attacks/test_repository",
+        "test_hostile_maths", "sandbox/test_fork_bound", "graders/test_spans", "sandbox/test_code_service",
+        "sandbox/test_confinement", "graders/test_grading", "graders/test_pool", "graders/test_answers",
+        "sandbox/test_program_isolation", "sandbox/test_execution_properties", "sandbox/test_whole_tree",
+        "sandbox/test_path_view",
     )
 ]  # fmt: skip
 INSIDE_S = 900.0

@@ -15,7 +15,7 @@ PACKAGES = (
     "pytest", "pluggy", "iniconfig", "packaging", "pygments", "pytest-asyncio", "pytest-timeout", "hypothesis",
     "sortedcontainers", "pyyaml", "typing-extensions",
 )  # fmt: skip
-CARRIED = ("pyproject.toml", "tests/conftest.py", "tests/rljob_testing", "tests/unit/verifier")
+CARRIED = ("pyproject.toml", "tests/conftest.py", "tests/rljob_testing", "tests/unit/rljob_workers/verifier")
 _UNPACK = "import sys, tarfile; tarfile.open(fileobj=sys.stdin.buffer, mode='r|').extractall(sys.argv[1])"
 
 

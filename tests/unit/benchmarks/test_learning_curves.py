@@ -147,7 +147,7 @@ def test_the_picture_has_a_panel_for_each_estimator_that_was_run() -> None:
 
 
 def test_the_page_in_the_documentation_is_what_its_results_make() -> None:
-    results = pathlib.Path(__file__).parents[3] / "docs/learning_curves.jsonl"
+    results = examples.ROOT / "docs/learning_curves.jsonl"
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     page = results.with_suffix(".md")
     if lines:

@@ -125,20 +125,24 @@ def _grant(ledger: Ledger, grant: "_Grant", row: Row, *, floor: int, target: int
 
 
 def renew(ledger: Ledger, *, token: str, lease_ids: Sequence[str], now: float) -> list[types.LeaseId]:
-    """Extend the session's open leases; return those of `lease_ids` that are no longer open: they are to be
-    cancelled.
+    """Extend those of the session's open leases that it names; return the named ones that are no longer open: they are
+    to be cancelled.
 
-    A deadline is written only once a third of the lease has passed, so that idle heartbeats cost no disk write.
+    An open lease that its session does not name was granted in a reply that never arrived: nobody works on it, and it
+    expires. A deadline is written only once a third of the lease has passed, so that idle heartbeats cost no disk
+    write.
     """
     with ledger.db.transaction():
         sessions.check_session(ledger, token, names.Role.ROLLOUT)
-        ledger.db.change(
-            "UPDATE leases SET deadline = ? WHERE session = ? AND state = 'open' AND deadline < ?",
-            now + ledger.limits.lease_s, token, now + ledger.limits.lease_s * 2 / 3,
-        )  # fmt: skip
-        rows = ledger.db.all("SELECT lease_id FROM leases WHERE session = ? AND state = 'open'", token)
-        valid = {row["lease_id"] for row in rows}
-        return [types.LeaseId(lease_id) for lease_id in lease_ids if lease_id not in valid]
+        rows = ledger.db.all("SELECT lease_id, deadline FROM leases WHERE session = ? AND state = 'open'", token)
+        deadlines = {row["lease_id"]: row["deadline"] for row in rows}
+        due = now + ledger.limits.lease_s * 2 / 3
+        for lease_id in lease_ids:
+            if deadlines.get(lease_id, due) < due:
+                ledger.db.change(
+                    "UPDATE leases SET deadline = ? WHERE lease_id = ?", now + ledger.limits.lease_s, lease_id
+                )
+        return [types.LeaseId(lease_id) for lease_id in lease_ids if lease_id not in deadlines]
 
 
 def expire(ledger: Ledger, *, now: float) -> int:

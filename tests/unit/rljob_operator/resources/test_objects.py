@@ -1,0 +1,144 @@
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from rljob_api import names, resolve, roles
+from rljob_api.load import load_manifest
+from rljob_api.manifest.job import RLJob
+from rljob_operator.resources import config, inputs, network, services
+from rljob_testing import examples
+
+EXAMPLE = examples.EXAMPLES / "addition-cpu.yaml"
+C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+
+
+@pytest.fixture
+def given() -> inputs.Inputs:
+    job = load_manifest(EXAMPLE.read_text())
+    job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"uid": "u-1", "namespace": "team"})})
+    return inputs.Inputs(job=job, configs=_resolved(job), images=dict.fromkeys(names.Role, "example/rljob:1"))
+
+
+def _resolved(job: RLJob) -> resolve.ResolvedJob:
+    placement = resolve.local_placement(
+        job, uid="u-1", run_dir="/run", base_dir="/data", cache_dir="/cache", ports=range(6000, 6100), num_cores=2
+    )
+    return resolve.resolve(job, placement)
+
+
+def _peers(rule: object) -> list[str]:
+    assert isinstance(rule, list)
+    return [peer["podSelector"]["matchLabels"]["rljob.dev/role"] for peer in rule if "rljob.dev/role" in str(peer)]
+
+
+@pytest.mark.parametrize(
+    ("role", "callers", "called"),
+    [
+        (C, ["rollout", "trainer"], []),
+        (R, ["rollout"], ["coordinator", "verifier", "rollout"]),
+        (T, ["trainer"], ["coordinator", "trainer"]),
+        (V, ["rollout"], []),
+    ],
+)
+def test_a_role_reaches_and_is_reached_by_its_peers_alone(
+    given: inputs.Inputs, role: names.Role, callers: list[str], called: list[str]
+) -> None:
+    spec = network.network_policy(given, role)["spec"]
+    assert isinstance(spec, dict)
+    assert [name for rule in spec["ingress"] for name in _peers(rule["from"])] == callers
+    assert [name for rule in spec["egress"] for name in _peers(rule.get("to", []))] == called
+
+
+def _dns_rules(given: inputs.Inputs, role: names.Role) -> list[dict[str, Any]]:
+    spec: Any = network.network_policy(given, role)["spec"]
+    return [rule for rule in spec["egress"] if {"protocol": "UDP", "port": 53} in rule.get("ports", [])]
+
+
+def test_every_policy_but_the_verifiers_admits_dns_of_the_cluster_on_both_protocols(given: inputs.Inputs) -> None:
+    for role in names.Role:
+        rules = _dns_rules(given, role)
+        assert len(rules) == (0 if role is V else 1)
+        for rule in rules:
+            assert [(port["protocol"], port["port"]) for port in rule["ports"]] == [("UDP", 53), ("TCP", 53)]
+            pods, cache = rule["to"]
+            assert pods["podSelector"]["matchLabels"] == {"k8s-app": "kube-dns"}
+            assert cache == {"ipBlock": {"cidr": "169.254.20.10/32"}}
+
+
+def test_dns_may_be_opened_to_everybody(given: inputs.Inputs) -> None:
+    opened = dataclasses.replace(given, settings=given.settings.model_copy(update={"dns": ()}))
+    (rule,) = _dns_rules(opened, C)
+    assert "to" not in rule
+
+
+def test_addresses_of_cloud_identities_are_closed_until_they_are_asked_for(given: inputs.Inputs) -> None:
+    def reached(allow: bool) -> set[tuple[str, int]]:
+        settings = given.settings.model_copy(update={"allow_metadata_address": allow})
+        spec: Any = network.network_policy(dataclasses.replace(given, settings=settings), C)["spec"]
+        blocks = [
+            (peer["ipBlock"]["cidr"], rule) for rule in spec["egress"] for peer in rule["to"] if "ipBlock" in peer
+        ]
+        return {(cidr, port["port"]) for cidr, rule in blocks for port in rule["ports"]}
+
+    assert reached(True) - reached(False) == {
+        ("169.254.169.254/32", 80),
+        ("169.254.169.252/32", 988),
+        ("169.254.170.23/32", 80),
+        ("fd00:ec2::23/128", 80),
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ({}, {"rljob.dev/metrics": "true"}),
+        ({"metrics_namespaces": {"team": "sre"}}, {"team": "sre"}),
+        ({"metrics_namespaces": {"team": "sre"}, "metrics_from_everywhere": True}, None),
+    ],
+)
+def test_only_namespaces_that_were_named_may_scrape(
+    given: inputs.Inputs, settings: dict[str, object], labels: dict[str, str] | None
+) -> None:
+    changed = dataclasses.replace(given, settings=given.settings.model_copy(update=settings))
+    spec: Any = network.network_policy(changed, R)["spec"]
+    health = [{"protocol": "TCP", "port": inputs.first_config(given, R).health_port}]
+    (rule,) = [rule for rule in spec["ingress"] if rule.get("ports") == health]
+    assert rule["from"] == [{"namespaceSelector": {} if labels is None else {"matchLabels": labels}}]
+
+
+@pytest.mark.covers("security")
+def test_peers_are_selected_by_the_uid_so_that_another_job_of_the_namespace_is_no_peer(given: inputs.Inputs) -> None:
+    other = given.job.model_copy(update={"metadata": given.job.metadata.model_copy(update={"uid": "u-2"})})
+    second = dataclasses.replace(given, job=other)
+    assert inputs.selector(given, C)["rljob.dev/uid"] == "u-1"
+    assert inputs.selector(given, C) != inputs.selector(second, C)
+
+
+@pytest.mark.covers("security")
+def test_an_account_mounts_no_token(given: inputs.Inputs) -> None:
+    account = services.service_account(given, V)
+    assert account["automountServiceAccountToken"] is False
+
+
+def test_every_child_is_owned_by_the_job_and_lies_in_its_namespace(given: inputs.Inputs) -> None:
+    children = [config.config_map(given)]
+    for role in names.Role:
+        children += [services.service_account(given, role), network.network_policy(given, role)]
+    for child in children:
+        metadata = child["metadata"]
+        assert isinstance(metadata, dict)
+        assert metadata["namespace"] == "team"
+        assert [(owner["uid"], owner["controller"]) for owner in metadata["ownerReferences"]] == [("u-1", True)]
+        assert metadata["labels"]["app.kubernetes.io/managed-by"] == "rljob-operator"
+
+
+def test_the_config_map_holds_what_each_program_reads_and_the_pinned_images(given: inputs.Inputs) -> None:
+    child = config.config_map(given)
+    data = child["data"]
+    assert isinstance(data, dict)
+    assert set(data) == {f"{role}.json" for role in names.Role} | {"images.json"}
+    assert roles.TrainerConfig.model_validate_json(data["trainer.json"]) == given.configs.trainer
+    assert json.loads(data["images.json"])["rollout"] == "example/rljob:1"
+    assert len(data) == 5
