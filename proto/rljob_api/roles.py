@@ -6,9 +6,14 @@ started with `--config role.json`. Durations `_s`, sizes `_bytes`, fractions are
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
-from rljob_api import names
+from rljob_api import names, types
+from rljob_api.manifest.algorithm import CriticSpec, Decay, NormalizeSpec, OverlongSpec
+from rljob_api.manifest.data import CurriculumSpec, FilterGroupsSpec
+from rljob_api.manifest.loss import LossSpec
+from rljob_api.manifest.rollout import AsyncSpec
+from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
 
 
 class _Frozen(BaseModel):
@@ -51,22 +56,6 @@ class CommonConfig(_Frozen):
     cpu_affinity: tuple[int, ...] = ()
 
 
-class SamplingConfig(_Frozen):
-    """How tokens are drawn; the same fields as types.Sampling."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    max_tokens: int = 1024
-    min_tokens: int = 0
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    ignore_eos: bool = False
-    greedy: bool = False
-    include_stop: bool = False
-
-
 class ColumnsConfig(_Frozen):
     """Names of a record's columns; an empty id means the line number."""
 
@@ -92,15 +81,6 @@ class DataSourceConfig(_Frozen):
     on_invalid_record: Literal["fail", "drop"] = "fail"
 
 
-class CurriculumConfig(_Frozen):
-    """What an epoch leaves out of later ones: prompts with a mean raw reward above `threshold`, the easiest first, at
-    most `max_fraction` of those that it drew.
-    """
-
-    threshold: float
-    max_fraction: float
-
-
 class DataConfig(_Frozen):
     """Training sources and how prompts are drawn from them. epochs 0: without end."""
 
@@ -108,25 +88,7 @@ class DataConfig(_Frozen):
     template: str = "chat"
     shuffle: bool = True
     epochs: int = 0
-    curriculum: CurriculumConfig | None = None
-
-
-class FilterConfig(_Frozen):
-    """Group filter on raw rewards; bounds inclusive; metric is `sum` or the name of a reward."""
-
-    enabled: bool = True
-    metric: str = "sum"
-    lower: float | None = None
-    upper: float | None = None
-    max_extra_groups: int
-
-
-class OverlongConfig(_Frozen):
-    """DAPO's length penalty, tokens."""
-
-    max_tokens: int
-    tail_tokens: int
-    factor: float
+    curriculum: CurriculumSpec | None = None
 
 
 class RewardShapingConfig(_Frozen):
@@ -135,73 +97,9 @@ class RewardShapingConfig(_Frozen):
     scale: float = 1.0
     bias: float = 0.0
     clip: float = 20.0
-    overlong: OverlongConfig | None = None
+    overlong: OverlongSpec | None = None
     zero_truncated: bool = False
     mask_truncated: bool = False
-
-
-class NormalizeConfig(_Frozen):
-    """x' = (x - mu) / (sigma + eps), algorithms reference 5.1."""
-
-    mean: Literal["group", "batch", "none"]
-    std: Literal["group", "batch", "none"]
-    leave_one_out: bool = False
-    unbiased: bool = True
-    eps: float = 1e-6
-    std_center: Literal["subtracted", "own"] = "subtracted"
-
-
-class RejectConfig(_Frozen):
-    """A statistic of rho and its bounds (6.3). Absent bounds are open."""
-
-    level: Literal["token", "sequence"] = "token"
-    metric: Literal["ratio", "k1", "k2", "k3", "binaryKl"] = "ratio"
-    agg: Literal["mean", "sum", "max"] | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-class CorrectionConfig(RejectConfig):
-    """Rollout correction, behave to prox (6.3); `reject` is a second filter that always masks."""
-
-    mode: Literal["none", "truncate", "mask"] = "truncate"
-    high: float | None = 2.0
-    weighting: Literal["ratio", "none"] = "ratio"
-    batch_normalize: bool = False
-    reject: RejectConfig | None = None
-
-
-class LossConfig(_Frozen):
-    """The policy loss, algorithms reference 6."""
-
-    # One of the manifest's types; `name` and `options` are of a custom one.
-    type: str = "ppo"
-    name: str = ""
-    options: dict[str, JsonValue] = {}
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = None
-    tau_pos: float = 1.0
-    tau_neg: float = 1.05
-    proximal: Literal["recompute", "reuse", "loglinear", "behaviour"] = "recompute"
-    aggregation: Literal["tokenMean", "sequenceMean", "constant"] = "tokenMean"
-    constant_denominator: float
-    kl_coef: float = 0.0
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    kl_placement: Literal["loss", "reward"] = "loss"
-    entropy_coef: float = 0.0
-    m2_threshold: float | None = None
-    correction: CorrectionConfig | None = CorrectionConfig()
-    temperature: float = 1.0
-
-
-class DecayConfig(_Frozen):
-    """Lambda of GAE: `value` itself, or by the steps L of a row: vapo max(0, 1 - 1 / (value L)), relativePosition
-    value^(1 / (L - 1)).
-    """
-
-    kind: Literal["constant", "vapo", "relativePosition"] = "constant"
-    value: float = 1.0
 
 
 class ReturnsConfig(_Frozen):
@@ -212,22 +110,10 @@ class ReturnsConfig(_Frozen):
     """
 
     gamma: float = 1.0
-    decay: DecayConfig = DecayConfig()
+    decay: Decay = Decay()
     unit: Literal["token", "turn"] = "token"
     bootstrap_truncated: bool = False
-    normalize: NormalizeConfig | None = None
-
-
-class CriticConfig(_Frozen):
-    """The value model of estimator ppo, algorithms reference 7; else as the policy's optimizer.
-
-    warmup_steps: first steps in which it alone is updated.
-    """
-
-    learning_rate: float = 9e-6
-    value_clip: float = 0.5
-    vf_coef: float = 1.0
-    warmup_steps: int = 0
+    normalize: NormalizeSpec | None = None
 
 
 class AlgorithmConfig(_Frozen):
@@ -246,20 +132,11 @@ class AlgorithmConfig(_Frozen):
     minibatches: int = 1
     epochs: int = 1
     rewards: RewardShapingConfig = RewardShapingConfig()
-    normalize_reward: NormalizeConfig
-    filter: FilterConfig
+    normalize_reward: NormalizeSpec
+    filter: FilterGroupsSpec
     trainer_returns: bool = False
     train_zero_advantage: bool = False
     train_masked: bool = False
-
-
-class AsyncConfig(_Frozen):
-    """Staleness in steps. on_stale wait is verl's dropless strategy."""
-
-    max_off_policy_steps: int
-    on_stale: Literal["drop", "wait"] = "drop"
-    in_flight_weight_updates: bool = True
-    max_inflight_groups: int
 
 
 class EvaluationSuite(_Frozen):
@@ -279,11 +156,11 @@ class EvaluationConfig(_Frozen):
     every_steps: int
     before_training: bool
     suites: tuple[EvaluationSuite, ...]
-    sampling: SamplingConfig
-    sampling_by_suite: dict[str, SamplingConfig] = Field(default_factory=dict)
+    sampling: types.Sampling
+    sampling_by_suite: dict[str, types.Sampling] = Field(default_factory=dict)
     rollout_fraction: float = 0.25
 
-    def sampling_of(self, suite: str) -> SamplingConfig:
+    def sampling_of(self, suite: str) -> types.Sampling:
         """Return how the answers of a suite are sampled."""
         return self.sampling_by_suite.get(suite, self.sampling)
 
@@ -327,9 +204,9 @@ class CoordinatorConfig(CommonConfig):
     max_steps: int
     seed: int
     data: DataConfig
-    sampling: SamplingConfig
+    sampling: types.Sampling
     algorithm: AlgorithmConfig
-    staleness: AsyncConfig
+    staleness: AsyncSpec
     evaluation: EvaluationConfig
     failure: FailureConfig
     world_size: int
@@ -447,27 +324,6 @@ class VerifierConfig(CommonConfig):
     max_waiting: int = 4096
 
 
-class OptimizerConfig(_Frozen):
-    """AdamW with fp32 masters. warmup counts steps."""
-
-    learning_rate: float
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    warmup_steps: int = 0
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    max_grad_norm: float = 1.0
-
-
-class DeepSpeedConfig(_Frozen):
-    """ZeRO stage and offload; `extra` holds keys that we do not set ourselves."""
-
-    zero_stage: Literal[0, 1, 2, 3] = 2
-    offload_optimizer: bool = False
-    offload_parameters: bool = False
-    extra: dict[str, object] = Field(default_factory=dict)
-
-
 class CheckpointConfig(_Frozen):
     """keep_every 0: none beyond keep_last. Directories are absolute."""
 
@@ -507,14 +363,15 @@ class TrainerConfig(CommonConfig):
     attempt: int
     max_steps: int
     seed: int
-    loss: LossConfig
+    loss: LossSpec
+    temperature: float = 1.0
     reference: ModelConfig | None = None
     returns: ReturnsConfig | None = None
-    critic: CriticConfig | None = None
+    critic: CriticSpec | None = None
     minibatches: int
     epochs: int
-    optimizer: OptimizerConfig
-    deepspeed: DeepSpeedConfig
+    optimizer: OptimizerSpec
+    deepspeed: DeepspeedSpec
     gradient_checkpointing: bool
     logits_chunk_tokens: int
     max_tokens_per_micro_batch: int

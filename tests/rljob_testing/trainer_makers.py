@@ -6,6 +6,9 @@ import random
 from collections.abc import Sequence
 
 from rljob_api import names, roles, types
+from rljob_api.manifest.loss import LossSpec
+from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_testing.sections import section
 
 VOCAB = 64
 
@@ -171,9 +174,9 @@ def make_trainer_config(
     folder: pathlib.Path,
     *,
     model_dir: pathlib.Path | None = None,
-    loss: roles.LossConfig | None = None,
-    optimizer: roles.OptimizerConfig | None = None,
-    deepspeed: roles.DeepSpeedConfig | None = None,
+    loss: LossSpec | None = None,
+    optimizer: OptimizerSpec | None = None,
+    deepspeed: DeepspeedSpec | None = None,
     checkpoint: roles.CheckpointConfig | None = None,
     dtype: str = "float32",
     processes: int = 1,
@@ -213,11 +216,11 @@ def make_trainer_config(
             "attempt": attempt,
             "max_steps": max_steps,
             "seed": 1,
-            "loss": loss or roles.LossConfig(constant_denominator=8.0),
+            "loss": loss or section(LossSpec, constant_denominator=8.0),
             "minibatches": minibatches,
             "epochs": epochs,
-            "optimizer": optimizer or roles.OptimizerConfig(learning_rate=1e-3),
-            "deepspeed": deepspeed or roles.DeepSpeedConfig(zero_stage=0),
+            "optimizer": optimizer or section(OptimizerSpec, learning_rate=1e-3),
+            "deepspeed": deepspeed or section(DeepspeedSpec, zero_stage=0),
             "gradient_checkpointing": gradient_checkpointing,
             "logits_chunk_tokens": logits_chunk_tokens,
             "max_tokens_per_micro_batch": 1024,

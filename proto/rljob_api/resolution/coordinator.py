@@ -7,7 +7,7 @@ from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.manifest.rollout import AutoscalingSpec
 from rljob_api.placement import Placement
 from rljob_api.resolution.common import identity
-from rljob_api.resolution.data import data_config, evaluation_config, sampling_config
+from rljob_api.resolution.data import data_config, evaluation_config
 
 
 def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorConfig:
@@ -32,9 +32,9 @@ def coordinator_config(job: RLJob, placement: Placement) -> roles.CoordinatorCon
         max_steps=spec.max_steps,
         seed=spec.seed,
         data=data_config(spec, placement.base_dir),
-        sampling=sampling_config(spec),
+        sampling=spec.rollout.sampling.request(spec.data.template),
         algorithm=_algorithm(spec),
-        staleness=_staleness(spec),
+        staleness=spec.async_,
         evaluation=evaluation_config(spec, placement.base_dir),
         failure=_failure(spec),
         world_size=spec.trainer.world_size,
@@ -53,36 +53,27 @@ def _trainer_wait_target(spec: JobSpec) -> float:
 
 
 def _algorithm(spec: JobSpec) -> roles.AlgorithmConfig:
-    algorithm = spec.algorithm
-    rewards = algorithm.rewards.model_dump(by_alias=False)
+    algorithm, rewards = spec.algorithm, spec.algorithm.rewards
     return roles.AlgorithmConfig(
         advantage_estimator=algorithm.advantage_estimator,
         group_size=algorithm.group_size,
         prompts_per_step=algorithm.prompts_per_step,
         minibatches=algorithm.minibatches,
         epochs=algorithm.epochs,
-        rewards=roles.RewardShapingConfig.model_validate(
-            rewards
-            | {
-                "clip": math.inf if algorithm.rewards.clip is None else algorithm.rewards.clip,
-                "zero_truncated": algorithm.zero_truncated,
-                "mask_truncated": algorithm.mask_truncated,
-            }
+        rewards=roles.RewardShapingConfig(
+            scale=rewards.scale,
+            bias=rewards.bias,
+            clip=math.inf if rewards.clip is None else rewards.clip,
+            overlong=rewards.overlong,
+            zero_truncated=algorithm.zero_truncated,
+            mask_truncated=algorithm.mask_truncated,
         ),
-        normalize_reward=roles.NormalizeConfig.model_validate(algorithm.normalize_reward.model_dump(by_alias=False)),
-        filter=_filter(spec),
+        normalize_reward=algorithm.normalize_reward,
+        filter=spec.data.filter_groups,
         trainer_returns=algorithm.trainer_returns,
         train_zero_advantage=algorithm.trains_zero_advantage,
         train_masked=algorithm.trains_masked,
     )
-
-
-def _filter(spec: JobSpec) -> roles.FilterConfig:
-    return roles.FilterConfig.model_validate(spec.data.filter_groups.model_dump(by_alias=False, exclude={"predicate"}))
-
-
-def _staleness(spec: JobSpec) -> roles.AsyncConfig:
-    return roles.AsyncConfig.model_validate(spec.async_.model_dump(by_alias=False))
 
 
 def _failure(spec: JobSpec) -> roles.FailureConfig:

@@ -1,12 +1,10 @@
 """Data sources, sampling and evaluation of the coordinator's config."""
 
-import dataclasses
 import posixpath
 
 from rljob_api import roles
-from rljob_api.manifest.data import CurriculumSpec, DataSourceSpec, TrainSourceSpec
+from rljob_api.manifest.data import DataSourceSpec, TrainSourceSpec
 from rljob_api.manifest.job import JobSpec
-from rljob_api.manifest.rollout import SamplingSpec
 
 
 def data_config(spec: JobSpec, base_dir: str) -> roles.DataConfig:
@@ -16,14 +14,8 @@ def data_config(spec: JobSpec, base_dir: str) -> roles.DataConfig:
         template=spec.data.template,
         shuffle=spec.data.shuffle,
         epochs=spec.data.epochs or 0,
-        curriculum=_curriculum(spec.data.curriculum),
+        curriculum=spec.data.curriculum,
     )
-
-
-def _curriculum(spec: CurriculumSpec | None) -> roles.CurriculumConfig | None:
-    if spec is None:
-        return None
-    return roles.CurriculumConfig(threshold=spec.filter_threshold, max_fraction=spec.max_filter_percentage)
 
 
 def _source(source: DataSourceSpec, base_dir: str) -> roles.DataSourceConfig:
@@ -46,11 +38,6 @@ def _source(source: DataSourceSpec, base_dir: str) -> roles.DataSourceConfig:
     )
 
 
-def sampling_config(spec: JobSpec) -> roles.SamplingConfig:
-    """Return how training answers are sampled."""
-    return _sampling(spec.rollout.sampling, spec.data.template)
-
-
 def evaluation_config(spec: JobSpec, base_dir: str) -> roles.EvaluationConfig:
     """Return the suites and their sampling."""
     evaluation = spec.evaluation
@@ -61,13 +48,9 @@ def evaluation_config(spec: JobSpec, base_dir: str) -> roles.EvaluationConfig:
             roles.EvaluationSuite(source=_source(suite, base_dir), samples_per_prompt=evaluation.samples_per_prompt)
             for suite in evaluation.suites
         ),
-        sampling=_sampling(evaluation.sampling, spec.data.template),
+        sampling=evaluation.sampling.request(spec.data.template),
         rollout_fraction=evaluation.rollout_fraction,
         sampling_by_suite={
-            suite.name: _sampling(evaluation.sampling, suite.template) for suite in evaluation.suites if suite.template
+            suite.name: evaluation.sampling.request(suite.template) for suite in evaluation.suites if suite.template
         },
     )
-
-
-def _sampling(sampling: SamplingSpec, template: str) -> roles.SamplingConfig:
-    return roles.SamplingConfig.model_validate(dataclasses.asdict(sampling.request(template)))

@@ -33,14 +33,15 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         attempt=place.attempt,
         max_steps=spec.max_steps,
         seed=spec.seed,
-        loss=_loss(spec),
+        loss=spec.algorithm.loss,
+        temperature=spec.rollout.sampling.temperature,
         reference=reference_config(spec, placement),
         returns=_returns(spec),
-        critic=_critic(spec),
+        critic=spec.algorithm.critic,
         minibatches=spec.algorithm.minibatches,
         epochs=spec.algorithm.epochs,
-        optimizer=_optimizer(spec),
-        deepspeed=_deepspeed(spec),
+        optimizer=trainer.optimizer,
+        deepspeed=trainer.deepspeed,
         gradient_checkpointing=trainer.gradient_checkpointing,
         logits_chunk_tokens=trainer.logits_chunk_tokens,
         max_tokens_per_micro_batch=trainer.max_tokens_per_micro_batch,
@@ -69,47 +70,16 @@ def spec_digests(spec: JobSpec) -> dict[str, str]:
     return {name: digest(value) for name, value in values.items()}
 
 
-def _loss(spec: JobSpec) -> roles.LossConfig:
-    loss = spec.algorithm.loss.model_dump(by_alias=False)
-    loss["correction"] = loss.pop("rollout_correction")
-    loss["options"], loss["name"] = loss.pop("config"), loss["name"] or ""
-    return roles.LossConfig.model_validate(loss | {"temperature": spec.rollout.sampling.temperature})
-
-
 def _returns(spec: JobSpec) -> roles.ReturnsConfig | None:
     algorithm, gae = spec.algorithm, spec.algorithm.gae
     if not algorithm.trainer_returns:
         return None
-    normalize = algorithm.advantage_normalization
     return roles.ReturnsConfig(
         gamma=gae.gamma,
-        decay=roles.DecayConfig(kind=gae.decay.kind, value=gae.decay.value),
+        decay=gae.decay,
         unit=gae.unit,
         bootstrap_truncated=gae.bootstrap_truncated,
-        normalize=None
-        if normalize is None
-        else roles.NormalizeConfig.model_validate(normalize.model_dump(by_alias=False)),
-    )
-
-
-def _critic(spec: JobSpec) -> roles.CriticConfig | None:
-    critic = spec.algorithm.critic
-    return None if critic is None else roles.CriticConfig.model_validate(critic.model_dump(by_alias=False))
-
-
-def _optimizer(spec: JobSpec) -> roles.OptimizerConfig:
-    return roles.OptimizerConfig.model_validate(spec.trainer.optimizer.model_dump(by_alias=False))
-
-
-def _deepspeed(spec: JobSpec) -> roles.DeepSpeedConfig:
-    deepspeed = spec.trainer.deepspeed
-    return roles.DeepSpeedConfig.model_validate(
-        {
-            "zero_stage": deepspeed.zero_stage,
-            "offload_optimizer": deepspeed.offload_optimizer,
-            "offload_parameters": deepspeed.offload_parameters,
-            "extra": dict(deepspeed.extra),
-        }
+        normalize=algorithm.advantage_normalization,
     )
 
 

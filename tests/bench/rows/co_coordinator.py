@@ -17,7 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from tests.bench import runner
 
 from rljob_api import codec, names, roles, types
+from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_testing import makers
+from rljob_testing.sections import section
 from rljob_workers.coordinator import changes
 from rljob_workers.coordinator.batching import packing, samples
 from rljob_workers.coordinator.ledger import (
@@ -39,7 +42,7 @@ GROUPS_PER_S, TICK_S, TOKENS_PER_S = 3000.0, 0.020, 5e6
 B, G, TOGETHER = 256, 2, 64
 # In one measurement: a step is a twentieth of a second.
 STEPS = 4
-FILTER = roles.FilterConfig(enabled=False, max_extra_groups=1000)
+FILTER = section(FilterGroupsSpec, enabled=False, max_extra_groups=1000)
 TENSORS = 272
 
 
@@ -302,7 +305,7 @@ class Build:
         self.num_tokens = num_groups * self.ROWS * (self.PROMPT + self.ANSWER)
         self._config = roles.AlgorithmConfig(
             group_size=self.ROWS, prompts_per_step=num_groups, filter=FILTER,
-            normalize_reward=roles.NormalizeConfig(mean="group", std="group"),
+            normalize_reward=section(NormalizeSpec, mean="group", std="group"),
         )  # fmt: skip
         self._shape = packing.Shape(seed=0, minibatches=1, epochs=1, world_size=self.RANKS, max_tokens=16_384)
 

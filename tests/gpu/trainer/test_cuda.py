@@ -5,8 +5,10 @@ import pathlib
 import pytest
 import torch
 
-from rljob_api import roles, types
+from rljob_api import types
+from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
 from rljob_testing import trainer_makers as makers
+from rljob_testing.sections import section
 from rljob_workers.trainer.model import attention, batch_tensors
 
 pytestmark = [
@@ -52,8 +54,8 @@ def test_the_engine_trains_on_cuda_like_on_cpu(
     config = makers.make_trainer_config(
         tmp_path,
         dtype="bfloat16",
-        deepspeed=roles.DeepSpeedConfig.model_validate({"zero_stage": stage}),
-        optimizer=roles.OptimizerConfig(learning_rate=0.01),
+        deepspeed=section(DeepspeedSpec, zero_stage=stage),
+        optimizer=section(OptimizerSpec, learning_rate=0.01),
     ).model_copy(update={"device": "cuda"})
     built = deepspeed.Engine(config, tiny_model, one_rank)
     tensors = batch_tensors.to_tensors(makers.pack(makers.make_rows(groups=2, size=3), shared=True), one_rank)

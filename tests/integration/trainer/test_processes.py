@@ -15,8 +15,12 @@ import torch
 from safetensors.torch import load_file
 
 from rljob_api import names, roles, types
+from rljob_api.manifest.algorithm import CriticSpec, Decay, NormalizeSpec
+from rljob_api.manifest.loss import LossSpec
+from rljob_api.manifest.trainer import DeepspeedSpec
 from rljob_testing import fake_coordinator
 from rljob_testing import trainer_makers as makers
+from rljob_testing.sections import section
 from rljob_workers.trainer import launch
 from rljob_workers.weights import image
 
@@ -42,16 +46,16 @@ def per_rank(
 
 def with_preparation(config: roles.TrainerConfig) -> roles.TrainerConfig:
     """Return the config with all that sees the whole step: KL to the first weights, a critic, whitening, M2PO's cut."""
-    loss = roles.LossConfig(
-        constant_denominator=8.0, kl_coef=0.1, kl_estimator="k1", kl_placement="reward", m2_threshold=3.0
+    loss = section(
+        LossSpec, constant_denominator=8.0, kl_coef=0.1, kl_estimator="k1", kl_placement="reward", m2_threshold=3.0
     )
     returns = roles.ReturnsConfig(
         gamma=0.9,
-        decay=roles.DecayConfig(value=0.8),
+        decay=Decay(value=0.8),
         bootstrap_truncated=True,
-        normalize=roles.NormalizeConfig(mean="group", std="batch"),
+        normalize=section(NormalizeSpec, mean="group", std="batch"),
     )
-    critic = roles.CriticConfig(learning_rate=1e-2)
+    critic = section(CriticSpec, learning_rate=1e-2)
     return config.model_copy(update={"loss": loss, "returns": returns, "reference": config.model, "critic": critic})
 
 
@@ -95,7 +99,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
             model_dir=tiny_models[dtype],
             dtype=dtype,
             processes=ranks,
-            deepspeed=roles.DeepSpeedConfig.model_validate({"zero_stage": stage}),
+            deepspeed=section(DeepspeedSpec, zero_stage=stage),
             coordinator_address=coordinator.address,
             store_address=coordinator.address,
             rendezvous_port=free_ports.pop(),

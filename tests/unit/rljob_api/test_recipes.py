@@ -8,6 +8,7 @@ import pytest
 
 from rljob_api import resolve, resolved, roles
 from rljob_api.load import load_manifest
+from rljob_api.manifest.algorithm import NormalizeSpec
 from rljob_testing import examples
 
 EXAMPLES = examples.EXAMPLES
@@ -99,7 +100,7 @@ def resolved_example(file: str) -> resolved.ResolvedJob:
 
 def effective(found: resolved.ResolvedJob) -> dict[str, object]:
     algorithm, loss, optimizer = found.coordinator.algorithm, found.trainer.loss, found.trainer.optimizer
-    overlong, correction, sampling = algorithm.rewards.overlong, loss.correction, found.coordinator.sampling
+    overlong, correction, sampling = algorithm.rewards.overlong, loss.rollout_correction, found.coordinator.sampling
     assert correction is not None
     assert (correction.weighting, correction.reject, correction.batch_normalize) == ("ratio", None, False)
     return {
@@ -129,7 +130,7 @@ def effective(found: resolved.ResolvedJob) -> dict[str, object]:
     }
 
 
-def _levels(config: roles.NormalizeConfig) -> tuple[object, ...]:
+def _levels(config: NormalizeSpec) -> tuple[object, ...]:
     return (config.mean, config.std) if config.std == "none" else (config.mean, config.std, config.eps)
 
 

@@ -10,9 +10,13 @@ from pydantic import TypeAdapter
 
 from rljob_api import crd, errors, resolve, roles
 from rljob_api.load import load_manifest
+from rljob_api.manifest.algorithm import CriticSpec, NormalizeSpec
 from rljob_api.manifest.base import num_bytes
+from rljob_api.manifest.data import CurriculumSpec
 from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.loss import CorrectionSpec
 from rljob_api.resolution.rollout import VERIFY_QUEUE_S, VERIFY_TRIES
+from rljob_testing.sections import section
 
 MakeJob = Callable[..., RLJob]
 PORTS = tuple(range(7000, 7030))
@@ -109,7 +113,7 @@ def test_written_normalisation_replaces_the_preset_as_a_whole(make_job: MakeJob)
         }
     )
     block = resolved(job).coordinator.algorithm.normalize_reward
-    assert block == roles.NormalizeConfig(mean="batch", std="batch", eps=1e-5)
+    assert block == section(NormalizeSpec, mean="batch", std="batch", eps=1e-5)
 
 
 def test_defaults_follow_from_other_fields(make_job: MakeJob) -> None:
@@ -157,25 +161,25 @@ def test_group_of_one_is_not_filtered_for_spread(make_job: MakeJob) -> None:
 def test_a_curriculum_is_the_coordinators_and_none_unless_written(make_job: MakeJob) -> None:
     written = make_job({"data.curriculum": {"filterThreshold": "0.9", "maxFilterPercentage": "0.1"}})
     found = resolved(written).coordinator.data.curriculum
-    assert found == roles.CurriculumConfig(threshold=0.9, max_fraction=0.1)
+    assert found == section(CurriculumSpec, filter_threshold=0.9, max_filter_percentage=0.1)
     assert resolved(make_job({})).coordinator.data.curriculum is None
 
 
 def test_correction_is_truncation_at_2_by_default(make_job: MakeJob) -> None:
-    assert resolved(make_job()).trainer.loss.correction == roles.CorrectionConfig(
-        level="token", mode="truncate", metric="ratio", low=None, high=2.0, weighting="ratio"
+    assert resolved(make_job()).trainer.loss.rollout_correction == section(
+        CorrectionSpec, level="token", mode="truncate", metric="ratio", low=None, high=2.0, weighting="ratio"
     )
 
 
 def test_correction_that_masks_has_only_the_bounds_that_were_written(make_job: MakeJob) -> None:
     job = make_job({"algorithm.loss.rolloutCorrection": {"mode": "mask", "low": "0.5"}})
-    correction = resolved(job).trainer.loss.correction
+    correction = resolved(job).trainer.loss.rollout_correction
     assert correction is not None
     assert (correction.low, correction.high) == (0.5, None)
 
 
 def test_behaviour_has_no_correction(make_job: MakeJob) -> None:
-    assert resolved(make_job({"algorithm.loss.proximal": "behaviour"})).trainer.loss.correction is None
+    assert resolved(make_job({"algorithm.loss.proximal": "behaviour"})).trainer.loss.rollout_correction is None
 
 
 @pytest.mark.covers("workflows 1.1")
@@ -423,7 +427,7 @@ def test_reinforcepp_whitens_tokens_over_the_step_and_its_baseline_is_the_group(
 ) -> None:
     config = resolved(make_job({"algorithm.advantageEstimator": estimator, "algorithm.gae.gamma": "0.9"}))
     assert config.trainer.returns == roles.ReturnsConfig(
-        gamma=0.9, normalize=roles.NormalizeConfig(mean="batch", std="batch")
+        gamma=0.9, normalize=section(NormalizeSpec, mean="batch", std="batch")
     )
     assert (config.coordinator.algorithm.normalize_reward.mean, config.coordinator.algorithm.normalize_reward.std) == (
         mean,
@@ -445,9 +449,9 @@ PPO = {"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}}
 @pytest.mark.covers("algorithms 5", "algorithms 7")
 def test_ppo_brings_a_critic_and_whitened_advantages_to_the_trainer(make_job: MakeJob) -> None:
     config = resolved(make_job(PPO))
-    assert config.trainer.critic == roles.CriticConfig(learning_rate=9e-6, value_clip=0.5, vf_coef=1.0, warmup_steps=0)
+    assert config.trainer.critic == section(CriticSpec, learning_rate=9e-6, value_clip=0.5, vf_coef=1.0, warmup_steps=0)
     assert config.trainer.returns == roles.ReturnsConfig(
-        bootstrap_truncated=True, normalize=roles.NormalizeConfig(mean="batch", std="batch")
+        bootstrap_truncated=True, normalize=section(NormalizeSpec, mean="batch", std="batch")
     )
     algorithm = config.coordinator.algorithm
     assert (algorithm.normalize_reward.mean, algorithm.normalize_reward.std) == ("none", "none")
@@ -479,9 +483,9 @@ def test_digests_for_checkpoints_change_with_what_is_trained_and_not_with_where_
     moved = resolved(make_job({"data.train.0.path": "elsewhere.jsonl"})).trainer.spec_digests
     assert moved == before
     assert resolved(make_job({"data.train.0.onInvalidRecord": "fail"})).trainer.spec_digests == before, "the default"
-    for changes, section in (
+    for changes, part in (
         ({"algorithm.groupSize": 16}, "groups"),
         ({"data.template": "r1"}, "data"),
         ({"algorithm.loss.clipLow": "0.1"}, "algorithm"),
     ):
-        assert resolved(make_job(changes)).trainer.spec_digests[section] != before[section]
+        assert resolved(make_job(changes)).trainer.spec_digests[part] != before[part]

@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import resolve, roles
+from rljob_api import resolve
+from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
 SIGNED = {"shaping": "signed", "successRateLowerBound": 0.1, "successRateUpperBound": 0.9}
 
 
-def filter_of(job: RLJob) -> roles.FilterConfig:
+def filter_of(job: RLJob) -> FilterGroupsSpec:
     placement = resolve.local_placement(
         job, uid="u", run_dir="/r", base_dir="/manifest", cache_dir="/c", ports=range(20), num_cores=2
     )

@@ -176,7 +176,7 @@ class Dispatch:
             deadline_s=config.lease_s,
             prompt=self._context.record(lease.ref, evaluating=evaluating),
             group_size=lease.group_size,
-            sampling=sampling(config.evaluation.sampling_of(lease.ref.source) if evaluating else config.sampling),
+            sampling=config.evaluation.sampling_of(lease.ref.source) if evaluating else config.sampling,
             seed=prompts.group_seed(seed=_seed(config, evaluating=evaluating), ref=lease.ref, attempt=lease.attempt),
             version_floor_step=lease.floor_step,
             pinned_version=None if lease.pinned_version is None else types.VersionId(lease.pinned_version),
@@ -252,23 +252,6 @@ class Dispatch:
 
 def _seed(config: roles.CoordinatorConfig, *, evaluating: bool) -> int:
     return prompts.derive("evaluation", config.seed) if evaluating else config.seed
-
-
-def sampling(config: roles.SamplingConfig) -> types.Sampling:
-    """Return the wire type of a sampling config."""
-    return types.Sampling(
-        temperature=config.temperature,
-        top_p=config.top_p,
-        top_k=config.top_k,
-        min_p=config.min_p,
-        max_tokens=config.max_tokens,
-        min_tokens=config.min_tokens,
-        stop=config.stop,
-        stop_token_ids=config.stop_token_ids,
-        ignore_eos=config.ignore_eos,
-        greedy=config.greedy,
-        include_stop=config.include_stop,
-    )
 
 
 def role_of(name: str) -> names.Role:

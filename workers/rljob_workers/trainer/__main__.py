@@ -49,7 +49,7 @@ def check(config: roles.TrainerConfig) -> list[str]:
     except errors.ManifestError as error:
         return list(error.problems)
     if config.loss.type == "custom":
-        refusal = plugins.problem(plugins.LOSSES, config.loss.name, field="spec.algorithm.loss.name")
+        refusal = plugins.problem(plugins.LOSSES, config.loss.name or "", field="spec.algorithm.loss.name")
         if refusal:
             return [refusal]
     folder = pathlib.Path(config.checkpoint.dir)

@@ -161,9 +161,9 @@ class Learner:
     def _observed(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return which rows [rows] are only looked at: without advantage, and where no term of the loss needs them."""
         config = self._config
-        correct = config.loss.correction
+        correct = config.loss.rollout_correction
         takes_all = (
-            config.loss.entropy_coef != 0
+            config.loss.entropy_coef != 0.0
             or config.loss.kl_coef > 0
             or config.loss.m2_threshold is not None
             or config.returns is not None

@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 
 from rljob_api import names, roles
+from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_workers.trainer import critic
 from rljob_workers.trainer.algorithms import advantages, correction, kl, m2po, policy_losses
 from rljob_workers.trainer.algorithms.rows import Rows
@@ -105,12 +106,12 @@ def needs_proximal(config: roles.TrainerConfig) -> bool:
     loss = config.loss
     compared = policy_losses.find(loss).uses_proximal
     moving = compared and loss.proximal == "recompute" and config.minibatches * config.epochs > 1
-    normalized = loss.correction is not None and loss.correction.batch_normalize
+    normalized = loss.normalizes_weights
     early = normalized or loss.m2_threshold is not None or _kl_in_reward(loss)
     return moving or (early and loss.proximal in ("recompute", "reuse"))
 
 
-def _kl_in_reward(config: roles.LossConfig) -> bool:
+def _kl_in_reward(config: LossSpec) -> bool:
     return config.kl_coef > 0 and config.kl_placement == "reward"
 
 
@@ -155,7 +156,7 @@ def _token_groups(item: Work) -> torch.Tensor:
     return item.tensors.row_group[item.tensors.row_index]
 
 
-def _penalty(item: Work, loss: roles.LossConfig) -> torch.Tensor | None:
+def _penalty(item: Work, loss: LossSpec) -> torch.Tensor | None:
     """Return what the KL term takes off the reward of each token [N], None without one in the reward."""
     if not _kl_in_reward(loss):
         return None
@@ -176,7 +177,7 @@ def _drop_far_tokens(work: Sequence[Sequence[Work]], engine: Engine, threshold: 
 
 
 def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, config: roles.TrainerConfig) -> float:
-    correct = config.loss.correction
+    correct = config.loss.rollout_correction
     if correct is None or not correct.batch_normalize:
         return 1.0
     terms = [_weight_terms(item, correct) for item in _first_epoch(work, config)]
@@ -184,7 +185,7 @@ def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, config: roles.T
     return total / count if total > 0 else 1.0
 
 
-def _weight_terms(item: Work, config: roles.CorrectionConfig) -> tuple[float, float]:
+def _weight_terms(item: Work, config: CorrectionSpec) -> tuple[float, float]:
     assert item.proximal is not None, "prox comes before weights"
     corrected = correction.correct(item.proximal, item.tensors.behave, item.rows, config)
     return correction.mean_weight_terms(corrected, item.rows, config)

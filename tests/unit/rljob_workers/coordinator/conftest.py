@@ -8,11 +8,15 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rljob_api import names, roles, types
+from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.manifest.data import CurriculumSpec, FilterGroupsSpec
+from rljob_api.manifest.rollout import AsyncSpec
 from rljob_testing import makers
+from rljob_testing.sections import section
 from rljob_workers.coordinator.ledger import checkpoints, database, leases, sessions, steps, submissions, versions
 from rljob_workers.coordinator.policy import limits, prompts
 
-NO_FILTER = roles.FilterConfig(enabled=False, max_extra_groups=1000)
+NO_FILTER = section(FilterGroupsSpec, enabled=False, max_extra_groups=1000)
 
 
 @dataclasses.dataclass
@@ -23,7 +27,7 @@ class Bench:
     bounds: limits.Limits
     order: prompts.TaskOrder
     now: float = 1000.0
-    filter_config: roles.FilterConfig = NO_FILTER
+    filter_config: FilterGroupsSpec = NO_FILTER
 
     def __post_init__(self) -> None:
         self.ledger = database.Ledger(self.path, self.bounds, now=self.now)
@@ -168,8 +172,8 @@ def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
         min_step_fraction: float = 1.0,
         on_stale_wait: bool = False,
         first_version: int = 0,
-        filter_config: roles.FilterConfig = NO_FILTER,
-        curriculum: roles.CurriculumConfig | None = None,
+        filter_config: FilterGroupsSpec = NO_FILTER,
+        curriculum: CurriculumSpec | None = None,
         path: pathlib.Path | None = None,
     ) -> Bench:
         bounds = limits.Limits(
@@ -234,21 +238,19 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
             seed=seed,
             first_version=first_version,
             data=roles.DataConfig(train=(source("train", train, drop=drop),)),
-            sampling=roles.SamplingConfig(max_tokens=8),
+            sampling=types.Sampling(max_tokens=8),
             algorithm=roles.AlgorithmConfig(
                 group_size=2,
                 prompts_per_step=2,
-                normalize_reward=roles.NormalizeConfig(mean="group", std="group"),
+                normalize_reward=section(NormalizeSpec, mean="group", std="group"),
                 filter=NO_FILTER,
             ),
-            staleness=roles.AsyncConfig.model_validate(
-                {"max_off_policy_steps": 1, "max_inflight_groups": 4, "on_stale": on_stale}
-            ),
+            staleness=section(AsyncSpec, max_off_policy_steps=1, max_inflight_groups=4, on_stale=on_stale),
             evaluation=roles.EvaluationConfig(
                 every_steps=2,
                 before_training=True,
                 suites=(suite,) if suites else (),
-                sampling=roles.SamplingConfig(greedy=True),
+                sampling=types.Sampling(greedy=True),
             ),
             failure=roles.FailureConfig(),
             world_size=world_size,

@@ -85,9 +85,9 @@ def coordinator_config(
             "group_size": 2,
             "prompts_per_step": 2,
             "normalize_reward": {"mean": "group", "std": "group"},
-            "filter": {"max_extra_groups": 1},
+            "filter": {"maxExtraGroups": 1},
         },
-        "staleness": {"max_off_policy_steps": 1, "max_inflight_groups": 4},
+        "staleness": {"maxOffPolicySteps": 1, "maxInflightGroups": 4},
         "evaluation": {
             "every_steps": 0,
             "before_training": False,

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from rljob_api import names, roles
+from rljob_api.manifest.trainer import DeepspeedSpec
+from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer import __main__ as program
 from rljob_workers.trainer import launch, worker
@@ -32,7 +34,7 @@ def test_help_does_not_load_torch() -> None:
 def test_an_extra_key_that_we_set_ends_with_the_configuration_code(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    extra = roles.DeepSpeedConfig.model_validate({"extra": {"gradient_clipping": 3.0}})
+    extra = section(DeepspeedSpec, extra={"gradient_clipping": 3.0})
     path = tmp_path / "role.json"
     path.write_text(config_of(deepspeed=extra).model_dump_json())
     assert program.main(["--config", str(path)]) == names.ExitCode.CONFIGURATION

@@ -9,10 +9,10 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from rljob_api import roles
+from rljob_api.manifest.algorithm import NormalizeSpec
 
 
-def normalize(config: roles.NormalizeConfig, rewards: Sequence[float], sizes: Sequence[int]) -> list[float]:
+def normalize(config: NormalizeSpec, rewards: Sequence[float], sizes: Sequence[int]) -> list[float]:
     """Return (x - mu) / (sigma + eps) per row. `sizes` are the true sizes of the groups, in order.
 
     A level (group or batch) whose values are all equal, and which the mean is taken over, gives exactly 0; so does a
@@ -41,7 +41,7 @@ def _flat_rows(rewards: Sequence[float], levels: Sequence[range]) -> set[int]:
     return {row for rows, members in values if max(members) == min(members) for row in rows}
 
 
-def _means(config: roles.NormalizeConfig, rewards: Sequence[float], levels: Sequence[range]) -> list[float]:
+def _means(config: NormalizeSpec, rewards: Sequence[float], levels: Sequence[range]) -> list[float]:
     means = [0.0] * len(rewards)
     for rows in levels:
         total, count = math.fsum(rewards[row] for row in rows), len(rows)
@@ -54,7 +54,7 @@ def _means(config: roles.NormalizeConfig, rewards: Sequence[float], levels: Sequ
 
 
 def _scales(
-    config: roles.NormalizeConfig, rewards: Sequence[float], centers: Sequence[float], levels: Sequence[range]
+    config: NormalizeSpec, rewards: Sequence[float], centers: Sequence[float], levels: Sequence[range]
 ) -> list[float]:
     scales = [1.0] * len(rewards)
     for rows in levels:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rljob_api import roles
+from rljob_api.manifest.algorithm import OverlongSpec
 
 
 def shape(config: roles.RewardShapingConfig, *, reward: float, truncated: bool, num_tokens: int) -> float:
@@ -26,7 +27,7 @@ def shape_turns(
     return (*earlier, shape(config, reward=rewards[-1], truncated=truncated, num_tokens=num_tokens))
 
 
-def overlong_penalty(config: roles.OverlongConfig, *, num_tokens: int) -> float:
+def overlong_penalty(config: OverlongSpec, *, num_tokens: int) -> float:
     """Return min(0, -(n - (max_tokens - tail_tokens)) / tail_tokens * factor)."""
     over = num_tokens - (config.max_tokens - config.tail_tokens)
     return min(0.0, -over / config.tail_tokens * config.factor)

@@ -5,7 +5,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rljob_api import names, roles, types
+from rljob_api import names, types
+from rljob_api.manifest.data import CurriculumSpec
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import curriculum, limits, prompts, staleness, submission
 
@@ -162,9 +163,7 @@ def _draw(ledger: Ledger, take: Take, room: int, *, now: float) -> tuple[list[pr
     return refs, position
 
 
-def _left_out(
-    ledger: Ledger, epoch: int, config: roles.CurriculumConfig, *, now: float
-) -> frozenset[curriculum.Prompt]:
+def _left_out(ledger: Ledger, epoch: int, config: CurriculumSpec, *, now: float) -> frozenset[curriculum.Prompt]:
     """Return what `epoch` leaves out. Decided when its first prompt is drawn, and then kept: groups of the epoch
     before that are still under way have no score, and a restart must see the same prompts.
     """

@@ -2,7 +2,8 @@
 
 import statistics
 
-from rljob_api import codec, names, roles, types
+from rljob_api import codec, names, types
+from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_workers.coordinator.ledger import groups, retention, sessions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import submission
@@ -13,7 +14,7 @@ def accept(
     *,
     token: str,
     group: types.PromptGroup,
-    filter_config: roles.FilterConfig,
+    filter_config: FilterGroupsSpec,
     now: float,
     payload: bytes = b"",
 ) -> types.SubmitReply:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from rljob_api import names, roles
+from rljob_api import names
+from rljob_api.manifest.data import FilterGroupsSpec
 
 SLACK = 1e-9
 
 
-def rejection(config: roles.FilterConfig, rewards: Sequence[float]) -> names.DropReason | None:
+def rejection(config: FilterGroupsSpec, rewards: Sequence[float]) -> names.DropReason | None:
     """Return why a group with these raw rewards is left out, or None. Bounds are inclusive, with a slack of 1e-9."""
     if not rewards:
         raise ValueError("a group without members cannot be filtered")
@@ -21,6 +22,6 @@ def rejection(config: roles.FilterConfig, rewards: Sequence[float]) -> names.Dro
     return None
 
 
-def starved(config: roles.FilterConfig, *, rejected: int) -> bool:
+def starved(config: FilterGroupsSpec, *, rejected: int) -> bool:
     """Return whether one step has rejected more groups than it may."""
     return rejected > config.max_extra_groups

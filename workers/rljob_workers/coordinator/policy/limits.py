@@ -3,6 +3,8 @@
 import dataclasses
 
 from rljob_api import roles
+from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.manifest.data import CurriculumSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class Limits:
     max_data_attempts: int = 2
     min_group_fraction: float = 1.0
     min_step_fraction: float = 1.0
-    curriculum: roles.CurriculumConfig | None = None
+    curriculum: CurriculumSpec | None = None
     first_version: int = 0
 
 
@@ -48,5 +50,5 @@ def of(config: roles.CoordinatorConfig) -> Limits:
     )
 
 
-def _unnormalized(config: roles.NormalizeConfig) -> bool:
+def _unnormalized(config: NormalizeSpec) -> bool:
     return config.mean == config.std == "none"

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from rljob_api import roles
 
 _MAX_STEPS = ("max_steps",)
-_BOUND = ("staleness", "max_off_policy_steps")
+_BOUND = ("staleness", "maxOffPolicySteps")
 # Resolved from the bound where the manifest does not set them, so they move with it and never alone.
-_WITH_BOUND = frozenset({("staleness", "max_inflight_groups"), ("staleness", "in_flight_weight_updates")})
+_WITH_BOUND = frozenset({("staleness", "maxInflightGroups"), ("staleness", "inFlightWeightUpdates")})
 # A prefix stands for all that is below it.
 _LIVE = (
     _MAX_STEPS,

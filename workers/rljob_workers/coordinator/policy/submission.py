@@ -7,7 +7,8 @@ import enum
 import itertools
 from collections.abc import Mapping, Sequence
 
-from rljob_api import errors, names, roles, types
+from rljob_api import errors, names, types
+from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_workers.coordinator.policy import filters, limits, staleness
 
 # A record that nobody can use, where such are not to be dropped: no attempt would end otherwise (graders 2.2).
@@ -102,7 +103,7 @@ def step_range(rows: Sequence[types.Trajectory], version_steps: Mapping[int, int
 
 
 def evaluate(
-    group: types.PromptGroup, facts: Facts, *, bounds: limits.Limits, filter_config: roles.FilterConfig
+    group: types.PromptGroup, facts: Facts, *, bounds: limits.Limits, filter_config: FilterGroupsSpec
 ) -> Decision:
     """Return what becomes of the group. An infrastructure failure is masked and retried, never scored."""
     wrong = problem(group, facts, turn_rewards=bounds.turn_rewards)

@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 
 from rljob_api import errors, names, roles
+from rljob_api.manifest.algorithm import Decay, NormalizeSpec
 from rljob_workers.trainer.algorithms.rows import Rows
 from rljob_workers.trainer.model import batch_tensors
 
@@ -105,7 +106,7 @@ def over_turns(
     return Estimated(estimated.advantages[unit], estimated.returns[unit])
 
 
-def row_decay(config: roles.DecayConfig, lengths: torch.Tensor) -> torch.Tensor:
+def row_decay(config: Decay, lengths: torch.Tensor) -> torch.Tensor:
     """Return lambda per row [rows], float64; lengths [rows]: steps of time of each row."""
     if config.kind == "vapo":
         return vapo(lengths, alpha=config.value)
@@ -224,7 +225,7 @@ class Part:
 
 
 def normalize(
-    parts: Sequence[Part], config: roles.NormalizeConfig, *, counted: int, total: Reduce, largest: Reduce
+    parts: Sequence[Part], config: NormalizeSpec, *, counted: int, total: Reduce, largest: Reduce
 ) -> list[torch.Tensor]:
     """Return the values of `parts` normalised by the statistics of the first `counted` of them, float64.
 
@@ -253,7 +254,7 @@ def normalize(
     return [_normalized(part, mean, sigma, config) for part in parts]
 
 
-def _normalized(part: Part, mean: "_Mean", sigma: torch.Tensor, config: roles.NormalizeConfig) -> torch.Tensor:
+def _normalized(part: Part, mean: "_Mean", sigma: torch.Tensor, config: NormalizeSpec) -> torch.Tensor:
     values, places = part.values.double(), _cells(part.groups, config.mean)
     made = (values - mean.subtracted(values, places, config)) / sigma[_cells(part.groups, config.std)]
     flat = mean.flat[places] if config.mean != "none" else torch.zeros_like(values, dtype=torch.bool)
@@ -282,7 +283,7 @@ class _Mean:
     def values(self) -> torch.Tensor:
         return self.sums / self.counts.clamp(min=1)
 
-    def subtracted(self, values: torch.Tensor, places: torch.Tensor, config: roles.NormalizeConfig) -> torch.Tensor:
+    def subtracted(self, values: torch.Tensor, places: torch.Tensor, config: NormalizeSpec) -> torch.Tensor:
         """Return what each value loses [N]: 0 without a mean; leaving one out, the mean of the others."""
         if config.mean == "none":
             return torch.zeros_like(values)

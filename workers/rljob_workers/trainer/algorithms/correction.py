@@ -9,11 +9,11 @@ import dataclasses
 
 import torch
 
-from rljob_api import roles
+from rljob_api.manifest.loss import CorrectionSpec, RejectSpec
 from rljob_workers.trainer.algorithms import kl
 from rljob_workers.trainer.algorithms.rows import Rows
 
-UNCORRECTED = roles.CorrectionConfig(mode="none", high=None)
+UNCORRECTED = CorrectionSpec.model_validate({"mode": "none"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -28,9 +28,7 @@ class Correction:
     in_bounds: torch.Tensor
 
 
-def correct(
-    proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: roles.CorrectionConfig | None
-) -> Correction:
+def correct(proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: CorrectionSpec | None) -> Correction:
     """Return weights and kept tokens. proximal, behave [N]: log-probabilities, detached.
 
     mode none: w = rho. truncate: w clamped to [low or 0, high]. mask: out of [low, high] leaves, equal stays. The
@@ -51,13 +49,13 @@ def correct(
     return Correction(torch.where(kept, weights, torch.zeros_like(weights)), kept, in_bounds)
 
 
-def mean_weight_terms(correction: Correction, rows: Rows, config: roles.CorrectionConfig) -> tuple[float, float]:
+def mean_weight_terms(correction: Correction, rows: Rows, config: CorrectionSpec) -> tuple[float, float]:
     """Return (sum, count) of weights for batchNormalize: over tokens, or over rows at sequence level."""
     values = rows.mean(correction.weights) if config.level == "sequence" else correction.weights
     return float(values.double().sum()), float(len(values))
 
 
-def _weights(log_rho: torch.Tensor, rows: Rows, config: roles.CorrectionConfig) -> torch.Tensor:
+def _weights(log_rho: torch.Tensor, rows: Rows, config: CorrectionSpec) -> torch.Tensor:
     if config.weighting == "none":
         return torch.ones_like(log_rho)
     if config.level == "sequence" and config.metric == "ratio":
@@ -66,7 +64,7 @@ def _weights(log_rho: torch.Tensor, rows: Rows, config: roles.CorrectionConfig) 
 
 
 def _statistic(
-    log_rho: torch.Tensor, proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: roles.RejectConfig
+    log_rho: torch.Tensor, proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: CorrectionSpec | RejectSpec
 ) -> torch.Tensor:
     """Return the statistic that the bounds are for, per token [N]."""
     if config.metric == "ratio":
@@ -84,7 +82,7 @@ def _aggregate(values: torch.Tensor, rows: Rows, agg: str | None) -> torch.Tenso
     return {"mean": rows.mean, "sum": rows.total, "max": rows.largest}[agg or "mean"](values)
 
 
-def _in_bounds(statistic: torch.Tensor, config: roles.RejectConfig) -> torch.Tensor:
+def _in_bounds(statistic: torch.Tensor, config: CorrectionSpec | RejectSpec) -> torch.Tensor:
     kept = torch.ones_like(statistic, dtype=torch.bool)
     if config.low is not None:
         kept &= statistic >= config.low

@@ -13,7 +13,8 @@ import dataclasses
 
 import torch
 
-from rljob_api import roles, types
+from rljob_api import types
+from rljob_api.manifest.loss import LossSpec
 from rljob_workers.trainer.algorithms import correction, kl, policy_losses, statistics
 from rljob_workers.trainer.algorithms.rows import Rows
 from rljob_workers.trainer.algorithms.statistics import Peak, Sum
@@ -72,11 +73,11 @@ class LossOutputs:
     tally: statistics.Tally
 
 
-def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
+def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     """Return the loss share and the sums of one micro-batch."""
     proximal = proximal_logprobs(inputs, config)
     rows = Rows(inputs.row_index, inputs.row_tokens)
-    corrected = correction.correct(proximal, inputs.behave, rows, config.correction)
+    corrected = correction.correct(proximal, inputs.behave, rows, config.rollout_correction)
     weights = corrected.weights / inputs.mean_weight
     token_losses = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
@@ -113,7 +114,7 @@ def policy_loss(inputs: LossInputs, config: roles.LossConfig) -> LossOutputs:
     return LossOutputs(loss, tally)
 
 
-def proximal_logprobs(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
+def proximal_logprobs(inputs: LossInputs, config: LossSpec) -> torch.Tensor:
     """Return log pi_prox [N], detached.
 
     recompute and reuse without a computed prox: stop-gradient of the training forward (r = 1 in value), which is the
@@ -137,7 +138,7 @@ def proximal_logprobs(inputs: LossInputs, config: roles.LossConfig) -> torch.Ten
     return theta
 
 
-def token_shares(inputs: LossInputs, config: roles.LossConfig) -> torch.Tensor:
+def token_shares(inputs: LossInputs, config: LossSpec) -> torch.Tensor:
     """Return what each token's w * l is multiplied with [N]: 1 / tokens, 1 / (rows tokens_i) or 1 / (rows C)."""
     if config.aggregation == "tokenMean":
         return torch.full_like(inputs.behave, 1.0 / inputs.minibatch.num_tokens)
@@ -154,7 +155,7 @@ def _tally(
     weights: torch.Tensor,
     trained: torch.Tensor,
     loss: torch.Tensor,
-    config: roles.LossConfig,
+    config: LossSpec,
 ) -> statistics.Tally:
     """Return the sums of section 11's statistics, over m of the micro-batch."""
     tally = statistics.Tally(loss.device)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from rljob_api import errors, plugins, roles
+from rljob_api import errors, plugins
+from rljob_api.manifest.loss import LossSpec
 from rljob_workers.trainer.algorithms import kl
 from rljob_workers.trainer.algorithms.rows import Rows
 
@@ -45,7 +46,7 @@ class TokenLosses:
     dual: torch.Tensor | None = None
 
 
-LossFunction = Callable[[Tokens, roles.LossConfig], TokenLosses]
+LossFunction = Callable[[Tokens, LossSpec], TokenLosses]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class PolicyLoss:
     function: LossFunction
     uses_proximal: bool = True
 
-    def __call__(self, tokens: Tokens, config: roles.LossConfig) -> TokenLosses:
+    def __call__(self, tokens: Tokens, config: LossSpec) -> TokenLosses:
         """Return l [N]."""
         return self.function(tokens, config)
 
@@ -70,7 +71,7 @@ def policy_loss(*, uses_proximal: bool = True) -> Callable[[LossFunction], Polic
 
 
 @policy_loss()
-def ppo(tokens: Tokens, config: roles.LossConfig) -> TokenLosses:
+def ppo(tokens: Tokens, config: LossSpec) -> TokenLosses:
     """PPO, arXiv 1707.06347: l = max(-A r, -A clamp(r, 1 - clipLow, 1 + clipHigh)).
 
     With dualClip c and A < 0, l = min(l, -c A) (arXiv 1912.09729).
@@ -79,7 +80,7 @@ def ppo(tokens: Tokens, config: roles.LossConfig) -> TokenLosses:
 
 
 @policy_loss()
-def gspo(tokens: Tokens, config: roles.LossConfig) -> TokenLosses:
+def gspo(tokens: Tokens, config: LossSpec) -> TokenLosses:
     """GSPO, arXiv 2507.18071: the clipped loss of s = exp(mean over the row of log r) and the row's mean advantage.
 
     Every token of a row carries the row's loss, so sequenceMean gives the row's loss once; the gradient runs through s.
@@ -89,7 +90,7 @@ def gspo(tokens: Tokens, config: roles.LossConfig) -> TokenLosses:
 
 
 @policy_loss()
-def cispo(tokens: Tokens, config: roles.LossConfig) -> TokenLosses:
+def cispo(tokens: Tokens, config: LossSpec) -> TokenLosses:
     """CISPO, arXiv 2506.13585: l = -sg(clamp(r, 1 - clipLow, 1 + clipHigh)) A logp; nothing through r."""
     ratio = tokens.log_ratio.detach().exp()
     lowest, highest = 1 - config.clip_low, 1 + config.clip_high
@@ -98,14 +99,14 @@ def cispo(tokens: Tokens, config: roles.LossConfig) -> TokenLosses:
 
 
 @policy_loss()
-def sapo(tokens: Tokens, config: roles.LossConfig) -> TokenLosses:
+def sapo(tokens: Tokens, config: LossSpec) -> TokenLosses:
     """SAPO, arXiv 2511.20347: l = -A (4 / tau) sigmoid(tau (r - 1)), tau by the sign of A; slope 1 at r = 1."""
     tau = torch.where(tokens.advantages > 0, config.tau_pos, config.tau_neg).to(tokens.log_ratio.dtype)
     return TokenLosses(-tokens.advantages * (4.0 / tau) * torch.sigmoid(tau * (tokens.log_ratio.exp() - 1.0)))
 
 
 @policy_loss(uses_proximal=False)
-def reinforce(tokens: Tokens, _config: roles.LossConfig) -> TokenLosses:
+def reinforce(tokens: Tokens, _config: LossSpec) -> TokenLosses:
     """REINFORCE: l = -A logp."""
     return TokenLosses(-tokens.advantages * tokens.logprobs)
 
@@ -113,17 +114,17 @@ def reinforce(tokens: Tokens, _config: roles.LossConfig) -> TokenLosses:
 BUILT_IN: Mapping[str, PolicyLoss] = {"ppo": ppo, "gspo": gspo, "cispo": cispo, "sapo": sapo, "reinforce": reinforce}
 
 
-def find(config: roles.LossConfig) -> PolicyLoss:
+def find(config: LossSpec) -> PolicyLoss:
     """Return the loss of a config. Raises ManifestError for a custom one that cannot be used."""
     if config.type != "custom":
         return BUILT_IN[config.type]
-    loss = plugins.load(plugins.LOSSES, config.name, field="spec.algorithm.loss.name")
+    loss = plugins.load(plugins.LOSSES, config.name or "", field="spec.algorithm.loss.name")
     if not isinstance(loss, PolicyLoss):
         raise errors.ManifestError(
             f"spec.algorithm.loss.name is {config.name!r}, but its entry point is {type(loss).__name__} and not a"
             " function with the decorator policy_loss of rljob_workers.trainer.algorithms.policy_losses"
         )
-    if config.correction is not None and config.correction.batch_normalize and not loss.uses_proximal:
+    if config.normalizes_weights and not loss.uses_proximal:
         raise errors.ManifestError(
             f"spec.algorithm.loss.rolloutCorrection.batchNormalize is true, but loss {config.name!r} has no proximal"
             " policy: use false"
@@ -136,7 +137,7 @@ def compute(
     proximal: torch.Tensor,
     advantages: torch.Tensor,
     rows: Rows,
-    config: roles.LossConfig,
+    config: LossSpec,
 ) -> TokenLosses:
     """Return the token losses of `config`. logprobs [N] with gradient; proximal, advantages [N] without.
 
@@ -152,7 +153,7 @@ def compute(
     return result
 
 
-def _clipped(log_ratio: torch.Tensor, advantages: torch.Tensor, config: roles.LossConfig) -> TokenLosses:
+def _clipped(log_ratio: torch.Tensor, advantages: torch.Tensor, config: LossSpec) -> TokenLosses:
     ratio = log_ratio.exp()
     unclipped = -advantages * ratio
     clipped = -advantages * ratio.clamp(1 - config.clip_low, 1 + config.clip_high)

@@ -111,7 +111,7 @@ class Engine(_Trained):
         self.accelerator = _accelerator(model, config, device)
         self._policy = policy.Policy(
             model,
-            temperature=config.loss.temperature,
+            temperature=config.temperature,
             chunk_tokens=config.logits_chunk_tokens,
         )
         self._saved = loading.SavedNames(model, self._policy.named_tensors())

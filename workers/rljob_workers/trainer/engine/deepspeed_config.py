@@ -5,6 +5,7 @@ step reduces, averages over ranks, clips and updates. PyTorch's AdamW: DeepSpeed
 """
 
 from rljob_api import errors, roles
+from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
 
 Config = dict[str, object]
 
@@ -30,7 +31,7 @@ def make(config: roles.TrainerConfig, *, fused: bool = True) -> Config:
         settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
     if half and config.deepspeed.zero_stage > 0:
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
-    return merge(settings, config.deepspeed.extra, path="spec.trainer.deepspeed.extra")
+    return merge(settings, dict(config.deepspeed.extra), path="spec.trainer.deepspeed.extra")
 
 
 def clips_itself(config: roles.TrainerConfig) -> bool:
@@ -52,7 +53,7 @@ def merge(settings: Config, extra: Config, *, path: str) -> Config:
     return merged
 
 
-def _adam(optimizer: roles.OptimizerConfig, *, fused: bool) -> Config:
+def _adam(optimizer: OptimizerSpec, *, fused: bool) -> Config:
     return {
         # Set before every update; 0 here because DeepSpeed takes a step of its own at the start, with weight decay.
         "lr": 0.0,
@@ -64,7 +65,7 @@ def _adam(optimizer: roles.OptimizerConfig, *, fused: bool) -> Config:
     }
 
 
-def _zero(deepspeed: roles.DeepSpeedConfig) -> Config:
+def _zero(deepspeed: DeepspeedSpec) -> Config:
     zero: Config = {"stage": deepspeed.zero_stage}
     if deepspeed.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}

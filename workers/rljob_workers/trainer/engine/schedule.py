@@ -6,13 +6,14 @@ The schedule counts applied updates from 0, so a skipped update leaves it where 
 import dataclasses
 import math
 
-from rljob_api import errors, roles
+from rljob_api import errors
+from rljob_api.manifest.trainer import OptimizerSpec
 
 # More consecutive updates without a finite gradient than this are not bad luck.
 MAX_SKIPPED_IN_A_ROW = 5
 
 
-def learning_rate(update: int, *, config: roles.OptimizerConfig, updates_per_step: int, max_steps: int) -> float:
+def learning_rate(update: int, *, config: OptimizerSpec, updates_per_step: int, max_steps: int) -> float:
     """Return lr * min(1, (u + 1) / (w * updates per step)) * decay; warm-up w counts steps and rises per update.
 
     decay is 1 for constant; for linear and cosine it falls from 1 after the warm-up to 0 after the last update.

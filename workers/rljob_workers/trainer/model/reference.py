@@ -17,7 +17,7 @@ class Reference:
         chosen = config.model_copy(update={"model": config.reference, "gradient_checkpointing": False})
         made = policy.Policy(
             loading.load_model(model_dir, chosen, device),
-            temperature=config.loss.temperature,
+            temperature=config.temperature,
             chunk_tokens=config.logits_chunk_tokens,
         )
         self._policy = made.to(device).eval().requires_grad_(False)

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api import roles
+from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import advantage
 
 TINY = 1e-15
-GRPO = roles.NormalizeConfig(mean="group", std="group", eps=TINY)
-DRGRPO = roles.NormalizeConfig(mean="group", std="none")
-RLOO = roles.NormalizeConfig(mean="group", std="none", leave_one_out=True)
-LITEPPO = roles.NormalizeConfig(mean="group", std="batch", std_center="own", eps=TINY)
+GRPO = section(NormalizeSpec, mean="group", std="group", eps=TINY)
+DRGRPO = section(NormalizeSpec, mean="group", std="none")
+RLOO = section(NormalizeSpec, mean="group", std="none", leave_one_out=True)
+LITEPPO = section(NormalizeSpec, mean="group", std="batch", std_center="own", eps=TINY)
 
 
-def biased(config: roles.NormalizeConfig) -> roles.NormalizeConfig:
+def biased(config: NormalizeSpec) -> NormalizeSpec:
     return config.model_copy(update={"unbiased": False})
 
 
@@ -42,14 +43,14 @@ def biased(config: roles.NormalizeConfig) -> roles.NormalizeConfig:
     ],
 )  # fmt: skip
 def test_advantages_are_those_of_the_worked_examples(
-    config: roles.NormalizeConfig, rewards: list[float], sizes: list[int], expected: list[float]
+    config: NormalizeSpec, rewards: list[float], sizes: list[int], expected: list[float]
 ) -> None:
     assert advantage.normalize(config, rewards, sizes) == pytest.approx(expected, abs=5e-5)
 
 
 @pytest.mark.covers("algorithms 5.1", "workflows 6.3")
 @pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO, LITEPPO])
-def test_a_singleton_and_a_group_of_equals_give_exactly_zero(config: roles.NormalizeConfig) -> None:
+def test_a_singleton_and_a_group_of_equals_give_exactly_zero(config: NormalizeSpec) -> None:
     third = 1 / 3  # a value whose sums are not exact
     found = advantage.normalize(config, [5.0, third, third, third, 1.0, 0.0], [1, 3, 2])
     assert found[:4] == [0.0, 0.0, 0.0, 0.0]
@@ -58,7 +59,7 @@ def test_a_singleton_and_a_group_of_equals_give_exactly_zero(config: roles.Norma
 
 @pytest.mark.covers("algorithms 5.1")
 def test_without_mean_and_std_rewards_pass_unchanged() -> None:
-    none = roles.NormalizeConfig(mean="none", std="none")
+    none = section(NormalizeSpec, mean="none", std="none")
     assert advantage.normalize(none, [2.0, 2.0, -1.0], [2, 1]) == [2.0, 2.0, -1.0]
 
 
@@ -98,7 +99,7 @@ def test_grpo_centres_and_scales_each_group_alone(groups: list[list[float]]) -> 
 @pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO])
 @given(group=st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0]), min_size=2, max_size=6), random=st.randoms())
 def test_the_order_of_the_members_of_a_group_does_not_matter(
-    config: roles.NormalizeConfig, group: list[float], random: "object"
+    config: NormalizeSpec, group: list[float], random: "object"
 ) -> None:
     order = list(range(len(group)))
     random.shuffle(order)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
@@ -114,7 +115,7 @@ def test_the_order_of_the_members_of_a_group_does_not_matter(
     more=st.sampled_from([-8.0, 0.5, 64.0]),
 )
 def test_what_all_members_of_a_group_earn_more_changes_no_advantage(
-    config: roles.NormalizeConfig, group: list[float], more: float
+    config: NormalizeSpec, group: list[float], more: float
 ) -> None:
     found = advantage.normalize(config, [reward + more for reward in group], [len(group)])
     assert found == pytest.approx(advantage.normalize(config, group, [len(group)]), rel=1e-9, abs=1e-9)
@@ -123,7 +124,7 @@ def test_what_all_members_of_a_group_earn_more_changes_no_advantage(
 @pytest.mark.covers("algorithms 5.1")
 @pytest.mark.parametrize("config", [GRPO, DRGRPO, RLOO, LITEPPO])
 @given(reward=st.floats(-1e6, 1e6), size=st.integers(1, 9))
-def test_equal_rewards_of_any_value_give_exactly_zero(config: roles.NormalizeConfig, reward: float, size: int) -> None:
+def test_equal_rewards_of_any_value_give_exactly_zero(config: NormalizeSpec, reward: float, size: int) -> None:
     assert advantage.normalize(config, [reward] * size + [1.0, 0.0], [size, 2])[:size] == [0.0] * size
 
 

@@ -6,18 +6,21 @@ from collections.abc import Sequence
 import pytest
 
 from rljob_api import codec, roles, types
+from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_testing import makers
+from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import samples
 from rljob_workers.coordinator.ledger import steps
 
-DRGRPO = roles.NormalizeConfig(mean="group", std="none")
-NONE = roles.NormalizeConfig(mean="none", std="none")
+DRGRPO = section(NormalizeSpec, mean="group", std="none")
+NONE = section(NormalizeSpec, mean="none", std="none")
 
 
 def config(**changes: object) -> roles.AlgorithmConfig:
     return roles.AlgorithmConfig.model_validate(
         {"group_size": 2, "prompts_per_step": 2, "normalize_reward": DRGRPO,
-         "filter": roles.FilterConfig(max_extra_groups=9), **changes}
+         "filter": section(FilterGroupsSpec, max_extra_groups=9), **changes}
     )  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 import pytest
 
 from rljob_api import roles
+from rljob_api.manifest.algorithm import OverlongSpec
+from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import shaping
 
 
-def overlong(maximum: int, tail: int, factor: float) -> roles.OverlongConfig:
-    return roles.OverlongConfig(max_tokens=maximum, tail_tokens=tail, factor=factor)
+def overlong(maximum: int, tail: int, factor: float) -> OverlongSpec:
+    return section(OverlongSpec, max_tokens=maximum, tail_tokens=tail, factor=factor)
 
 
 @pytest.mark.covers("algorithms 3", "algorithms 15")
@@ -18,9 +20,7 @@ def overlong(maximum: int, tail: int, factor: float) -> roles.OverlongConfig:
         (overlong(1000, 200, 0.5), 10, 0.0),
     ],
 )
-def test_overlong_answers_are_penalised_in_their_tail(
-    config: roles.OverlongConfig, num_tokens: int, expected: float
-) -> None:
+def test_overlong_answers_are_penalised_in_their_tail(config: OverlongSpec, num_tokens: int, expected: float) -> None:
     assert shaping.overlong_penalty(config, num_tokens=num_tokens) == expected
 
 

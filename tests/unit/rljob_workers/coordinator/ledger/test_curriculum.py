@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from rljob_api import roles
+from rljob_api.manifest.data import CurriculumSpec, FilterGroupsSpec
+from rljob_testing.sections import section
 from rljob_workers.coordinator.ledger import groups, leases
 from rljob_workers.coordinator.policy import curriculum, limits
 
@@ -14,8 +16,8 @@ Make = Callable[..., Any]
 SCORES = {("s", 0): 1.0, ("s", 1): 0.25, ("s", 2): 0.75, ("t", 0): 1.0, ("t", 1): 0.5}
 
 
-def config(threshold: float = 0.5, fraction: float = 0.5) -> roles.CurriculumConfig:
-    return roles.CurriculumConfig(threshold=threshold, max_fraction=fraction)
+def config(threshold: float = 0.5, fraction: float = 0.5) -> CurriculumSpec:
+    return section(CurriculumSpec, filter_threshold=threshold, max_filter_percentage=fraction)
 
 
 @pytest.mark.covers("workflows 6.2")
@@ -79,7 +81,7 @@ def test_a_prompt_above_the_threshold_is_in_no_later_epoch_also_after_a_restart(
 
 @pytest.mark.covers("workflows 6.2")
 def test_a_group_that_the_filter_rejects_as_too_easy_counts(make_bench: Make) -> None:
-    rejecting = roles.FilterConfig(enabled=True, max_extra_groups=1000)
+    rejecting = section(FilterGroupsSpec, enabled=True, max_extra_groups=1000)
     bench = make_bench(num_prompts=2, max_off_policy_steps=0, curriculum=config(0.9, 0.5), filter_config=rejecting)
     rollout = bench.rollout()
     drawn = []

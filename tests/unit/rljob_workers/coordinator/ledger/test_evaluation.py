@@ -13,7 +13,7 @@ SUITE = roles.EvaluationSuite(source=roles.DataSourceConfig(name="s", path="/x.j
 
 def config(*, every: int = 20, before: bool = True, suites: bool = True) -> roles.EvaluationConfig:
     return roles.EvaluationConfig(
-        every_steps=every, before_training=before, suites=(SUITE,) if suites else (), sampling=roles.SamplingConfig()
+        every_steps=every, before_training=before, suites=(SUITE,) if suites else (), sampling=types.Sampling()
     )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import errors, names, types
+from rljob_api.manifest.data import FilterGroupsSpec
+from rljob_testing.sections import section
 from rljob_workers.coordinator.ledger import (
     audit,
     checkpoints,
@@ -319,7 +321,7 @@ def test_an_infra_failure_is_retried_then_starts_afresh_behind_the_queue(make_be
 
 @pytest.mark.covers("algorithms 4", "workflows 6.2")
 def test_a_filtered_group_frees_its_slot_for_another_prompt(make_bench: Make) -> None:
-    zero_spread = roles.FilterConfig(enabled=True, max_extra_groups=5)
+    zero_spread = section(FilterGroupsSpec, enabled=True, max_extra_groups=5)
     bench = make_bench(prompts_per_step=1, max_off_policy_steps=0, filter_config=zero_spread)
     rollout = bench.rollout()
     (lease,) = bench.lease(rollout)

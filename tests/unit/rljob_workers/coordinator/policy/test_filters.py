@@ -1,13 +1,15 @@
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import names
+from rljob_api.manifest.data import FilterGroupsSpec
+from rljob_testing.sections import section
 from rljob_workers.coordinator.policy import filters
 
 ZERO, LOW, HIGH = names.DropReason.ZERO_SPREAD, names.DropReason.TOO_LOW, names.DropReason.TOO_HIGH
 
 
-def bounds(*, enabled: bool = False, lower: float | None = None, upper: float | None = None) -> roles.FilterConfig:
-    return roles.FilterConfig(enabled=enabled, lower=lower, upper=upper, max_extra_groups=3)
+def bounds(*, enabled: bool = False, lower: float | None = None, upper: float | None = None) -> FilterGroupsSpec:
+    return section(FilterGroupsSpec, enabled=enabled, lower=lower, upper=upper, max_extra_groups=3)
 
 
 @pytest.mark.covers("algorithms 4", "workflows 6.2", "workflows 6.3")
@@ -25,7 +27,7 @@ def bounds(*, enabled: bool = False, lower: float | None = None, upper: float | 
     ],
 )
 def test_groups_are_filtered_on_their_raw_rewards(
-    config: roles.FilterConfig, rewards: list[float], expected: names.DropReason | None
+    config: FilterGroupsSpec, rewards: list[float], expected: names.DropReason | None
 ) -> None:
     assert filters.rejection(config, rewards) is expected
 

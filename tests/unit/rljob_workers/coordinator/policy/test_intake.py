@@ -2,14 +2,16 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names, roles, types
+from rljob_api import names, types
+from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_testing import makers
+from rljob_testing.sections import section
 from rljob_workers.coordinator.policy import limits, submission
 
 BOUNDS = limits.Limits(
     group_size=4, prompts_per_step=2, max_off_policy_steps=1, max_inflight_groups=4, max_steps=9, max_infra_attempts=3
 )
-OPEN = roles.FilterConfig(enabled=False, max_extra_groups=9)
+OPEN = section(FilterGroupsSpec, enabled=False, max_extra_groups=9)
 TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
 Outcome, Drop, Requeue = names.TrajectoryOutcome, names.DropReason, submission.Requeue
 
@@ -31,7 +33,7 @@ def judge(
     group: types.PromptGroup,
     known: submission.Facts,
     *,
-    filters: roles.FilterConfig = OPEN,
+    filters: FilterGroupsSpec = OPEN,
     bounds: limits.Limits = BOUNDS,
 ) -> submission.Decision:
     return submission.evaluate(group, known, bounds=bounds, filter_config=filters)
@@ -116,7 +118,7 @@ def test_tokens_of_a_step_that_was_undone_for_good_are_not_used() -> None:
 
 
 def test_a_filtered_group_is_replaced_by_another_prompt() -> None:
-    zero_spread = roles.FilterConfig(enabled=True, max_extra_groups=9)
+    zero_spread = section(FilterGroupsSpec, enabled=True, max_extra_groups=9)
     found = judge(makers.make_group(rewards=(1, 1, 1, 1)), facts(), filters=zero_spread)
     assert (found.outcome, found.drop, found.requeue) == (Outcome.FILTERED, Drop.ZERO_SPREAD, Requeue.NO)
 

@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rljob_api import roles
+from rljob_api.manifest.data import CurriculumSpec
+from rljob_api.manifest.rollout import AsyncSpec
+from rljob_testing.sections import section
 from rljob_workers.coordinator.policy import live_changes
 
 MakeConfig = Callable[..., roles.CoordinatorConfig]
@@ -14,11 +17,11 @@ def edited(config: roles.CoordinatorConfig, changes: Mapping[str, object]) -> ro
     """Return the config of the next generation, with values at dotted paths replaced."""
     content = config.model_dump()
     for path, value in {"job.config_generation": config.job.config_generation + 1, **changes}.items():
-        section, *below = path.split(".")
+        part, *below = path.split(".")
         if below:
-            content[section] = {**content[section], below[0]: value}
+            content[part] = {**content[part], below[0]: value}
         else:
-            content[section] = value
+            content[part] = value
     return roles.CoordinatorConfig.model_validate(content)
 
 
@@ -26,8 +29,8 @@ def edited(config: roles.CoordinatorConfig, changes: Mapping[str, object]) -> ro
     ("path", "value"),
     [
         ("max_steps", 20),
-        ("staleness.max_off_policy_steps", 4),
-        ("staleness.max_off_policy_steps", 0),
+        ("staleness.maxOffPolicySteps", 4),
+        ("staleness.maxOffPolicySteps", 0),
         ("evaluation.every_steps", 7),
         ("failure.max_infra_attempts_per_prompt", 9),
         ("trainer_wait_target", 0.25),
@@ -85,14 +88,14 @@ def test_a_lower_end_is_refused_with_both_numbers_and_its_generation_not_acknowl
 
 
 def test_what_follows_from_the_staleness_bound_moves_with_it(make_config: MakeConfig) -> None:
-    moved = roles.AsyncConfig(max_off_policy_steps=3, max_inflight_groups=8, in_flight_weight_updates=False)
+    moved = section(AsyncSpec, max_off_policy_steps=3, max_inflight_groups=8, in_flight_weight_updates=False)
     new = edited(make_config(), {"staleness": moved.model_dump()})
     assert live_changes.live_changes(make_config(), new).config.staleness == moved
 
 
 def test_what_follows_from_the_staleness_bound_does_not_move_alone(make_config: MakeConfig) -> None:
-    found = live_changes.live_changes(make_config(), edited(make_config(), {"staleness.max_inflight_groups": 2}))
-    assert found.ignored == ("staleness.max_inflight_groups",)
+    found = live_changes.live_changes(make_config(), edited(make_config(), {"staleness.maxInflightGroups": 2}))
+    assert found.ignored == ("staleness.maxInflightGroups",)
     assert found.config.staleness == make_config().staleness
 
 
@@ -102,6 +105,8 @@ def test_the_name_of_the_pod_is_no_difference_because_the_file_does_not_know_it(
 
 
 def test_a_section_that_was_not_there_is_named(make_config: MakeConfig) -> None:
-    data = make_config().data.model_copy(update={"curriculum": roles.CurriculumConfig(threshold=0.9, max_fraction=0.5)})
+    data = make_config().data.model_copy(
+        update={"curriculum": section(CurriculumSpec, filter_threshold=0.9, max_filter_percentage=0.5)}
+    )
     found = live_changes.live_changes(make_config(), edited(make_config(), {"data": data.model_dump()}))
-    assert found.ignored == ("data.curriculum.max_fraction", "data.curriculum.threshold")
+    assert found.ignored == ("data.curriculum.filterThreshold", "data.curriculum.maxFilterPercentage")

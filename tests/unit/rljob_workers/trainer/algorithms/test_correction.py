@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api import roles
+from rljob_api.manifest.loss import CorrectionSpec, RejectSpec
+from rljob_testing.sections import section
 from rljob_workers.trainer.algorithms import correction, kl
 from rljob_workers.trainer.algorithms.rows import Rows
 
@@ -19,7 +20,7 @@ def rows_of(index: Sequence[int]) -> Rows:
 
 
 def corrected(
-    rho: Sequence[float], config: roles.CorrectionConfig | None, index: Sequence[int] | None = None
+    rho: Sequence[float], config: CorrectionSpec | None, index: Sequence[int] | None = None
 ) -> correction.Correction:
     """Behave at probability 1, so that prox is log rho."""
     proximal = torch.tensor([math.log(value) for value in rho])
@@ -31,27 +32,27 @@ RHO = [0.4, 1.0, 3.0]
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_tis_clamps_weights_above_and_drops_nothing() -> None:
-    found = corrected(RHO, roles.CorrectionConfig(mode="truncate", high=2.0))
+    found = corrected(RHO, section(CorrectionSpec, mode="truncate", high=2.0))
     assert found.weights.tolist() == pytest.approx([0.4, 1.0, 2.0])
     assert found.kept.all()
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_icepop_rejects_out_of_bounds_tokens() -> None:
-    found = corrected(RHO, roles.CorrectionConfig(mode="mask", low=0.5, high=2.0))
+    found = corrected(RHO, section(CorrectionSpec, mode="mask", low=0.5, high=2.0))
     assert found.weights.tolist() == pytest.approx([0.0, 1.0, 0.0])
     assert found.kept.tolist() == [False, True, False]
 
 
 def test_truncate_has_zero_as_lower_bound_unless_one_is_given() -> None:
-    assert corrected(RHO, roles.CorrectionConfig(mode="truncate", low=0.5, high=2.0)).weights.tolist() == pytest.approx(
-        [0.5, 1.0, 2.0]
-    )
+    assert corrected(
+        RHO, section(CorrectionSpec, mode="truncate", low=0.5, high=2.0)
+    ).weights.tolist() == pytest.approx([0.5, 1.0, 2.0])
 
 
 @pytest.mark.covers("algorithms 6.3")
 def test_a_statistic_equal_to_its_bound_is_kept() -> None:
-    found = corrected([1.0, 1.0], roles.CorrectionConfig(mode="mask", low=1.0, high=1.0))
+    found = corrected([1.0, 1.0], section(CorrectionSpec, mode="mask", low=1.0, high=1.0))
     assert found.kept.all()
 
 
@@ -62,14 +63,14 @@ def test_mode_none_keeps_the_full_ratio() -> None:
 
 @pytest.mark.covers("algorithms 6.3")
 def test_weighting_none_gives_weight_one_to_what_is_kept() -> None:
-    found = corrected(RHO, roles.CorrectionConfig(mode="mask", high=2.0, weighting="none"))
+    found = corrected(RHO, section(CorrectionSpec, mode="mask", high=2.0, weighting="none"))
     assert found.weights.tolist() == [1.0, 1.0, 0.0]
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 @pytest.mark.parametrize(("agg", "expected"), [("mean", 1.0627), ("sum", 1.2), ("max", 3.0)])
 def test_sequence_weight_is_the_geometric_mean_product_or_largest_ratio(agg: str, expected: float) -> None:
-    config = roles.CorrectionConfig.model_validate({"level": "sequence", "mode": "none", "agg": agg, "high": None})
+    config = section(CorrectionSpec, level="sequence", mode="none", agg=agg, high=None)
     assert corrected(RHO, config).weights.tolist() == pytest.approx([expected] * 3, rel=1e-4)
 
 
@@ -77,15 +78,15 @@ def test_sequence_weight_is_the_geometric_mean_product_or_largest_ratio(agg: str
 @pytest.mark.parametrize(("length", "product"), [(10, 2.5937), (100, 13780.6)])
 def test_products_punish_length_and_geometric_means_do_not(length: int, product: float) -> None:
     rho = [1.1] * length
-    total = roles.CorrectionConfig(level="sequence", mode="none", agg="sum", high=None)
-    mean = roles.CorrectionConfig(level="sequence", mode="none", agg="mean", high=None)
+    total = section(CorrectionSpec, level="sequence", mode="none", agg="sum", high=None)
+    mean = section(CorrectionSpec, level="sequence", mode="none", agg="mean", high=None)
     assert float(corrected(rho, total).weights[0]) == pytest.approx(product, rel=1e-4)
     assert float(corrected(rho, mean).weights[0]) == pytest.approx(1.1, rel=1e-4)
 
 
 @pytest.mark.covers("algorithms 6.3")
 def test_sequence_masking_drops_whole_rows_and_leaves_others() -> None:
-    config = roles.CorrectionConfig(level="sequence", mode="mask", agg="sum", high=2.0)
+    config = section(CorrectionSpec, level="sequence", mode="mask", agg="sum", high=2.0)
     found = corrected([1.5, 1.5, 1.1, 1.1], config, [0, 0, 1, 1])
     assert found.kept.tolist() == [False, False, True, True]
     assert found.weights.tolist() == pytest.approx([0.0, 0.0, 1.21, 1.21])
@@ -93,7 +94,7 @@ def test_sequence_masking_drops_whole_rows_and_leaves_others() -> None:
 
 @pytest.mark.covers("algorithms 6.3")
 def test_k_statistics_at_sequence_level_weigh_each_token_by_its_own_ratio() -> None:
-    config = roles.CorrectionConfig(level="sequence", mode="mask", metric="k3", agg="mean", high=1.0)
+    config = section(CorrectionSpec, level="sequence", mode="mask", metric="k3", agg="mean", high=1.0)
     assert corrected([0.9, 1.2], config).weights.tolist() == pytest.approx([0.9, 1.2])
 
 
@@ -118,7 +119,7 @@ def test_binary_kl_of_certain_tokens_is_finite() -> None:
 
 @pytest.mark.covers("algorithms 6.3")
 def test_kpop_masks_by_binary_kl() -> None:
-    config = roles.CorrectionConfig(mode="mask", metric="binaryKl", high=0.38)
+    config = section(CorrectionSpec, mode="mask", metric="binaryKl", high=0.38)
     proximal, behave = torch.tensor([math.log(0.6), math.log(0.5)]), torch.tensor([math.log(0.2), math.log(0.5)])
     assert correction.correct(proximal, behave, rows_of([0, 0]), config).kept.tolist() == [False, True]
 
@@ -128,14 +129,14 @@ def test_mean_weight_is_over_tokens_or_over_rows() -> None:
     rows = rows_of([0, 0, 0, 1])
     kept = torch.ones(4, dtype=torch.bool)
     found = correction.Correction(torch.tensor([1.0, 1.0, 1.0, 3.0]), kept, kept)
-    assert correction.mean_weight_terms(found, rows, roles.CorrectionConfig()) == (6.0, 4.0)
-    assert correction.mean_weight_terms(found, rows, roles.CorrectionConfig(level="sequence")) == (4.0, 2.0)
+    assert correction.mean_weight_terms(found, rows, CorrectionSpec()) == (6.0, 4.0)
+    assert correction.mean_weight_terms(found, rows, section(CorrectionSpec, level="sequence")) == (4.0, 2.0)
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-25.0, 25.0), min_size=1, max_size=20), st.floats(0.1, 0.9), st.floats(1.1, 9.0))
 def test_truncated_weights_never_leave_their_bounds(log_rho: list[float], low: float, high: float) -> None:
-    config = roles.CorrectionConfig(mode="truncate", low=low, high=high)
+    config = section(CorrectionSpec, mode="truncate", low=low, high=high)
     found = correction.correct(torch.tensor(log_rho), torch.zeros(len(log_rho)), rows_of([0] * len(log_rho)), config)
     assert float(found.weights.min()) >= low * (1 - 1e-6)
     assert float(found.weights.max()) <= high * (1 + 1e-6)
@@ -150,14 +151,14 @@ def test_k3_is_never_negative(log_rho: list[float]) -> None:
 @pytest.mark.covers("algorithms 6.3")
 def test_the_second_filter_masks_rows_and_leaves_the_first_ones_weights_to_the_rest() -> None:
     # Geometric means of the rows: sqrt(3) = 1.732 is out of 0.5 .. 1.7, sqrt(0.4 * 2.5) = 1 is in.
-    reject = roles.RejectConfig(level="sequence", agg="mean", low=0.5, high=1.7)
-    config = roles.CorrectionConfig(mode="truncate", high=2.0, reject=reject)
+    reject = section(RejectSpec, level="sequence", agg="mean", low=0.5, high=1.7)
+    config = section(CorrectionSpec, mode="truncate", high=2.0, reject=reject)
     found = corrected([1.0, 3.0, 0.4, 2.5], config, index=[0, 0, 1, 1])
     assert found.kept.tolist() == [False, False, True, True]
     assert found.weights.tolist() == pytest.approx([0.0, 0.0, 0.4, 2.0])
 
 
 def test_a_token_stays_only_if_both_filters_keep_it() -> None:
-    config = roles.CorrectionConfig(mode="mask", low=0.5, high=None, reject=roles.RejectConfig(metric="k3", high=0.5))
+    config = section(CorrectionSpec, mode="mask", low=0.5, high=None, reject=section(RejectSpec, metric="k3", high=0.5))
     # k3 of 3 is 0.9014 and of 1.5 is 0.0945.
     assert corrected([0.4, 1.5, 3.0], config).kept.tolist() == [False, True, False]

@@ -11,10 +11,13 @@ import torch
 import transformers
 import yaml
 
-from rljob_api import errors, plugins, roles
+from rljob_api import errors, plugins
+from rljob_api.manifest.loss import CorrectionSpec, LossSpec
+from rljob_api.manifest.trainer import OptimizerSpec
 from rljob_testing import examples
 from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
+from rljob_testing.sections import section
 from rljob_workers.cli import run
 from rljob_workers.local import prepare
 from rljob_workers.trainer import __main__ as program
@@ -25,13 +28,13 @@ from rljob_workers.trainer.model import attention, batch_tensors, policy
 
 CPU = torch.device("cpu")
 # Large, so that the rounding of parameters is small beside an update.
-FULL_STEP = roles.OptimizerConfig(learning_rate=1.0)
+FULL_STEP = section(OptimizerSpec, learning_rate=1.0)
 MODULE = """
     from rljob_workers.trainer.algorithms.policy_losses import TokenLosses, policy_loss
 
     @policy_loss(uses_proximal=False)
     def scaled(tokens, config):
-        return TokenLosses(-config.options["scale"] * tokens.advantages * tokens.logprobs)
+        return TokenLosses(-config.config["scale"] * tokens.advantages * tokens.logprobs)
 
     @policy_loss()
     def summed(tokens, config):
@@ -70,9 +73,9 @@ def site(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pa
     plugins.load.cache_clear()
 
 
-def custom(name: str, **options: object) -> roles.LossConfig:
-    return roles.LossConfig.model_validate(
-        {"type": "custom", "name": name, "options": options, "constant_denominator": 8.0, "correction": None}
+def custom(name: str, **options: object) -> LossSpec:
+    return section(
+        LossSpec, type="custom", name=name, config=options, constant_denominator=8.0, rollout_correction=None
     )
 
 
@@ -115,7 +118,7 @@ class TinyEngine:
         return list(values)
 
 
-def trained(folder: pathlib.Path, loss: roles.LossConfig, *, minibatches: int = 1) -> tuple[TinyEngine, torch.Tensor]:
+def trained(folder: pathlib.Path, loss: LossSpec, *, minibatches: int = 1) -> tuple[TinyEngine, torch.Tensor]:
     """Return the engine after one step, and how far its parameters moved."""
     engine = TinyEngine(folder)
     before = torch.nn.utils.parameters_to_vector(engine.policy.parameters()).detach().clone()
@@ -129,7 +132,7 @@ def trained(folder: pathlib.Path, loss: roles.LossConfig, *, minibatches: int = 
 
 @pytest.mark.usefixtures("site")
 def test_a_loss_of_an_installed_package_trains_a_step_with_its_options(tiny_model: pathlib.Path) -> None:
-    plain = roles.LossConfig(type="reinforce", constant_denominator=8.0, correction=None)
+    plain = section(LossSpec, type="reinforce", constant_denominator=8.0, rollout_correction=None)
     _, expected = trained(tiny_model, plain)
     _, moved = trained(tiny_model, custom("scaled", scale=3.0))
     assert float(expected.abs().max()) > 0
@@ -140,7 +143,7 @@ def test_a_loss_of_an_installed_package_trains_a_step_with_its_options(tiny_mode
 def test_a_loss_without_a_proximal_policy_costs_no_forward_for_one(tiny_model: pathlib.Path) -> None:
     engine, _ = trained(tiny_model, custom("scaled", scale=1.0), minibatches=2)
     assert engine.num_scores == 0
-    engine, _ = trained(tiny_model, roles.LossConfig(constant_denominator=8.0), minibatches=2)
+    engine, _ = trained(tiny_model, section(LossSpec, constant_denominator=8.0), minibatches=2)
     assert engine.num_scores == 2
 
 
@@ -172,8 +175,8 @@ def test_a_loss_that_two_packages_declare_is_refused(site: pathlib.Path) -> None
 
 @pytest.mark.usefixtures("site")
 def test_weights_normalised_over_the_step_need_a_proximal_policy() -> None:
-    normalised = roles.CorrectionConfig(batch_normalize=True)
-    config = custom("scaled", scale=1.0).model_copy(update={"correction": normalised})
+    normalised = section(CorrectionSpec, batch_normalize=True)
+    config = custom("scaled", scale=1.0).model_copy(update={"rollout_correction": normalised})
     with pytest.raises(errors.ManifestError, match="batchNormalize is true, but loss 'scaled' has no proximal policy"):
         policy_losses.find(config)
 
@@ -201,7 +204,7 @@ def _manifest(folder: pathlib.Path, loss: str) -> pathlib.Path:
 def test_the_manifests_name_and_options_reach_the_trainer(tmp_path: pathlib.Path) -> None:
     manifest = prepare.read_manifest(_manifest(tmp_path, "{type: custom, name: scaled, config: {scale: 3}}"))
     resolved = prepare.resolve_here(manifest, run_dir=tmp_path / "run", uid="uid").trainer.loss
-    assert (resolved.type, resolved.name, resolved.options) == ("custom", "scaled", {"scale": 3})
+    assert (resolved.type, resolved.name, resolved.config) == ("custom", "scaled", {"scale": 3})
     assert policy_losses.find(resolved).uses_proximal is False
 
 

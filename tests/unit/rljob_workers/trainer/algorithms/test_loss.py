@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from rljob_api import roles, types
+from rljob_api import types
+from rljob_api.manifest.loss import CorrectionSpec, LossSpec, RejectSpec
+from rljob_testing.sections import section
 from rljob_workers.trainer.algorithms import loss, statistics
 
-UNWEIGHTED = roles.CorrectionConfig(mode="none", high=None, weighting="none")
+UNWEIGHTED = section(CorrectionSpec, mode="none", high=None, weighting="none")
 
 
 def config(
@@ -20,20 +22,19 @@ def config(
     aggregation: str = "tokenMean",
     clip_high: float = 0.2,
     dual_clip: float | None = None,
-    correction: roles.CorrectionConfig | None = UNWEIGHTED,
+    rollout_correction: CorrectionSpec | None = UNWEIGHTED,
     entropy_coef: float = 0.0,
     constant: float = 8.0,
-) -> roles.LossConfig:
-    return roles.LossConfig.model_validate(
-        {
-            "proximal": proximal,
-            "aggregation": aggregation,
-            "clip_high": clip_high,
-            "dual_clip": dual_clip,
-            "correction": correction,
-            "entropy_coef": entropy_coef,
-            "constant_denominator": constant,
-        }
+) -> LossSpec:
+    return section(
+        LossSpec,
+        proximal=proximal,
+        aggregation=aggregation,
+        clip_high=clip_high,
+        dual_clip=dual_clip,
+        rollout_correction=rollout_correction,
+        entropy_coef=entropy_coef,
+        constant_denominator=constant,
     )
 
 
@@ -69,7 +70,7 @@ def inputs(
     )
 
 
-def single(advantage: float, ratio: float, chosen: roles.LossConfig) -> float:
+def single(advantage: float, ratio: float, chosen: LossSpec) -> float:
     made = inputs(theta=[-1.0 + math.log(ratio)], behave=[-1.0], proximal=[-1.0], advantages=[advantage])
     return float(loss.policy_loss(made, chosen).loss.detach())
 
@@ -94,8 +95,10 @@ def test_dual_clip_caps_negative_advantages_only(advantage: float, expected: flo
 @pytest.mark.covers("algorithms 6.2", "algorithms 15")
 def test_whole_token_carries_the_uncapped_weight_under_mode_none() -> None:
     made = inputs(theta=[math.log(0.5)], proximal=[math.log(0.4)], behave=[math.log(0.2)], advantages=[1.0])
-    uncapped = roles.CorrectionConfig(mode="none", high=None)
-    assert float(loss.policy_loss(made, config(correction=uncapped)).loss.detach()) == pytest.approx(-2.4, rel=1e-5)
+    uncapped = section(CorrectionSpec, mode="none", high=None)
+    assert float(loss.policy_loss(made, config(rollout_correction=uncapped)).loss.detach()) == pytest.approx(
+        -2.4, rel=1e-5
+    )
 
 
 def test_a_clipped_token_has_no_gradient_and_an_unclipped_one_has_minus_a_r() -> None:
@@ -122,7 +125,7 @@ def test_loglinear_keeps_behave_for_tokens_without_a_version_or_from_the_future(
 @pytest.mark.covers("algorithms 6.1")
 def test_behaviour_takes_the_engine_as_prox_so_that_weights_are_one() -> None:
     made = inputs(theta=[-1.0], behave=[-1.0 - math.log(1.1)], advantages=[1.0])
-    outputs = loss.policy_loss(made, config(proximal="behaviour", correction=None))
+    outputs = loss.policy_loss(made, config(proximal="behaviour", rollout_correction=None))
     assert float(outputs.loss.detach()) == pytest.approx(-1.1, rel=1e-5)
     assert float(outputs.tally.sums[statistics.Sum.WEIGHT]) == 1.0
 
@@ -133,7 +136,7 @@ def test_stop_gradient_prox_equals_a_recomputed_one_in_value_and_gradient() -> N
     found = []
     for proximal in (None, theta):
         made = inputs(theta=theta, behave=behave, advantages=advantages, proximal=proximal)
-        outputs = loss.policy_loss(made, config(correction=roles.CorrectionConfig()))
+        outputs = loss.policy_loss(made, config(rollout_correction=CorrectionSpec()))
         outputs.loss.backward()
         assert made.logprobs.grad is not None
         found.append((float(outputs.loss.detach()), made.logprobs.grad.tolist()))
@@ -162,8 +165,8 @@ def test_rejected_tokens_stay_in_every_denominator(aggregation: str, expected: f
     theta, advantages, rows = TWO_ROWS
     # The last three tokens have rho = e^2 and leave; the others have rho = 1.
     made = inputs(theta=theta, behave=[-1.0] * 5 + [-3.0] * 3, advantages=advantages, rows=rows)
-    reject = roles.CorrectionConfig(mode="mask", high=5.0)
-    outputs = loss.policy_loss(made, config(aggregation=aggregation, correction=reject))
+    reject = section(CorrectionSpec, mode="mask", high=5.0)
+    outputs = loss.policy_loss(made, config(aggregation=aggregation, rollout_correction=reject))
     assert float(outputs.loss.detach()) == pytest.approx(expected)
     assert float(outputs.tally.sums[statistics.Sum.CORRECTION_MASKED]) == 3.0
 
@@ -203,7 +206,7 @@ def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> 
 @pytest.mark.covers("algorithms 6")
 def test_a_non_finite_log_ratio_counts_as_zero_and_is_reported() -> None:
     made = inputs(theta=[-1.0, -1.0], behave=[float("-inf"), -1.0], advantages=[1.0, 1.0])
-    outputs = loss.policy_loss(made, config(correction=roles.CorrectionConfig(mode="none", high=None)))
+    outputs = loss.policy_loss(made, config(rollout_correction=section(CorrectionSpec, mode="none", high=None)))
     assert float(outputs.loss.detach()) == pytest.approx(-1.0)
     assert float(outputs.tally.sums[statistics.Sum.NONFINITE]) == 1.0
     assert float(outputs.tally.sums[statistics.Sum.NONFINITE_LOSS]) == 0.0
@@ -304,7 +307,7 @@ def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
 @pytest.mark.covers("algorithms 11")
 def test_mismatch_under_behaviour_compares_the_engine_with_theta() -> None:
     made = inputs(theta=[-1.0], behave=[-1.5], advantages=[0.0])
-    sums = loss.policy_loss(made, config(proximal="behaviour", correction=None)).tally.sums
+    sums = loss.policy_loss(made, config(proximal="behaviour", rollout_correction=None)).tally.sums
     assert float(sums[statistics.Sum.MISMATCH_ABS]) == pytest.approx(0.5)
     assert float(sums[statistics.Sum.BEHAVE_K3]) == 0.0
 
@@ -330,10 +333,10 @@ def test_masked_tokens_are_counted_once_by_the_first_reason_that_takes_them() ->
         rows=[0, 0, 1, 1],
         masked=[False, True],
     )
-    chosen = roles.CorrectionConfig(
-        mode="mask", high=5.0, reject=roles.RejectConfig(level="sequence", agg="mean", high=2.0)
+    chosen = section(
+        CorrectionSpec, mode="mask", high=5.0, reject=section(RejectSpec, level="sequence", agg="mean", high=2.0)
     )
-    sums = loss.policy_loss(made, config(correction=chosen)).tally.sums
+    sums = loss.policy_loss(made, config(rollout_correction=chosen)).tally.sums
     counted = (
         statistics.Sum.TRUNCATED_MASKED,
         statistics.Sum.CORRECTION_MASKED,

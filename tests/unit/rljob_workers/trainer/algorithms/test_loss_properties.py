@@ -13,7 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api import roles, types
+from rljob_api import types
+from rljob_api.manifest.loss import CorrectionSpec, LossSpec
+from rljob_testing.sections import section
 from rljob_workers.trainer.algorithms import loss
 
 STEP, OFFSET = 0.05, 0.013
@@ -62,12 +64,12 @@ def geometric(log_rho: Sequence[float]) -> list[tuple[float, bool]]:
     return [(1.0, LOW <= mean <= HIGH)] * len(log_rho)
 
 
-CORRECTIONS: dict[str, tuple[roles.CorrectionConfig, Weigh]] = {
-    "none": (roles.CorrectionConfig(mode="none", high=None), untouched),
-    "truncate": (roles.CorrectionConfig(mode="truncate", high=CAP), truncated),
-    "mask": (roles.CorrectionConfig(mode="mask", low=LOW, high=HIGH), in_band),
+CORRECTIONS: dict[str, tuple[CorrectionSpec, Weigh]] = {
+    "none": (section(CorrectionSpec, mode="none", high=None), untouched),
+    "truncate": (section(CorrectionSpec, mode="truncate", high=CAP), truncated),
+    "mask": (section(CorrectionSpec, mode="mask", low=LOW, high=HIGH), in_band),
     "geometric": (
-        roles.CorrectionConfig(mode="mask", level="sequence", agg="mean", weighting="none", low=LOW, high=HIGH),
+        section(CorrectionSpec, mode="mask", level="sequence", agg="mean", weighting="none", low=LOW, high=HIGH),
         geometric,
     ),
 }
@@ -89,18 +91,17 @@ batches = st.lists(
 )
 
 
-def config(loss_type: str, correction: str, aggregation: str, estimator: str = "k3") -> roles.LossConfig:
-    return roles.LossConfig.model_validate(
-        {
-            "type": "ppo" if loss_type == "dual clip" else loss_type,
-            "dual_clip": DUAL if loss_type == "dual clip" else None,
-            "aggregation": aggregation,
-            "constant_denominator": CONSTANT,
-            "kl_coef": KL_COEF,
-            "kl_estimator": estimator,
-            "entropy_coef": ENTROPY_COEF,
-            "correction": CORRECTIONS[correction][0],
-        }
+def config(loss_type: str, correction: str, aggregation: str, estimator: str = "k3") -> LossSpec:
+    return section(
+        LossSpec,
+        type="ppo" if loss_type == "dual clip" else loss_type,
+        dual_clip=DUAL if loss_type == "dual clip" else None,
+        aggregation=aggregation,
+        constant_denominator=CONSTANT,
+        kl_coef=KL_COEF,
+        kl_estimator=estimator,
+        entropy_coef=ENTROPY_COEF,
+        rollout_correction=CORRECTIONS[correction][0],
     )
 
 
@@ -113,7 +114,7 @@ class Found:
     by_entropy: list[float]
 
 
-def computed(rows: Sequence[Row], chosen: roles.LossConfig, whole: Sequence[Row] | None = None) -> Found:
+def computed(rows: Sequence[Row], chosen: LossSpec, whole: Sequence[Row] | None = None) -> Found:
     """Return what policy_loss makes of `rows`, a part of the minibatch `whole`."""
     flat = [token for row in rows for token in row.tokens]
     everything = rows if whole is None else whole

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from rljob_api import errors, names, roles
+from rljob_api.manifest.algorithm import CriticSpec, Decay, NormalizeSpec
+from rljob_api.manifest.loss import LossSpec
 from rljob_testing import trainer_makers as makers
+from rljob_testing.sections import section
 from rljob_workers.trainer import pre_update
 from rljob_workers.trainer.algorithms import advantages as advantages_module
 from rljob_workers.trainer.model import batch_tensors
@@ -17,7 +20,7 @@ from rljob_workers.trainer.model import batch_tensors
 Stat = names.StepStat
 
 CPU = torch.device("cpu")
-PLUS_PLUS = roles.ReturnsConfig(normalize=roles.NormalizeConfig(mean="batch", std="batch", eps=0.0))
+PLUS_PLUS = roles.ReturnsConfig(normalize=section(NormalizeSpec, mean="batch", std="batch", eps=0.0))
 
 
 class FakeModel:
@@ -73,10 +76,10 @@ def work_of(*updates: Sequence[Sequence[makers.Row]]) -> list[list[pre_update.Wo
 
 
 def config(
-    loss: roles.LossConfig | None = None,
+    loss: LossSpec | None = None,
     *,
     returns: roles.ReturnsConfig | None = None,
-    critic: roles.CriticConfig | None = None,
+    critic: CriticSpec | None = None,
     minibatches: int = 1,
     epochs: int = 1,
 ) -> roles.TrainerConfig:
@@ -134,9 +137,10 @@ def test_a_discount_counts_sampled_tokens_back_from_the_end_of_the_row() -> None
     assert advantages(work) == [[0.25, 0.5, 1.0, 2.0]]
 
 
-def kl_config(**changes: object) -> roles.LossConfig:
-    return roles.LossConfig.model_validate(
-        {"constant_denominator": 8.0, "kl_coef": 0.1, "kl_estimator": "k1", "kl_placement": "reward", **changes}
+def kl_config(**changes: object) -> LossSpec:
+    return section(
+        LossSpec,
+        **{"constant_denominator": 8.0, "kl_coef": 0.1, "kl_estimator": "k1", "kl_placement": "reward", **changes},
     )
 
 
@@ -153,7 +157,7 @@ def test_kl_in_the_reward_is_that_of_prox_and_reaches_earlier_tokens() -> None:
 def test_under_behaviour_the_engine_s_policy_is_compared_with_the_reference() -> None:
     engine, reference = FakeModel(-7.0), FakeModel(-1.5)
     work = work_of([[row(1.0, 2, behave=-1.0)]])
-    chosen = kl_config(proximal="behaviour", correction=None)
+    chosen = kl_config(proximal="behaviour", rollout_correction=None)
     pre_update.prepare(work, engine, reference, config(chosen, returns=roles.ReturnsConfig()))
     assert advantages(work) == [pytest.approx([0.9, 0.95])]
     assert engine.scored == 0
@@ -173,7 +177,7 @@ def test_kl_in_the_loss_asks_the_reference_once_per_micro_batch_and_the_policy_n
 def test_m2po_drops_tokens_over_the_whole_minibatch_whatever_the_split() -> None:
     """Squares of behave + 1 against the threshold: .01, .04, .25, .0025."""
     rows = [row(1.0, 1, behave=behave) for behave in (-1.1, -1.2, -1.5, -1.05)]
-    loss = roles.LossConfig(constant_denominator=8.0, m2_threshold=0.04)
+    loss = section(LossSpec, constant_denominator=8.0, m2_threshold=0.04)
     for parts in ([rows], [[each] for each in rows], [rows[:1], rows[1:]]):
         engine, work = FakeModel(-1.0), work_of(parts)
         pre_update.prepare(work, engine, None, config(loss))
@@ -197,9 +201,9 @@ class FakeCritic:
 @pytest.mark.covers("algorithms 5")
 def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> None:
     """r [0, 1], V .5, gamma 1, lambda 0: delta [.5 - .5, 1 - .5], returns [.5, 1]."""
-    returns = roles.ReturnsConfig(decay=roles.DecayConfig(value=0.0))
+    returns = roles.ReturnsConfig(decay=Decay(value=0.0))
     work, critic = work_of([[row(1.0, 2)]], [[row(1.0, 2)]]), FakeCritic(0.5, 9.0)
-    settings = config(returns=returns, critic=roles.CriticConfig(), epochs=2)
+    settings = config(returns=returns, critic=CriticSpec(), epochs=2)
     prepared = pre_update.prepare(work, FakeModel(), None, settings, critic)
     assert advantages(work) == [[0.0, 0.5]] * 2
     assert [item.returns.tolist() for part in work for item in part if item.returns is not None] == [[0.5, 1.0]] * 2
@@ -212,7 +216,7 @@ def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> 
 def test_only_a_cut_row_goes_on_with_the_value_after_its_end(bootstrap: bool, expected: list[float]) -> None:
     returns = roles.ReturnsConfig(bootstrap_truncated=bootstrap)
     work = work_of([[row(0.0, 2, truncated=True), row(0.0, 1)]])
-    pre_update.prepare(work, FakeModel(), None, config(returns=returns, critic=roles.CriticConfig()), FakeCritic(0, 2))
+    pre_update.prepare(work, FakeModel(), None, config(returns=returns, critic=CriticSpec()), FakeCritic(0, 2))
     assert advantages(work) == [[*expected, 0.0]]
 
 
@@ -226,7 +230,7 @@ def test_idle_micro_batches_are_valued_too_since_a_forward_may_be_collective() -
 @pytest.mark.covers("algorithms 5.3")
 def test_lambda_may_look_at_the_length_of_each_row() -> None:
     """relativePosition .25: over three tokens .5, so that 1 is seen as [.25, .5, 1]; a lone token sees all of it."""
-    returns = roles.ReturnsConfig(decay=roles.DecayConfig(kind="relativePosition", value=0.25))
+    returns = roles.ReturnsConfig(decay=Decay(kind="relativePosition", value=0.25))
     work = work_of([[row(1.0, 3), row(1.0, 1)]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[0.25, 0.5, 1.0, 1.0]]
@@ -245,7 +249,7 @@ def test_with_the_turn_as_unit_gamma_acts_once_per_turn() -> None:
 @pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
     """relativePosition .25 over two turns is .25: 1 + .25 x 2 = 1.5."""
-    returns = roles.ReturnsConfig(unit="turn", decay=roles.DecayConfig(kind="relativePosition", value=0.25))
+    returns = roles.ReturnsConfig(unit="turn", decay=Decay(kind="relativePosition", value=0.25))
     work = work_of([[TWO_TURNS]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[1.5, 1.5, 2.0, 2.0]]
@@ -262,7 +266,7 @@ def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back()
 @pytest.mark.covers("algorithms 5.1")
 def test_a_level_of_groups_reaches_over_micro_batches() -> None:
     """Group 0 has [2, 0] in two micro-batches, group 1 one row: exactly 0."""
-    returns = roles.ReturnsConfig(normalize=roles.NormalizeConfig(mean="group", std="none"))
+    returns = roles.ReturnsConfig(normalize=section(NormalizeSpec, mean="group", std="none"))
     work = work_of([[row(2.0, 1, group=0)], [row(0.0, 1, group=0), row(5.0, 1, group=1)]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[1.0], [-1.0, 0.0]]

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from rljob_api import roles, types
+from rljob_api import types
+from rljob_api.manifest.loss import CorrectionSpec, LossSpec
+from rljob_testing.sections import section
 from rljob_workers.trainer.algorithms import kl, loss, statistics
 
 
@@ -37,14 +39,14 @@ def test_what_a_reward_loses_is_bounded_by_ten_times_the_coefficient() -> None:
 def losses(*, coef: float, placement: str = "loss", aggregation: str = "tokenMean") -> loss.LossOutputs:
     """Two tokens at d = 0.5 in row 0, one at d = 1 in the masked row 1; every token is rejected by the correction."""
     theta = torch.tensor([-1.0, -1.0, -1.0], requires_grad=True)
-    config = roles.LossConfig.model_validate(
-        {
-            "constant_denominator": 4.0,
-            "aggregation": aggregation,
-            "kl_coef": coef,
-            "kl_placement": placement,
-            "correction": roles.CorrectionConfig(mode="mask", high=2.0),
-        }
+    config = section(
+        LossSpec,
+        constant_denominator=4.0,
+        aggregation=aggregation,
+        kl_coef=coef,
+        kl_placement=placement,
+        kl_estimator="k3",
+        rollout_correction=section(CorrectionSpec, mode="mask", high=2.0),
     )
     return loss.policy_loss(
         loss.LossInputs(

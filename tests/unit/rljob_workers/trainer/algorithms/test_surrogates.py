@@ -8,15 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api import roles
+from rljob_api.manifest.loss import LossSpec
+from rljob_testing.sections import section
 from rljob_workers.trainer.algorithms import policy_losses
 from rljob_workers.trainer.algorithms.rows import Rows
 
 
-def config(loss_type: str, *, low: float = 0.2, high: float = 0.2) -> roles.LossConfig:
-    return roles.LossConfig.model_validate(
-        {"type": loss_type, "clip_low": low, "clip_high": high, "constant_denominator": 8.0}
-    )
+def config(loss_type: str, *, low: float = 0.2, high: float = 0.2) -> LossSpec:
+    return section(LossSpec, type=loss_type, clip_low=low, clip_high=high, constant_denominator=8.0)
 
 
 def rows_of(sizes: Sequence[int]) -> Rows:
@@ -24,7 +23,7 @@ def rows_of(sizes: Sequence[int]) -> Rows:
     return Rows(index, torch.tensor(sizes, dtype=torch.float32))
 
 
-def token(advantage: float, ratio: float, chosen: roles.LossConfig) -> tuple[float, float]:
+def token(advantage: float, ratio: float, chosen: LossSpec) -> tuple[float, float]:
     """Return l and dl/dlogp of one token with prox at -5."""
     logprobs = torch.tensor([-5.0 + math.log(ratio)], requires_grad=True)
     made = policy_losses.compute(logprobs, torch.tensor([-5.0]), torch.tensor([advantage]), rows_of([1]), chosen)

@@ -1,5 +1,6 @@
 """Normalisation over tokens, algorithms reference 5.1."""
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -8,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api import roles
+from rljob_api.manifest.algorithm import NormalizeSpec
 from rljob_testing import ranks
+from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import advantage
 from rljob_workers.trainer.algorithms import advantages
 
-PRESET = roles.NormalizeConfig(mean="batch", std="batch", eps=0.0)
+PRESET = section(NormalizeSpec, mean="batch", std="batch", eps=0.0)
 
 
 def part_of(values: Sequence[float], groups: Sequence[int] | None = None) -> advantages.Part:
@@ -23,7 +25,7 @@ def part_of(values: Sequence[float], groups: Sequence[int] | None = None) -> adv
 
 
 def normalize(
-    parts: Sequence[Sequence[float]], config: roles.NormalizeConfig, groups: Sequence[Sequence[int]] | None = None
+    parts: Sequence[Sequence[float]], config: NormalizeSpec, groups: Sequence[Sequence[int]] | None = None
 ) -> list[float]:
     made = [part_of(part, None if groups is None else groups[at]) for at, part in enumerate(parts)]
     found = advantages.normalize(made, config, counted=len(made), total=list, largest=list)
@@ -41,27 +43,25 @@ def test_biased_statistics_divide_by_the_number_of_tokens() -> None:
 
 
 def test_leaving_one_out_subtracts_the_mean_of_the_others() -> None:
-    config = roles.NormalizeConfig(mean="batch", std="none", leave_one_out=True)
+    config = section(NormalizeSpec, mean="batch", std="none", leave_one_out=True)
     assert normalize([[1.0, 1.0], [0.0, 0.0, 0.0]], config) == pytest.approx([0.75, 0.75, -0.5, -0.5, -0.5])
 
 
 @pytest.mark.parametrize(("center", "expected"), [("subtracted", math.sqrt(5.0)), ("own", 1.0)])
 def test_without_a_mean_the_squares_are_around_zero_or_around_their_own(center: str, expected: float) -> None:
     """[1, 3] biased: around 0 (1 + 9) / 2 = 5; around 2 it is 1."""
-    config = roles.NormalizeConfig.model_validate(
-        {"mean": "none", "std": "batch", "unbiased": False, "eps": 0.0, "std_center": center}
-    )
+    config = section(NormalizeSpec, mean="none", std="batch", unbiased=False, eps=0.0, std_center=center)
     assert normalize([[1.0, 3.0]], config) == pytest.approx([1 / expected, 3 / expected])
 
 
 def test_equal_values_give_exactly_zero_and_one_token_too() -> None:
-    assert normalize([[0.3, 0.3], [0.3]], roles.NormalizeConfig(mean="batch", std="batch")) == [0.0, 0.0, 0.0]
+    assert normalize([[0.3, 0.3], [0.3]], section(NormalizeSpec, mean="batch", std="batch")) == [0.0, 0.0, 0.0]
     assert normalize([[0.7]], PRESET) == [0.0]
 
 
 @pytest.mark.covers("algorithms 5.1")
 def test_a_step_of_one_token_divides_by_one() -> None:
-    config = roles.NormalizeConfig(mean="none", std="batch", eps=0.0)
+    config = section(NormalizeSpec, mean="none", std="batch", eps=0.0)
     assert normalize([[0.7]], config) == [0.7]
 
 
@@ -74,7 +74,7 @@ def test_repeated_tokens_of_later_epochs_are_normalised_and_not_counted() -> Non
 @pytest.mark.covers("algorithms 5.1")
 def test_each_group_is_normalised_by_its_own_tokens() -> None:
     """[2, 0] around 1 with sigma sqrt 2; [5, 5] are equal and give exactly 0."""
-    config = roles.NormalizeConfig(mean="group", std="group", eps=0.0)
+    config = section(NormalizeSpec, mean="group", std="group", eps=0.0)
     found = normalize([[2.0, 5.0], [0.0, 5.0]], config, [[0, 1], [0, 1]])
     assert found == pytest.approx([0.7071, 0.0, -0.7071, 0.0], abs=5e-5)
     assert found[1] == found[3] == 0.0
@@ -84,19 +84,19 @@ def test_each_group_is_normalised_by_its_own_tokens() -> None:
 @pytest.mark.parametrize(("center", "sigma"), [("own", 0.5), ("subtracted", math.sqrt(0.5 / 3))])
 def test_a_group_mean_may_stand_over_the_deviation_of_the_batch(center: str, sigma: float) -> None:
     """liteppo's [1, 0 / 1, 1] over tokens, unbiased: around 0.75 squares 0.75 / 3; around group means 0.5 / 3."""
-    config = roles.NormalizeConfig.model_validate({"mean": "group", "std": "batch", "eps": 0.0, "std_center": center})
+    config = section(NormalizeSpec, mean="group", std="batch", eps=0.0, std_center=center)
     found = normalize([[1.0, 0.0, 1.0, 1.0]], config, [[0, 0, 1, 1]])
     assert found == pytest.approx([0.5 / sigma, -0.5 / sigma, 0.0, 0.0])
 
 
 def test_the_batch_mean_may_stand_over_the_deviation_of_each_group() -> None:
     """Mean 2. Around it group 0 has [-2, 0] / (2 - 1), group 1 [2] alone: sigma 1 by definition."""
-    config = roles.NormalizeConfig(mean="batch", std="group", eps=0.0)
+    config = section(NormalizeSpec, mean="batch", std="group", eps=0.0)
     assert normalize([[0.0, 2.0, 4.0]], config, [[0, 0, 1]]) == pytest.approx([-1.0, 0.0, 2.0])
 
 
 def test_leaving_one_out_of_its_group_gives_a_lone_token_exactly_zero() -> None:
-    config = roles.NormalizeConfig(mean="group", std="none", leave_one_out=True)
+    config = section(NormalizeSpec, mean="group", std="none", leave_one_out=True)
     assert normalize([[1.0, 0.0, 0.0, 7.0]], config, [[0, 0, 0, 1]]) == pytest.approx([1.0, -0.5, -0.5, 0.0])
 
 
@@ -104,7 +104,7 @@ def test_leaving_one_out_of_its_group_gives_a_lone_token_exactly_zero() -> None:
 @pytest.mark.parametrize("level", ["batch", "group"])
 def test_statistics_are_those_of_all_ranks(level: str) -> None:
     """A group may lie on both ranks; what each gets is what one rank with all tokens gives."""
-    config = roles.NormalizeConfig.model_validate({"mean": level, "std": level, "eps": 0.0})
+    config = section(NormalizeSpec, mean=level, std=level, eps=0.0)
     mine, theirs = part_of([1.0, 4.0], [0, 1]), part_of([-1.0, -1.0, 2.0, -1.0], [0, 0, 1, 0])
     whole = part_of([1.0, 4.0, -1.0, -1.0, 2.0, -1.0], [0, 1, 0, 0, 1, 0])
     (expected,) = advantages.normalize([whole], config, counted=1, total=list, largest=list)
@@ -140,7 +140,7 @@ values = st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=12)
 def test_neither_order_nor_split_changes_a_token(made: list[float], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(made)))
     order = data.draw(st.permutations(range(len(made))))
-    config = roles.NormalizeConfig(mean="batch", std="batch")
+    config = section(NormalizeSpec, mean="batch", std="batch")
     whole = normalize([made], config)
     shuffled = [made[at] for at in order]
     split = normalize([shuffled[:cut], shuffled[cut:]], config)
@@ -148,7 +148,7 @@ def test_neither_order_nor_split_changes_a_token(made: list[float], data: st.Dat
 
 
 normalizations = st.builds(
-    roles.NormalizeConfig,
+    functools.partial(section, NormalizeSpec),
     mean=st.sampled_from(["none", "group", "batch"]),
     std=st.sampled_from(["none", "group", "batch"]),
     leave_one_out=st.booleans(),
@@ -166,7 +166,7 @@ normalizations = st.builds(
     config=normalizations,
 )
 def test_rows_of_one_token_are_normalised_as_the_coordinator_normalises_rows(
-    groups: list[list[float]], config: roles.NormalizeConfig
+    groups: list[list[float]], config: NormalizeSpec
 ) -> None:
     """Two codes for one formula: plain lists there, tensors over ranks here."""
     flat = [value for group in groups for value in group]

@@ -2,7 +2,9 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors
+from rljob_api.manifest.trainer import DeepspeedSpec
+from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer.engine import deepspeed_config
 
@@ -10,7 +12,7 @@ HERE = pathlib.Path("/nowhere")
 
 
 def made(*, stage: int = 2, dtype: str = "bfloat16", extra: dict[str, object] | None = None) -> deepspeed_config.Config:
-    deepspeed = roles.DeepSpeedConfig.model_validate({"zero_stage": stage, "extra": extra or {}})
+    deepspeed = section(DeepspeedSpec, zero_stage=stage, extra=extra or {})
     return deepspeed_config.make(make_trainer_config(HERE, deepspeed=deepspeed, dtype=dtype))
 
 

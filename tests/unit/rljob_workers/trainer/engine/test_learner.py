@@ -11,7 +11,11 @@ import pytest
 import torch
 
 from rljob_api import errors, names, roles, types
+from rljob_api.manifest.algorithm import CriticSpec
+from rljob_api.manifest.loss import CorrectionSpec, LossSpec
+from rljob_api.manifest.trainer import OptimizerSpec
 from rljob_testing.clock import FakeClock
+from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_header, make_rows, make_trainer_config, minibatch_of, pack
 from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import learner
@@ -73,7 +77,7 @@ def learner_of(
     *,
     minibatches: int = 1,
     epochs: int = 1,
-    loss: roles.LossConfig | None = None,
+    loss: LossSpec | None = None,
     warmup_steps: int = 0,
 ) -> learner.Learner:
     config = make_trainer_config(
@@ -81,7 +85,7 @@ def learner_of(
         minibatches=minibatches,
         epochs=epochs,
         loss=loss,
-        optimizer=roles.OptimizerConfig(learning_rate=1.0, warmup_steps=warmup_steps),
+        optimizer=section(OptimizerSpec, learning_rate=1.0, warmup_steps=warmup_steps),
     )
     return learner.Learner(engine=engine, config=config, clock=FakeClock())
 
@@ -110,7 +114,7 @@ def test_prox_is_scored_for_the_whole_step_before_the_first_of_several_updates()
 @pytest.mark.parametrize("proximal", ["behaviour", "loglinear"])
 def test_prox_from_the_engine_costs_no_forward(proximal: str) -> None:
     engine = FakeEngine()
-    loss = roles.LossConfig.model_validate({"constant_denominator": 8.0, "proximal": proximal, "correction": None})
+    loss = section(LossSpec, constant_denominator=8.0, proximal=proximal, rollout_correction=None)
     learner_of(engine, minibatches=2, loss=loss).learn(*step_of(2))
     assert "score" not in engine.events
 
@@ -185,8 +189,8 @@ def test_later_epochs_count_neither_tokens_nor_mismatch_again() -> None:
 
 @pytest.mark.covers("algorithms 6.3")
 def test_batch_normalised_weights_have_mean_one_over_the_step() -> None:
-    normalised = roles.LossConfig(
-        constant_denominator=8.0, correction=roles.CorrectionConfig(high=1.5, batch_normalize=True)
+    normalised = section(
+        LossSpec, constant_denominator=8.0, rollout_correction=section(CorrectionSpec, high=1.5, batch_normalize=True)
     )
     engine = FakeEngine()
     learned = learner_of(engine, minibatches=2, loss=normalised).learn(*step_of(2))
@@ -207,7 +211,7 @@ def test_a_micro_batch_of_an_unknown_update_is_refused() -> None:
 
 def test_reinforce_has_no_prox_and_costs_no_forward_for_it() -> None:
     engine = FakeEngine()
-    learner_of(engine, minibatches=2, loss=roles.LossConfig(type="reinforce", constant_denominator=8.0)).learn(
+    learner_of(engine, minibatches=2, loss=section(LossSpec, type="reinforce", constant_denominator=8.0)).learn(
         *step_of(2)
     )
     assert "score" not in engine.events
@@ -245,16 +249,16 @@ def with_critic(
     warmup_steps: int = 0,
     minibatches: int = 1,
     max_steps: int = 4,
-    optimizer: roles.OptimizerConfig | None = None,
+    optimizer: OptimizerSpec | None = None,
 ) -> tuple[learner.Learner, schedule.UpdateCount]:
     config = make_trainer_config(
         pathlib.Path("/nowhere"),
         minibatches=minibatches,
         max_steps=max_steps,
-        optimizer=optimizer or roles.OptimizerConfig(learning_rate=1.0),
+        optimizer=optimizer or section(OptimizerSpec, learning_rate=1.0),
     ).model_copy(
         update={
-            "critic": roles.CriticConfig(learning_rate=0.5, warmup_steps=warmup_steps),
+            "critic": section(CriticSpec, learning_rate=0.5, warmup_steps=warmup_steps),
             "returns": roles.ReturnsConfig(),
         }
     )
@@ -279,7 +283,7 @@ def step_with_rewards(num_updates: int, *, step: int = 1) -> tuple[types.BatchHe
 @pytest.mark.covers("algorithms 11")
 def test_what_the_entropy_adds_to_the_loss_is_told_where_it_is_a_term_of_it() -> None:
     engine = FakeEngine()
-    chosen = roles.LossConfig.model_validate({"constant_denominator": 8.0, "entropy_coef": 0.1, "correction": None})
+    chosen = section(LossSpec, constant_denominator=8.0, entropy_coef=0.1, rollout_correction=None)
     learned = learner_of(engine, loss=chosen).learn(*step_of(1))
     # The engine's entropies are 0.5 at every token.
     assert learned.stats[Stat.ENTROPY_LOSS] == pytest.approx(-0.1 * 0.5)
@@ -333,7 +337,7 @@ def test_rows_without_advantage_are_in_the_facts_of_the_batch_and_in_no_update()
     learner_of(alone).learn(header, [pack([trained], shared=True)])
     assert engine.losses == pytest.approx(alone.losses)
     # Where a term of the loss takes all rows they are trained, and none stands for another.
-    takes_all = roles.LossConfig.model_validate({"constant_denominator": 8.0, "entropy_coef": 0.1})
+    takes_all = section(LossSpec, constant_denominator=8.0, entropy_coef=0.1)
     every = learner_of(FakeEngine(), loss=takes_all).learn(header, [pack([trained, idle], shared=True)])
     assert every.stats[Stat.MISMATCH_TOKENS] == pytest.approx(own.num_tokens + seen.num_tokens)
 
@@ -367,7 +371,7 @@ def test_value_losses_are_multiplied_by_the_ranks_too() -> None:
 def test_a_schedule_reaches_its_end_although_the_critic_warmed_up_first() -> None:
     """Steps 1 and 2 of 6 update the critic alone; the policy's rate falls over the other four, and is 0 after them."""
     engine = FakeEngine()
-    linear = roles.OptimizerConfig(learning_rate=1.0, schedule="linear")
+    linear = section(OptimizerSpec, learning_rate=1.0, schedule="linear")
     steps, _ = with_critic(engine, FakeValues(engine.events), warmup_steps=2, max_steps=6, optimizer=linear)
     for step in range(1, 8):
         steps.learn(*step_with_rewards(1, step=step))

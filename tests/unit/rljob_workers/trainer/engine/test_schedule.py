@@ -1,11 +1,12 @@
 import pytest
 
-from rljob_api import roles
+from rljob_api.manifest.trainer import OptimizerSpec
+from rljob_testing.sections import section
 from rljob_workers.trainer.engine import schedule
 
 
 def rate(update: int, *, kind: str = "constant", warmup: int = 0, per_step: int = 1, steps: int = 10) -> float:
-    config = roles.OptimizerConfig.model_validate({"learning_rate": 1.0, "warmup_steps": warmup, "schedule": kind})
+    config = section(OptimizerSpec, learning_rate=1.0, warmup_steps=warmup, schedule=kind)
     return schedule.learning_rate(update, config=config, updates_per_step=per_step, max_steps=steps)
 
 

@@ -14,15 +14,18 @@ import transformers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rljob_api import roles, types
+from rljob_api import types
+from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_testing import trainer_makers as makers
+from rljob_testing.sections import section
 from rljob_workers.trainer.algorithms import loss
 from rljob_workers.trainer.model import attention, batch_tensors, policy
 
 CPU = torch.device("cpu")
 GROUPS = makers.make_rows(groups=3, size=3, seed=5)
-LOSS = roles.LossConfig(
-    constant_denominator=8.0, entropy_coef=0.01, temperature=0.9, correction=roles.CorrectionConfig(high=2.0)
+TEMPERATURE = 0.9
+LOSS = section(
+    LossSpec, constant_denominator=8.0, entropy_coef=0.01, rollout_correction=section(CorrectionSpec, high=2.0)
 )
 Gradients = dict[str, torch.Tensor]
 
@@ -31,7 +34,7 @@ Gradients = dict[str, torch.Tensor]
 def ours(tiny_model: pathlib.Path) -> policy.Policy:
     transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
     lm = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, attn_implementation=attention.NAME)
-    return policy.Policy(lm.train(), temperature=LOSS.temperature, chunk_tokens=7)
+    return policy.Policy(lm.train(), temperature=TEMPERATURE, chunk_tokens=7)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def plain(tiny_model: pathlib.Path) -> torch.nn.Module:
 
 
 def packed_gradients(
-    model: policy.Policy, parts: Sequence[types.MicroBatch], minibatch: types.Minibatch, config: roles.LossConfig
+    model: policy.Policy, parts: Sequence[types.MicroBatch], minibatch: types.Minibatch, config: LossSpec
 ) -> tuple[float, Gradients]:
     model.zero_grad()
     total = 0.0
@@ -75,13 +78,13 @@ def gradients_of(model: torch.nn.Module) -> Gradients:
 
 
 def plain_gradients(
-    model: torch.nn.Module, rows: Sequence[makers.Row], minibatch: types.Minibatch, config: roles.LossConfig
+    model: torch.nn.Module, rows: Sequence[makers.Row], minibatch: types.Minibatch, config: LossSpec
 ) -> tuple[float, Gradients]:
     """One row at a time; r is 1 in value, w = min(rho, 2), nothing shared with the code under test."""
     model.zero_grad()
     total = 0.0
     for row in rows:
-        logits = model(input_ids=torch.tensor([row.tokens])).logits[0] / config.temperature
+        logits = model(input_ids=torch.tensor([row.tokens])).logits[0] / TEMPERATURE
         log_probs = torch.log_softmax(logits.float(), dim=-1)
         value = torch.zeros(())
         for target, behave, advantage in zip(row.targets, row.behave, row.advantages, strict=True):
@@ -97,7 +100,7 @@ def plain_gradients(
     return total, gradients_of(model)
 
 
-def share(row: makers.Row, minibatch: types.Minibatch, config: roles.LossConfig) -> float:
+def share(row: makers.Row, minibatch: types.Minibatch, config: LossSpec) -> float:
     return {
         "tokenMean": float(minibatch.num_tokens),
         "sequenceMean": float(minibatch.num_rows * len(row.targets)),

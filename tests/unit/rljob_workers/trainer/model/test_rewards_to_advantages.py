@@ -11,14 +11,17 @@ import pytest
 import torch
 
 from rljob_api import codec, roles, types
+from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_testing import makers, trainer_makers
+from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import packing, samples
 from rljob_workers.coordinator.ledger import steps
 from rljob_workers.trainer import pre_update
 from rljob_workers.trainer.model import batch_tensors
 
 CPU = torch.device("cpu")
-NONE = roles.NormalizeConfig(mean="none", std="none")
+NONE = section(NormalizeSpec, mean="none", std="none")
 # Group, member, and its advantages token by token.
 Found = dict[tuple[str, int], list[float]]
 
@@ -57,10 +60,10 @@ def advantages(
     returns: roles.ReturnsConfig,
     *,
     max_tokens: int,
-    reward_norm: roles.NormalizeConfig = NONE,
+    reward_norm: NormalizeSpec = NONE,
 ) -> Found:
     algorithm = roles.AlgorithmConfig(
-        group_size=2, prompts_per_step=2, normalize_reward=reward_norm, filter=roles.FilterConfig(max_extra_groups=9),
+        group_size=2, prompts_per_step=2, normalize_reward=reward_norm, filter=FilterGroupsSpec(),
         trainer_returns=True, train_zero_advantage=True, train_masked=True,
     )  # fmt: skip
     candidates = tuple(
@@ -124,7 +127,7 @@ def test_a_group_baseline_over_tokens_knows_which_rows_belong_together(max_token
         [member(0, [3], reward=1.0), member(1, [1], reward=0.0)],
         [member(0, [1], reward=5.0), member(1, [2], reward=5.0)],
     ]
-    returns = roles.ReturnsConfig(normalize=roles.NormalizeConfig(mean="group", std="none"))
+    returns = roles.ReturnsConfig(normalize=section(NormalizeSpec, mean="group", std="none"))
     found = advantages(groups, returns, max_tokens=max_tokens)
     assert found == {
         ("g0", 0): [0.25] * 3, ("g0", 1): [-0.75], ("g1", 0): [0.0], ("g1", 1): [0.0, 0.0],
@@ -134,7 +137,7 @@ def test_a_group_baseline_over_tokens_knows_which_rows_belong_together(max_token
 @BUDGETS
 def test_a_baseline_over_rows_comes_before_the_discount(max_tokens: int) -> None:
     """REINFORCE++ with its baseline: rewards 1, 0 become .5, -.5 before gamma .5 carries them back."""
-    baseline = roles.NormalizeConfig(mean="group", std="none")
+    baseline = section(NormalizeSpec, mean="group", std="none")
     groups = [[member(0, [2], reward=1.0), member(1, [1], reward=0.0)]]
     found = advantages(groups, roles.ReturnsConfig(gamma=0.5), max_tokens=max_tokens, reward_norm=baseline)
     assert found == {("g0", 0): [0.25, 0.5], ("g0", 1): [-0.5]}

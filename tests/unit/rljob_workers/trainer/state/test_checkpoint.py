@@ -5,6 +5,8 @@ import pathlib
 import pytest
 
 from rljob_api import errors, roles
+from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer.state import checkpoint
 
@@ -121,7 +123,7 @@ def test_the_same_config_may_go_on(tmp_path: pathlib.Path) -> None:
     [
         ({"seed": 5}, "spec.seed"),
         ({"processes_per_node": 2}, "trainer processes"),
-        ({"deepspeed": roles.DeepSpeedConfig(zero_stage=3)}, "zeroStage"),
+        ({"deepspeed": section(DeepspeedSpec, zero_stage=3)}, "zeroStage"),
     ],
 )
 def test_a_changed_seed_model_or_shape_is_refused_by_name(
@@ -136,7 +138,7 @@ def test_a_changed_learning_rate_is_logged_and_accepted(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = make_trainer_config(tmp_path)
-    other = config.model_copy(update={"optimizer": roles.OptimizerConfig(learning_rate=0.5)})
+    other = config.model_copy(update={"optimizer": section(OptimizerSpec, learning_rate=0.5)})
     checkpoint.check_same_run(found_of(config, tmp_path), other)
     assert "section optimizer differs" in caplog.text
 
