@@ -72,3 +72,32 @@ def make_tiny_llama(
     model = LlamaForCausalLM(config).to(getattr(torch, dtype))
     model.save_pretrained(folder)
     return folder
+
+
+def make_tiny_qwen3_moe(folder: pathlib.Path, *, seed: int = 0) -> pathlib.Path:
+    """Write a random mixture of four experts with its tokenizer, bf16; loadable by vLLM and transformers."""
+    import torch
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    vocabulary = make_tiny_tokenizer(folder)
+    torch.manual_seed(seed)
+    config = Qwen3MoeConfig(  # type: ignore[call-arg]  # its fields come from annotations that mypy does not see
+        vocab_size=vocabulary,
+        hidden_size=64,
+        intermediate_size=128,
+        moe_intermediate_size=64,
+        num_experts=4,
+        num_experts_per_tok=2,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=1024,
+        initializer_range=0.15,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=2,
+    )
+    model = Qwen3MoeForCausalLM(config)
+    model.bfloat16().save_pretrained(folder)
+    return folder

@@ -134,6 +134,12 @@ def _engine_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def make_rig() -> type[Rig]:
+    """For tests with a model of their own."""
+    return Rig
+
+
+@pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[pathlib.Path]:
     """The same tiny model with four sets of weights; tied, as SmolLM2 is."""
     root = tmp_path_factory.mktemp("models")

@@ -16,7 +16,7 @@ from rljob_workers.rollout import dumps, filters, group, reporting, request_gate
 from rljob_workers.rollout.engines import base, registry
 from rljob_workers.rollout.episodes import registry as workflows
 from rljob_workers.rollout.sync import receiver as weights
-from rljob_workers.rollout.sync import staging
+from rljob_workers.rollout.sync import selftest, staging
 from rljob_workers.rpc import verify, work
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
@@ -27,6 +27,8 @@ from rljob_workers.weights.backends import grpc_store as weight_transport
 logger = logging.getLogger(__name__)
 
 VERIFY_CALL_EXTRA_S = 30.0
+# Any words of which every tokenizer makes some tokens.
+_SELFTEST_TEXT = "Seven plus five is twelve, and twelve is half of twenty-four: " * 8
 _ENGINE = registry.ENGINES[registry.DEFAULT]
 
 
@@ -123,6 +125,15 @@ async def _prepare(
     engine = _ENGINE.make(_settings(config, model, stager))
     began = clock.monotonic()
     await engine.start()
+    await selftest.check(
+        engine,
+        layout=stager.layout,
+        version=stager.initial.version,
+        prompt=tokens.encode(_SELFTEST_TEXT),
+        longest=config.engine.max_model_len,
+        field="spec.model.name",
+        name=config.model.name,
+    )
     logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
     return _Prepared(stager=stager, tokens=tokens, engine=engine)
 

@@ -72,10 +72,10 @@ class PromptTokenizer:
             return tuple(int(token) for token in given)
         if self._render is not None:
             made = prompts.rendered(self._render, record, field=self._field)
-            return self._encode(made) if isinstance(made, str) else made
+            return self.encode(made) if isinstance(made, str) else made
         prompt = columns.get("prompt")
         if isinstance(prompt, str) and self._template != prompts.CHAT:
-            return self._encode(prompts.render(self._template, prompt))
+            return self.encode(prompts.render(self._template, prompt))
         # The loader's messages are checked and their content is text; a caller's own record may lack `prompt`.
         asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or columns.get("messages")
         where = f"record {record.prompt_id} of {record.source}"
@@ -134,8 +134,8 @@ class PromptTokenizer:
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return str(text)
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        # Special tokens in the text become ids; BOS comes only if the tokenizer adds it by itself.
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a text. Special tokens in it become ids; BOS comes only if the tokenizer adds it."""
         return tuple(self._tokenizer(text)["input_ids"])
 
     def chat_ids(

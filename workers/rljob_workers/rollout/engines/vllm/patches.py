@@ -65,6 +65,29 @@ def token_times_s(stats: "RequestStateStats | None", *, count: int) -> Sequence[
     return times[:count]
 
 
+def pack_experts_again() -> None:
+    """Before an update: without it a CPU engine computes with experts whose weights its kernels cannot read, and every
+    token is nats off. vLLM packs them in the first load alone: an update copies them as they are.
+
+    Remove when `UnquantizedFusedMoEMethod` has its experts process their weights in every load. Seen in 0.32.
+    """
+    from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
+    from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
+
+    set_up = UnquantizedFusedMoEMethod._setup_kernel
+    if getattr(set_up, "packs_again", False):
+        return
+
+    def set_up_and_pack(self: Any, layer: Any, w13: Any, w2: Any) -> None:
+        is_update = self.moe_kernel is not None
+        set_up(self, layer=layer, w13=w13, w2=w2)
+        if is_update and isinstance(self.moe_kernel.fused_experts, CPUUnquantizedExperts):
+            self.moe_kernel.fused_experts.process_weights_after_loading(layer)
+
+    set_up_and_pack.packs_again = True  # type: ignore[attr-defined]  # known again by the next call
+    UnquantizedFusedMoEMethod._setup_kernel = set_up_and_pack  # type: ignore[method-assign]  # that is the patch
+
+
 @contextlib.contextmanager
 def quiet_reload() -> Iterator[None]:
     """Around finishing a reload: without it each update logs "Failed to load weights" for tied and weightless layers.

@@ -141,6 +141,8 @@ class ImageWeightEngine(WeightTransferEngine[ImageInitInfo, ImageUpdateInfo]):
         self._expected = ()
         self._consumed: collections.Counter[str] = collections.Counter()
         self._current = ""
+        if self.device.type == "cpu":
+            patches.pack_experts_again()
         initialize_layerwise_reload(self.model)
         for parameter in self.model.parameters():
             loader = getattr(parameter, "weight_loader", None)
