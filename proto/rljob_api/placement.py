@@ -87,6 +87,11 @@ class Placement:
     model_dir: str = ""
     kv_cache_bytes: int = 0
 
+    @property
+    def weights_dir(self) -> str:
+        """Return the folder of the coordinator's weight store, which others see where state is shared."""
+        return posixpath.join(self.state_dir, "weights")
+
     def __post_init__(self) -> None:
         """Refuse an empty job."""
         if not self.rollouts or not self.verifiers:

@@ -13,7 +13,7 @@ from rljob_api.manifest.algorithm import CriticSpec, Decay, NormalizeSpec, Overl
 from rljob_api.manifest.data import CurriculumSpec, FilterGroupsSpec
 from rljob_api.manifest.loss import LossSpec
 from rljob_api.manifest.rollout import AsyncSpec
-from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec, WeightTransport
 
 
 class _Frozen(BaseModel):
@@ -272,6 +272,8 @@ class RolloutConfig(CommonConfig):
     max_groups_in_flight: int
     in_flight_weight_updates: bool
     kv_cache_policy: Literal["keep", "recompute"] = "keep"
+    weight_transport: WeightTransport = "grpc"
+    weights_dir: str = ""
     max_off_policy_steps: int
     drain_s: float
     verify_timeout_s: float
@@ -378,6 +380,8 @@ class TrainerConfig(CommonConfig):
     max_row_tokens: int
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     publish_every_steps: int = 1
+    weight_transport: WeightTransport = "grpc"
+    weights_dir: str = ""
     spec_digests: dict[str, str] = Field(default_factory=dict)
     checkpoint: CheckpointConfig
     fork: ForkConfig | None = None

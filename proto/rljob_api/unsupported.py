@@ -11,7 +11,6 @@ UNSUPPORTED: Mapping[str, str] = {
     "gang": "pods are scheduled one by one",
     "model.lora": "all weights are trained",
     "observability.traces": "a run shows logs and metrics",
-    "weightSync.transport": "weights travel by gRPC",
     "weightSync.delta": "every version travels whole",
     "weightSync.anchorEvery": "every version travels whole",
     "trainer.optimizer.type": "the optimizer is AdamW",

@@ -18,6 +18,9 @@ def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset(
     if spec.observability.pod_monitor and MONITORING not in served:
         yield f"spec.observability.podMonitor = true, but {MONITORING} is not served here: leave it out"
     yield from _templates(spec)
+    if spec.weight_sync.transport == "file" and "ReadWriteMany" not in spec.storage.access_modes:
+        needs = "storage that all pods share: a claim with accessModes [ReadWriteMany]"
+        yield f"spec.weightSync.transport = 'file' needs {needs}; else use 'grpc'"
     if spec.resume_from is not None and spec.resume_from.job is not None:
         works = "resumeFrom.uri, as that job's status.lastCheckpoint has it, on the same storage.claimName"
         yield f"not supported yet: spec.resumeFrom.job = {spec.resume_from.job!r} in a cluster (what works: {works})"

@@ -125,9 +125,18 @@ class TrainerSpec(TrainerSettings):
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
 
+# Each is a module `<transport>_store` of rljob_workers.weights.backends.
+WeightTransport = Literal["grpc", "file"]
+
+
 class WeightSyncSpec(Section):
     """How new weights reach the rollouts."""
 
+    transport: WeightTransport = Field(
+        default="grpc",
+        description="What carries the bytes of a version: connections through the coordinator's weight store, or files"
+        " in a folder that trainer, rollouts and coordinator share, which in a cluster needs ReadWriteMany storage.",
+    )
     every_steps: int = Field(default=1, ge=1, le=1000, description="Steps per published version.")
     kv_cache: Literal["keep", "recompute"] = Field(
         default="keep", description="What happens to the key-value cache of running requests at a weight update."

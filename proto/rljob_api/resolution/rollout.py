@@ -45,6 +45,8 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         max_groups_in_flight=_groups_per_replica(spec, num_replicas=len(placement.rollouts)),
         in_flight_weight_updates=spec.async_.in_flight_weight_updates,
         kv_cache_policy=spec.weight_sync.kv_cache,
+        weight_transport=spec.weight_sync.transport,
+        weights_dir=placement.weights_dir,
         max_off_policy_steps=spec.async_.max_off_policy_steps,
         drain_s=float(spec.rollout.drain_seconds),
         verify_timeout_s=VERIFY_TRIES * _longest_grading_s(spec) + VERIFY_QUEUE_S,

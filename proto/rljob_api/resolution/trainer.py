@@ -48,6 +48,8 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         max_row_tokens=spec.rollout.engine.max_model_len,
         dtype=trainer.dtype,
         publish_every_steps=spec.weight_sync.every_steps,
+        weight_transport=spec.weight_sync.transport,
+        weights_dir=placement.weights_dir,
         spec_digests=spec_digests(spec),
         checkpoint=_checkpoint(spec, placement),
         fork=_fork(spec, placement),

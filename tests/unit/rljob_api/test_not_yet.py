@@ -10,7 +10,6 @@ UNSERVED: dict[str, object] = {
     "gang": "volcano",
     "model.lora": {"rank": 8},
     "observability.traces": True,
-    "weightSync.transport": "grpc",
     "weightSync.delta": False,
     "weightSync.anchorEvery": 10,
     "trainer.optimizer.type": "adamw",

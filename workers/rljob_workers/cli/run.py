@@ -13,7 +13,7 @@ from rljob_workers.local import evaluate as evaluation
 from rljob_workers.local import prepare, session
 from rljob_workers.local.checks import missing, model_memory, user_code
 from rljob_workers.local.run import failure_policy
-from rljob_workers.local.rundir import layout
+from rljob_workers.runtime import atomic
 
 
 def run(path: pathlib.Path, *, run_dir: pathlib.Path | None, skip_check: bool, changes: Sequence[str] = ()) -> int:
@@ -64,7 +64,7 @@ def report(job: str, *, run_dir: pathlib.Path | None, output: pathlib.Path | Non
     assert identity is not None, "`locate` returns existing runs only"
     path = output or directory.report
     past = session.read_record(directory)
-    layout.write_atomically(path, past.page(identity.name))
+    atomic.write_text(path, past.page(identity.name))
     body = {"report": str(path), "summary": past.numbers.model_dump(mode="json")}
     print(json.dumps(body, indent=1) if as_json else path)
     return 0

@@ -21,7 +21,6 @@ commit does not end it, for a new process would not be able to either.
 import asyncio
 import json
 import logging
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -30,6 +29,7 @@ from rljob_workers.coordinator import context
 from rljob_workers.coordinator.ledger import database, evaluations, groups, leases, queries, retention, versions
 from rljob_workers.coordinator.reporting import evaluation, history, infra_share, metrics, status
 from rljob_workers.coordinator.weights import registry
+from rljob_workers.runtime import atomic
 
 logger = logging.getLogger(__name__)
 _TICK_S = 0.5
@@ -216,21 +216,15 @@ class Housekeeper:
             lines = evaluation.responses(
                 suite, chosen, version=running.version, generator=self._context.config.job.name
             )
-            _write_json(folder / f"{running.step}_{name}.json", lines)
+            atomic.write_text(folder / f"{running.step}_{name}.json", json.dumps(lines, ensure_ascii=False))
         found = {
             "step": running.step,
             "version": running.version,
             "metrics": evaluation.metrics(results),
             "missing": {name: result["missing"] for name, result in results.items() if result["missing"]},
         }
-        _write_json(folder / f"{running.step}.json", found)
+        atomic.write_text(folder / f"{running.step}.json", json.dumps(found, ensure_ascii=False))
         return results
-
-
-def _write_json(path: pathlib.Path, value: object) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
-    os.replace(part, path)
 
 
 def _log(line: str) -> None:

@@ -19,6 +19,7 @@ from rljob_api.resolve import ResolvedJob
 from rljob_workers.local import prepare, session
 from rljob_workers.local.run import launch, outcome, runner
 from rljob_workers.local.rundir import journal, layout
+from rljob_workers.runtime import atomic
 
 RESULTS = "eval_results"
 # The coordinator evaluates the model files, which are its version 0 of step 0.
@@ -120,7 +121,7 @@ def _conclude(directory: layout.RunDir, options: Options, suites: Sequence[str],
     folder.mkdir(exist_ok=True)
     for suite in suites:
         shutil.copyfile(made / f"{_STEP}_{suite}.json", folder / f"{options.step}_{suite}.json")
-    layout.write_atomically(folder / f"{options.step}.json", found.model_dump_json(indent=1))
+    atomic.write_text(folder / f"{options.step}.json", found.model_dump_json(indent=1))
     if options.as_json:
         print(json.dumps(found.model_dump(), indent=1), file=stream)
     else:

@@ -17,8 +17,8 @@ from rljob_workers.local.report import render, summary
 from rljob_workers.local.run import display, failure_policy, launch, live, outcome, progress, runner, supervise
 from rljob_workers.local.rundir import history, journal, layout
 from rljob_workers.rpc import status as transport_status
+from rljob_workers.runtime import atomic, health
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.runtime import health
 
 _TICK_S = 0.2
 _ASK_TIMEOUT_S = 2.0
@@ -213,8 +213,8 @@ def read_record(directory: layout.RunDir) -> RunRecord:
 def _conclude(manifest: prepare.Manifest, directory: layout.RunDir, ended: runner.Outcome, stream: TextIO) -> int:
     """Write summary and report of what there is, say the last words, return the exit code."""
     past = read_record(directory)
-    layout.write_atomically(directory.summary, past.numbers.model_dump_json(indent=1))
-    layout.write_atomically(directory.report, past.page(manifest.job.metadata.name))
+    atomic.write_text(directory.summary, past.numbers.model_dump_json(indent=1))
+    atomic.write_text(directory.report, past.page(manifest.job.metadata.name))
     command = f"rljob run {manifest.path} --run-dir {directory.path}"
     if ended.ending is runner.Ending.FINISHED:
         where = outcome.Files(report=str(directory.report), summary=str(directory.summary))

@@ -12,14 +12,13 @@ import fcntl
 import importlib.util
 import logging
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from rljob_api import errors, roles
+from rljob_workers.runtime import atomic
 
 log = logging.getLogger(__name__)
 
@@ -154,16 +153,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _convert(gguf: Path, target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     log.info("converting %s, once", gguf.name)
-    try:
+    with atomic.replaced_folder(target) as work:
         _run_converter(gguf, work)
         (work / MARKER).write_text(f"{gguf.name} {CONVERTER_VERSION}\n")
-        work.chmod(0o755)
-        os.replace(work, target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _run_converter(gguf: Path, work: Path) -> None:

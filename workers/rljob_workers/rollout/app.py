@@ -22,7 +22,7 @@ from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.weights import deadlines
-from rljob_workers.weights.backends import grpc_store as weight_transport
+from rljob_workers.weights.backends import base as weight_backends
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.request)
     clock = clocks.SystemClock()
-    puller = weight_transport.WeightPuller(control_address=config.coordinator_address, tls=config.tls)
+    puller = weight_backends.find(config.weight_transport).puller(config)
     prepared = await _unless_stopped(_prepare(config, puller, clock), stop)
     transport = work.WorkClient(address=config.coordinator_address, tls=config.tls)
     verifiers = verify.GradingClient(
@@ -114,7 +114,7 @@ class _Prepared:
 
 
 async def _prepare(
-    config: roles.RolloutConfig, puller: weight_transport.WeightPuller, clock: clocks.Clock
+    config: roles.RolloutConfig, puller: weight_backends.PlanningPuller, clock: clocks.Clock
 ) -> _Prepared:
     model = await asyncio.to_thread(builtin.ensure_model, config.model)
     logger.info("loading %s", config.model.name, extra={"event": "loading"})
@@ -177,7 +177,7 @@ def _worker(
     prepared: _Prepared,
     transport: work.WorkClient,
     verifiers: verify.GradingClient,
-    puller: weight_transport.WeightPuller,
+    puller: weight_backends.PlanningPuller,
     probes: reporting.Readiness,
     metrics: metrics_module.Metrics,
     clock: clocks.Clock,

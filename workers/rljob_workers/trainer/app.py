@@ -30,7 +30,7 @@ from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import reference, selftest
 from rljob_workers.trainer.state import checkpoint, export, publish, saving, warm_start
 from rljob_workers.weights import deadlines, image
-from rljob_workers.weights.backends import grpc_store
+from rljob_workers.weights.backends import base as weight_backends
 
 logger = logging.getLogger(__name__)
 
@@ -238,9 +238,7 @@ def _run(
     client = batches.BatchClient(address=config.coordinator_address, tls=config.tls)
     session = _register(config, loaded, client)
     registered.set()
-    transport = grpc_store.WeightPublisher(
-        control_address=config.coordinator_address, store_address=config.store_address, tls=config.tls
-    )
+    transport = weight_backends.find(config.weight_transport).publisher(config)
     transport.session = session.token
     publisher = publish.VersionPublisher(
         exporter=loaded.exporter,

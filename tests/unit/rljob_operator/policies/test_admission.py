@@ -48,6 +48,12 @@ def _spec(changes: dict[str, object]) -> JobSpec:
             "spec.verifier.isolation = 'runtimeClass:kata' is not allowed in this cluster (allowed: none)",
         ),
         ({"rollout.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.rollout.pod.podTemplateRef = 'base'"),
+        (
+            {"weightSync.transport": "file", "storage": {"size": "10Gi", "accessModes": ["ReadWriteOnce"]}},
+            {},
+            "spec.weightSync.transport = 'file' needs storage that all pods share",
+        ),
+        ({"weightSync.transport": "file"}, {}, "spec.weightSync.transport = 'file' needs storage that all pods share"),
         ({"trainer.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.trainer.pod.podTemplateRef"),
     ],
 )

@@ -17,7 +17,7 @@ from rljob_api import errors, names, roles, types
 from rljob_testing import makers
 from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
-from rljob_workers.weights.backends import grpc_store
+from rljob_workers.weights.backends import base, file_store, grpc_store
 
 _LIMIT_S = 100.0
 
@@ -27,7 +27,7 @@ class Program:
 
     def __init__(self, config: roles.CoordinatorConfig, folder: pathlib.Path) -> None:
         self.address, self.store = f"127.0.0.1:{config.control_port}", config.store_address
-        self._config, self._path = config, folder / "coordinator.json"
+        self.config, self._path = config, folder / "coordinator.json"
         self._path.write_text(config.model_dump_json(), encoding="utf-8")
         self._log = (folder / "log").open("ab")
         self.start()
@@ -37,9 +37,9 @@ class Program:
         self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
 
     def edit(self, **changes: object) -> None:
-        job = self._config.job.model_copy(update={"config_generation": 2})
+        job = self.config.job.model_copy(update={"config_generation": 2})
         part = self._path.with_suffix(".part")
-        changed = self._config.model_copy(update={"job": job, **changes})
+        changed = self.config.model_copy(update={"job": job, **changes})
         part.write_text(changed.model_dump_json(), encoding="utf-8")
         part.replace(self._path)
 
@@ -175,19 +175,41 @@ async def test_a_rollout_hears_of_every_new_head_until_the_coordinator_goes(
 ) -> None:
     heads = rollout.heads()
     assert await anext(heads) == 0
-    await asyncio.to_thread(publish, program, version_maker)
+    publisher = grpc_store.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
+    await asyncio.to_thread(publish, program, version_maker, publisher)
     assert await asyncio.wait_for(anext(heads), _LIMIT_S) == 1
     assert await asyncio.to_thread(program.close) == 0
     with pytest.raises(errors.UnavailableError):
         await anext(heads)
 
 
-def publish(program: Program, version_maker: Callable[..., types.WeightVersion]) -> None:
+async def test_a_version_in_a_shared_folder_is_registered_planned_and_read(
+    program: Program, version_maker: Callable[..., types.WeightVersion]
+) -> None:
+    client = work.WorkClient(address=program.address, tls=None)
+    session = await patiently(lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash="h"))
+    assert isinstance(session, types.Session)
+    folder = pathlib.Path(program.config.state_dir) / "weights"
+    publisher = file_store.FilePublisher(folder=folder, control_address=program.address, tls=None)
+    await asyncio.to_thread(publish, program, version_maker, publisher)
+    puller = file_store.FilePuller(folder=folder, control_address=program.address, tls=None)
+    puller.session = session.token
+    plan = await asyncio.to_thread(lambda: puller.plan(want=types.VersionId(1), have=0, with_layout=True))
+    (artifact,) = plan.chain[-1].artifacts
+    image = bytearray(artifact.num_bytes)
+    puller.pull(artifact, plan.sources, memoryview(image))
+    assert image == b"image"
+    puller.close()
+    await client.close()
+
+
+def publish(
+    program: Program, version_maker: Callable[..., types.WeightVersion], publisher: base.RegisteringPublisher
+) -> None:
     trainer = train.BatchClient(address=program.address, tls=None)
     session = trainer.register(
         pod="trainer-0", boot_id="t", attempt=1, rank=0, resume_step=0, initial_state_hash="h"
     )  # fmt: skip
-    publisher = grpc_store.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
     publisher.session = session.token
     artifact = retry.retry_sync(
         lambda: publisher.upload(memoryview(b"image")), deadline_s=_LIMIT_S,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rljob_api import names, roles
 from rljob_workers.local.run import child, resources
 from rljob_workers.local.rundir import journal, layout
+from rljob_workers.runtime import atomic
 from rljob_workers.runtime import clock as clocks
 
 # Returns the command that starts a role, without `--config`.
@@ -71,7 +72,7 @@ class Launcher:
         if isinstance(config, roles.TrainerConfig):
             config = self._next_attempt(config)
         path = self._directory.configs / f"{name}.json"
-        layout.write_atomically(path, config.model_dump_json(indent=1))
+        atomic.write_text(path, config.model_dump_json(indent=1))
         # On disk before the process exists: an attempt number must never be given twice.
         self._journal.write(
             journal.Entry(
@@ -100,5 +101,5 @@ def write_configs(configs: Mapping[str, roles.CommonConfig], folder: pathlib.Pat
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: folder / f"{name}.json" for name in configs}
     for name, config in configs.items():
-        layout.write_atomically(paths[name], config.model_dump_json(indent=1))
+        atomic.write_text(paths[name], config.model_dump_json(indent=1))
     return paths

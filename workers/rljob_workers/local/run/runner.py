@@ -21,6 +21,7 @@ from rljob_api import lifecycle, names, types, waiting
 from rljob_workers.local.processes import PeakMemory
 from rljob_workers.local.run import deadlines, display, live, restart_policy, shutdown, supervise
 from rljob_workers.local.rundir import journal, layout
+from rljob_workers.runtime import atomic
 from rljob_workers.runtime import clock as clocks
 
 _MEMORY_S = 1.0
@@ -239,7 +240,7 @@ class Runner:
         pids = {name: {"pid": process.pid, "guard": process.guard_pid} for name, process in running}
         if pids != self._written_pids:
             self._written_pids = pids
-            layout.write_atomically(self._directory.pids, json.dumps(pids))
+            atomic.write_text(self._directory.pids, json.dumps(pids))
 
     def _frame(self, known: types.RunStatus | None) -> display.Frame:
         note = ""

@@ -26,6 +26,7 @@ from rljob_api import errors
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.local import processes
 from rljob_workers.local.rundir import changes
+from rljob_workers.runtime import atomic
 
 IDENTITY = "job.json"
 _REMNANTS_S = 20.0
@@ -105,11 +106,11 @@ class RunDir:
         self.record(identity)
         for folder in _FOLDERS:
             (self.path / folder).mkdir(exist_ok=True)
-        write_atomically(self.path / "job.yaml", manifest_text)
+        atomic.write_text(self.path / "job.yaml", manifest_text)
 
     def record(self, identity: Identity) -> None:
         """Write the identity."""
-        write_atomically(self.path / IDENTITY, identity.model_dump_json(indent=1))
+        atomic.write_text(self.path / IDENTITY, identity.model_dump_json(indent=1))
 
     @contextlib.contextmanager
     def temporary_files(self) -> Iterator[pathlib.Path]:
@@ -194,13 +195,3 @@ def _locked(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def write_atomically(path: pathlib.Path, text: str) -> None:
-    """Write so that a reader sees the old or the new content, never half of it, also after a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

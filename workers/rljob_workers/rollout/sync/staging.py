@@ -7,7 +7,7 @@ from rljob_api import errors, types
 from rljob_workers.rollout.sync import image_buffer
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.weights import image as images
-from rljob_workers.weights.backends import grpc_store as transport
+from rljob_workers.weights.backends import base as backends
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Staged:
 class Stager:
     """Owns the buffer and its layout: the tensors of the model files, in the job's dtype."""
 
-    def __init__(self, *, model: Path, dtype: str, job: str, puller: transport.Puller, clock: clocks.Clock) -> None:
+    def __init__(self, *, model: Path, dtype: str, job: str, puller: backends.Puller, clock: clocks.Clock) -> None:
         """Build image 0 from the model files in the buffer and hash it. Raises WeightsError if there are none."""
         self.layout = images.layout_from_safetensors(model, dtype)
         self.buffer = image_buffer.ImageBuffer(self.layout.image_bytes)

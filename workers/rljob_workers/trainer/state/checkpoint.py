@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from rljob_api import errors, roles
 from rljob_api.resolution import common
-from rljob_workers.trainer.state import atomic_dir
+from rljob_workers.runtime import atomic
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class CheckpointStore:
         self._directory.mkdir(parents=True, exist_ok=True)
         fence = {"run": self._run, "attempt": self._attempt, "goes_on_from": step}
         name = f"{_FENCE}{common.digest(self._run)[:12]}-{self._attempt:06d}.json"
-        atomic_dir.write_file(self._directory / name, json.dumps(fence))
+        atomic.write_text(self._directory / name, json.dumps(fence))
 
     def _fences(self) -> list[_Fence]:
         found = [json.loads(path.read_text(encoding="utf-8")) for path in self._directory.glob(f"{_FENCE}*.json")]
@@ -138,7 +138,7 @@ class CheckpointStore:
         files = {str(path.relative_to(work)): path.stat().st_size for path in work.rglob("*") if path.is_file()}
         marker = {**dataclasses.asdict(progress), "files": files}
         (work / _MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
-        atomic_dir.publish_folder(work, target, target.with_name(f".{target.name}.old"))
+        atomic.publish_folder(work, target, target.with_name(f".{target.name}.old"))
         return Checkpoint(progress=progress, path=target)
 
     def prune(self, *, keep_last: int, keep_every: int) -> list[int]:

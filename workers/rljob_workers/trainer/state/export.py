@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from rljob_api import errors, types
-from rljob_workers.trainer.state import atomic_dir
+from rljob_workers.runtime import atomic
 
 # Calls receive(name, whole tensor) for each name in order, on every rank; collective under ZeRO-3.
 Visit = Callable[[Sequence[str], Callable[[str, torch.Tensor], None]], None]
@@ -68,7 +68,7 @@ class ImageExporter:
         self.export()
         if not self._views:
             return
-        with atomic_dir.replaced_folder(target) as work:
+        with atomic.replaced_folder(target) as work:
             for path in sorted(model_dir.iterdir()):
                 hidden = path.name.startswith(".")
                 if path.is_file() and not hidden and not any(path.match(pattern) for pattern in _WEIGHT_FILES):

@@ -18,7 +18,7 @@ from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
 from rljob_workers.trainer.state import export
 from rljob_workers.weights import image
-from rljob_workers.weights.backends import grpc_store
+from rljob_workers.weights.backends import base
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class VersionPublisher:
         self,
         *,
         exporter: export.ImageExporter,
-        transport: grpc_store.Publisher | None,
+        transport: base.Publisher | None,
         job: str,
         attempt: int,
         head: types.VersionId,
@@ -72,7 +72,7 @@ class VersionPublisher:
         """Wait for the thread's work and end it."""
         self._pool.shutdown()
 
-    def _register(self, transport: grpc_store.Publisher, step: int) -> None:
+    def _register(self, transport: base.Publisher, step: int) -> None:
         layout, data = self._exporter.layout, self._exporter.image
         digests = image.digests(data, layout)
         changed = self._count_changed(data)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rljob_api import errors, roles
+from rljob_workers.runtime import atomic
 from rljob_workers.trainer.engine import schedule
-from rljob_workers.trainer.state import atomic_dir, checkpoint, export
+from rljob_workers.trainer.state import checkpoint, export
 
 _STATE = "state"
 _WEIGHTS = "weights"
@@ -84,7 +85,7 @@ class RankCheckpoints:
             self._engine.barrier()
             # Each rank by itself: on a network volume a node's fsync says nothing of what another node wrote. After all
             # have written, so that no file comes or goes meanwhile.
-            atomic_dir.sync_tree(work)
+            atomic.sync_tree(work)
         # torch tells of a full disk with a RuntimeError.
         except (OSError, RuntimeError) as error:
             if alone:

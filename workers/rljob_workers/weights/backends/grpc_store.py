@@ -1,4 +1,4 @@
-"""Both ends of a weight version's journey: the publisher in the trainer, the puller in the rollout. Blocking.
+"""`transport: grpc`: bytes go over connections through the coordinator's weight store. Blocking.
 
 Control calls (Publish, Manifest) use the coordinator's port, bytes the store's port on connections of their own, so
 that neither waits for the other. Artifacts are named by the BLAKE3 of their bytes. Deadlines of bulk calls follow the
@@ -8,50 +8,29 @@ bytes and their progress (deadlines.py); those of control calls are fixed.
 import concurrent.futures
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
 
 import blake3
 import grpc
 
-from rljob_api import codec, errors, roles, types
-from rljob_api.wire.v1 import weights_pb2, weights_pb2_grpc
+from rljob_api import errors, roles, types
+from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import retry
 from rljob_workers.weights import deadlines, frames
+from rljob_workers.weights.backends import base
 
 logger = logging.getLogger(__name__)
 
 UPLOAD = "/rljob.v1.WeightStore/Upload"
 PULL = "/rljob.v1.WeightStore/Pull"
-T = TypeVar("T")
-
-
-class Publisher(Protocol):
-    """What the trainer needs to publish a version."""
-
-    def upload(self, data: memoryview) -> types.Artifact:
-        """Store `data` and return the artifact; storing the same bytes again is harmless."""
-
-    def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
-        """Register a version whose artifacts are stored and return the head. Raises ConflictError for a taken id."""
-
-
-class Puller(Protocol):
-    """What a receiver needs to get a version."""
-
-    def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
-        """Return what to fetch to reach `want`, and from where."""
-
-    def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
-        """Fill `into` with the artifact's bytes, verified."""
 
 
 def _identity(data: bytes) -> bytes:
     return data
 
 
-class WeightPublisher:
-    """The gRPC publisher. `session` is the trainer's fencing token."""
+class WeightPublisher(base.RegisteringPublisher):
+    """Streams artifacts to the store's port."""
 
     def __init__(
         self,
@@ -63,17 +42,15 @@ class WeightPublisher:
         watch: Callable[[float], deadlines.StallWatch] = deadlines.StallWatch,
     ) -> None:
         """Open the control and the bulk channel. `timeout_s`: of control calls; `watch`: makes what ends idle ones."""
-        self.session = ""
-        self._peer, self._store, self._timeout_s, self._watch = control_address, store_address, timeout_s, watch
-        self._control = channel.sync_channel(control_address, tls)
+        super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
+        self._store, self._watch = store_address, watch
         self._bulk = channel.sync_channel(store_address, tls, own_connection=True)
-        self._stub = weights_pb2_grpc.WeightsStub(self._control)
         self._upload = self._bulk.stream_unary(UPLOAD, request_serializer=_identity, response_deserializer=_identity)
 
     def upload(self, data: memoryview) -> types.Artifact:
         """Stream `data` in chunks; the last frame commits it under its digest. Raises DigestError on disagreement."""
         digest = blake3.blake3(data, max_threads=2).hexdigest()
-        reply = _call(self._store, lambda: self._send(data, digest))
+        reply = base.translated(self._store, lambda: self._send(data, digest))
         stored = weights_pb2.UploadReply.FromString(reply)
         if stored.artifact_id != digest or stored.num_bytes != len(data):
             raise errors.DigestError(
@@ -97,23 +74,9 @@ class WeightPublisher:
                 raise errors.UnavailableError(f"the store at {self._store} took no byte for too long") from error
         return reply
 
-    def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
-        """Register the version; a repetition with the same state hash is accepted."""
-        request = weights_pb2.PublishRequest(
-            session=self.session,
-            manifest=codec.to_message(version),
-            layout=None if layout is None else codec.to_message(layout),
-        )
-        reply = _call(self._peer, lambda: self._stub.Publish(request, timeout=self._timeout_s))
-        if reply.outcome == "conflict":
-            raise errors.ConflictError(f"version {version.version} was refused: {reply.detail}")
-        if reply.outcome not in ("accepted", "repeated"):
-            raise errors.WeightsError(f"version {version.version} was refused ({reply.outcome}): {reply.detail}")
-        return types.VersionId(reply.head_version)
-
     def close(self) -> None:
         """Close both channels."""
-        self._control.close()
+        super().close()
         self._bulk.close()
 
 
@@ -122,8 +85,8 @@ def _upload_frames(data: memoryview, digest: str) -> Iterator[bytes]:
     yield frames.pack(frames.FrameKind.COMMIT, len(data), digest.encode())
 
 
-class WeightPuller:
-    """The gRPC puller: `num_streams` connections per source, interleaved ranges, resumed at the first missing byte."""
+class WeightPuller(base.PlanningPuller):
+    """Streams over `num_streams` connections per source, interleaved ranges, resumed at the first missing byte."""
 
     def __init__(
         self,
@@ -139,19 +102,9 @@ class WeightPuller:
 
         watch: makes what ends an idle stream; retrying: what begins it again where it stopped.
         """
-        self.session = ""
-        self._watch, self._retrying = watch, retrying
-        self._peer, self._tls, self._timeout_s = control_address, tls, timeout_s
-        self._num_streams = num_streams
-        self._control = channel.sync_channel(control_address, tls)
-        self._stub = weights_pb2_grpc.WeightsStub(self._control)
+        super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
+        self._watch, self._retrying, self._tls, self._num_streams = watch, retrying, tls, num_streams
         self._bulk: dict[tuple[str, int], grpc.Channel] = {}
-
-    def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
-        """Ask the registry."""
-        request = weights_pb2.ManifestRequest(session=self.session, want=want, have=max(have, 0), layout=with_layout)
-        reply = _call(self._peer, lambda: self._stub.Manifest(request, timeout=self._timeout_s))
-        return codec.from_message(types.VersionPlan, reply)
 
     def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
         """Fill `into`, trying each source in turn. Raises what the last one raised: digest, weights or unavailable."""
@@ -224,12 +177,19 @@ class WeightPuller:
 
     def close(self) -> None:
         """Close all channels."""
-        for opened in (self._control, *self._bulk.values()):
+        super().close()
+        for opened in self._bulk.values():
             opened.close()
 
 
-def _call(peer: str, call: Callable[[], T]) -> T:
-    try:
-        return call()
-    except grpc.RpcError as error:
-        raise channel.translate(error, f"coordinator {peer}") from error
+def _publisher(config: roles.TrainerConfig) -> WeightPublisher:
+    return WeightPublisher(
+        control_address=config.coordinator_address, store_address=config.store_address, tls=config.tls
+    )
+
+
+def _puller(config: roles.RolloutConfig) -> WeightPuller:
+    return WeightPuller(control_address=config.coordinator_address, tls=config.tls)
+
+
+BACKEND = base.Backend(publisher=_publisher, puller=_puller)

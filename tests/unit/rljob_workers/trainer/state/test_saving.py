@@ -10,8 +10,9 @@ import pytest
 from rljob_api import errors
 from rljob_testing import ranks
 from rljob_testing.trainer_makers import make_trainer_config
+from rljob_workers.runtime import atomic
 from rljob_workers.trainer.engine import schedule
-from rljob_workers.trainer.state import atomic_dir, checkpoint, export, saving
+from rljob_workers.trainer.state import checkpoint, export, saving
 from rljob_workers.weights import image
 
 
@@ -105,7 +106,7 @@ def test_every_rank_syncs_after_all_have_written(tmp_path: pathlib.Path, monkeyp
             names = sorted(path.name for path in folder.rglob("part-*"))
             synced.append((threading.current_thread().name, names))
 
-    monkeypatch.setattr(atomic_dir, "sync_tree", sync_tree)
+    monkeypatch.setattr(atomic, "sync_tree", sync_tree)
 
     def save(rank: int) -> Callable[[ranks.Reduce], None]:
         def body(reduce: ranks.Reduce) -> None:

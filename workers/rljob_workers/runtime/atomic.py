@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all: written beside, synced, renamed."""
+"""Files and folders that appear whole or not at all, also after a power cut: written beside, synced, renamed."""
 
 import contextlib
 import os
@@ -14,7 +14,11 @@ def replaced_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
     for leftover in (work, old):
         shutil.rmtree(leftover, ignore_errors=True)
     work.mkdir(parents=True)
-    yield work
+    try:
+        yield work
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
     publish_folder(work, target, old)
 
 
@@ -28,8 +32,8 @@ def publish_folder(work: pathlib.Path, target: pathlib.Path, old: pathlib.Path) 
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_file(target: pathlib.Path, text: str) -> None:
-    """Write a small file that appears whole or not at all, and stays."""
+def write_text(target: pathlib.Path, text: str) -> None:
+    """Write a small file: a reader sees the old content or the new, never half of it, and the new one stays."""
     work = target.with_name(f".{target.name}.{os.getpid()}.new")
     work.write_text(text, encoding="utf-8")
     _sync(work, os.O_RDONLY)
