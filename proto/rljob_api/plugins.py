@@ -4,6 +4,8 @@ A package declares in its pyproject.toml:
 
     [project.entry-points."rljob.losses"]
     my-loss = "my_package.losses:my_loss"
+
+A field with types of its own besides (reward, workflow, engine) names an entry point as `plugin:<name>`.
 """
 
 import functools
@@ -13,6 +15,16 @@ from rljob_api import errors
 
 # Policy losses: spec.algorithm.loss of type custom.
 LOSSES = "rljob.losses"
+# Types of spec.verifier.rewards[], spec.workflow and spec.rollout.engine.
+GRADERS = "rljob.graders"
+ENVIRONMENTS = "rljob.environments"
+ENGINES = "rljob.engines"
+PREFIX = "plugin:"
+
+
+def plugin_name(type_: str) -> str:
+    """Return the entry point that a type names, empty if it names none."""
+    return type_.removeprefix(PREFIX) if type_.startswith(PREFIX) else ""
 
 
 def names(group: str) -> list[str]:
@@ -20,29 +32,39 @@ def names(group: str) -> list[str]:
     return sorted({entry.name for entry in importlib.metadata.entry_points(group=group)})
 
 
-def problem(group: str, name: str, *, field: str) -> str:
-    """Return why an entry point cannot be used here, empty if it can: none, or several packages declare it."""
+def problem(group: str, value: str, *, field: str) -> str:
+    """Return why an entry point cannot be used here, empty if it can: none, or several packages declare it.
+
+    value: what `field` holds, a name or `plugin:<name>`.
+    """
+    name = plugin_name(value) or value
     entries = importlib.metadata.entry_points(group=group, name=name)
     if len(entries) == 1:
         return ""
     if entries:
         packages = ", ".join(sorted(entry.dist.name if entry.dist else "unknown" for entry in entries))
-        return f"{field} is {name!r}, but several packages declare it as an entry point of {group!r}: {packages}"
+        return f"{field} is {value!r}, but several packages declare it as an entry point of {group!r}: {packages}"
     installed = ", ".join(names(group)) or "none"
     return (
-        f"{field} is {name!r}, but no package that is installed here declares it as an entry point of {group!r};"
+        f"{field} is {value!r}, but no package that is installed here declares it as an entry point of {group!r};"
         f" installed: {installed}. Install the package here and in the image of the role that uses it"
     )
 
 
+def find(group: str, value: str, *, field: str) -> importlib.metadata.EntryPoint:
+    """Return an entry point. Raises ManifestError unless exactly one package declares it."""
+    if refusal := problem(group, value, field=field):
+        raise errors.ManifestError(refusal)
+    (entry,) = importlib.metadata.entry_points(group=group, name=plugin_name(value) or value)
+    return entry
+
+
 # A process uses what was installed when it started.
 @functools.cache
-def load(group: str, name: str, *, field: str) -> object:
+def load(group: str, value: str, *, field: str) -> object:
     """Return the object of an entry point. Raises ManifestError if it is missing or does not import."""
-    if refusal := problem(group, name, field=field):
-        raise errors.ManifestError(refusal)
-    (entry,) = importlib.metadata.entry_points(group=group, name=name)
+    entry = find(group, value, field=field)
     try:
         return entry.load()
     except Exception as error:  # boundary: code of an installed package
-        raise errors.ManifestError(f"{field} is {name!r}, but {entry.value} cannot be imported: {error!r}") from error
+        raise errors.ManifestError(f"{field} is {value!r}, but {entry.value} cannot be imported: {error!r}") from error

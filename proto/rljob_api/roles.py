@@ -222,8 +222,9 @@ class CoordinatorConfig(CommonConfig):
 
 
 class EngineConfig(_Frozen):
-    """vLLM engine arguments; None leaves vLLM's default."""
+    """The engine and its arguments; None leaves the engine's default."""
 
+    type: str = "vllm"
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float | None = None
     max_model_len: int

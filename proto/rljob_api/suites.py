@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rljob_api import plugins
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_api.manifest.evaluation import SuiteSpec
-from rljob_api.manifest.reward_options import plugin_name
 from rljob_api.manifest.verifier import RewardSpec
 
 if TYPE_CHECKING:
@@ -44,10 +44,11 @@ def rewards(spec: "JobSpec") -> Iterator[tuple[str, str, RewardSpec]]:
 
 def custom_types(spec: "JobSpec") -> Iterator[tuple[str, str]]:
     """Yield path and value of every field that may name a class or function of the user's."""
-    yield "workflow.type", spec.workflow.type
+    if not plugins.plugin_name(spec.workflow.type):
+        yield "workflow.type", spec.workflow.type
     yield from templates(spec)
     if (predicate := spec.data.filter_groups.predicate) is not None:
         yield "data.filterGroups.predicate", predicate
     for path, _, reward in rewards(spec):
-        if not plugin_name(reward.type):
+        if not plugins.plugin_name(reward.type):
             yield f"{path}.type", reward.type

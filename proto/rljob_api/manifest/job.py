@@ -378,7 +378,7 @@ class JobSpec(Section):
             field, type_ = named[0]
             yield "workflow.code.path", code.path, f"{field} {type_} wants a file {type_.partition(':')[0]}.py"
         else:
-            because = f"workflow.type {self.workflow.type} is built in: name {stem}:<class>"
+            because = f"workflow.type {self.workflow.type} is in no file of yours: name {stem}:<class>"
             yield "workflow.code.path", code.path, because
 
 

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 import pydantic
 import pydantic.alias_generators
 
+from rljob_api import plugins
+
 DEFAULT_CPU_S = 10.0
-# A plugin's type is `plugin:` and the name of its entry point; any other colon is that of module:function.
-PLUGIN = "plugin:"
 
 
 class Options(pydantic.BaseModel):
@@ -182,19 +182,14 @@ OPTIONS: Mapping[str, type[Options]] = {
 }
 
 
-def plugin_name(type_: str) -> str:
-    """Return the entry point that a reward type names, empty if it is no plugin."""
-    return type_.removeprefix(PLUGIN) if type_.startswith(PLUGIN) else ""
-
-
 def is_function(type_: str) -> bool:
     """Return whether a reward type is `module:function`."""
-    return ":" in type_ and not type_.startswith(PLUGIN)
+    return ":" in type_ and not plugins.plugin_name(type_)
 
 
 def options_class(type_: str) -> type[Options]:
     """Return the class of a reward type. Raises KeyError for an unknown one."""
-    if plugin_name(type_):
+    if plugins.plugin_name(type_):
         return PluginOptions
     return CustomOptions if is_function(type_) else OPTIONS[type_]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api import types
+from rljob_api import plugins, types
 from rljob_api.manifest.base import (
     FREE,
     INT32,
@@ -23,6 +23,8 @@ from rljob_api.manifest.base import (
 )
 from rljob_api.manifest.pod import PodSpec
 
+# Each is a folder of rljob_workers.rollout.engines.
+ENGINES = ("vllm",)
 WORKFLOWS = ("rlvr", "math_code_single_step", "multi_turn_math")
 SINGLE_TURN_WORKFLOWS = ("rlvr", "math_code_single_step")
 # Of multi_turn_math: its default number of turns, and room for one feedback text in any tokenizer.
@@ -52,8 +54,10 @@ PythonFile = Annotated[str, Field(min_length=4, max_length=1024, pattern=r"^([^/
 
 if TYPE_CHECKING:
     Workflow = str
+    Engine = str
 else:
-    Workflow = one_of(*WORKFLOWS)
+    Workflow = one_of(*WORKFLOWS, prefixes=(plugins.PREFIX,))
+    Engine = one_of(*ENGINES, prefixes=(plugins.PREFIX,), imports=False)
 
 
 class CodeSpec(Section):
@@ -71,7 +75,11 @@ class CodeSpec(Section):
 class WorkflowSpec(Section):
     """What happens inside one episode."""
 
-    type: Workflow = Field(default="rlvr", description="rlvr, math_code_single_step, multi_turn_math, or module:Class.")
+    type: Workflow = Field(
+        default="rlvr",
+        description="rlvr, math_code_single_step, multi_turn_math, module:Class, or plugin:<name>, the entry point of a"
+        " package.",
+    )
     config: Config = Field(
         default={},
         max_length=64,
@@ -156,8 +164,9 @@ class AsyncSpec(Section):
 
 
 class EngineSpec(Section):
-    """vLLM engine arguments; what is unset keeps vLLM's default."""
+    """The inference engine and its arguments, named as vLLM names them; what is unset keeps the engine's default."""
 
+    type: Engine = Field(default="vllm", description="vllm, or plugin:<name>, the entry point of a package.")
     tensor_parallel_size: int = Field(default=1, ge=1, le=64, description="GPUs per replica.")
     gpu_memory_utilization: Decimal | None = Field(
         default=None, description="Share of GPU memory for the engine, 0 to 1."
@@ -181,7 +190,7 @@ class EngineSpec(Section):
         default={},
         max_length=64,
         json_schema_extra=FREE,
-        description="Further vLLM engine arguments by their Python names.",
+        description="Further arguments of the engine; of vLLM by their Python names.",
     )
 
     @rule()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from rljob_api import plugins
 from rljob_api.manifest import reward_options
 from rljob_api.manifest.base import (
     FORBIDDEN,
@@ -24,7 +25,7 @@ from rljob_api.manifest.base import (
     rule,
 )
 from rljob_api.manifest.pod import PodSpec
-from rljob_api.manifest.reward_options import OPTIONS, PLUGIN
+from rljob_api.manifest.reward_options import OPTIONS
 
 REWARDS = tuple(OPTIONS)
 REPOSITORY_TESTS = "repository-tests"
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     RewardType = str
     Isolation = str
 else:
-    RewardType = one_of(*REWARDS, prefixes=(PLUGIN,))
+    RewardType = one_of(*REWARDS, prefixes=(plugins.PREFIX,))
     Isolation = one_of("sandbox", "none", prefixes=(RUNTIME_CLASS,), imports=False)
 
 

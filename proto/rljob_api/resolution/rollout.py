@@ -79,6 +79,7 @@ def _groups_per_replica(spec: JobSpec, *, num_replicas: int) -> int:
 def _engine(spec: JobSpec, placement: Placement) -> roles.EngineConfig:
     engine = spec.rollout.engine
     return roles.EngineConfig(
+        type=engine.type,
         tensor_parallel_size=engine.tensor_parallel_size,
         gpu_memory_utilization=engine.gpu_memory_utilization,
         max_model_len=engine.max_model_len,

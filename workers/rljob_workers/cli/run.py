@@ -79,7 +79,7 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
     # Values are shown, nothing is started: the run directory is only a placeholder.
     folder = pathlib.Path(tempfile.gettempdir()) / "rljob-plan"
     resolved = prepare.resolve_here(manifest, run_dir=folder, uid=_NO_RUN)
-    if problems := [*missing.losses(manifest.job.spec), *user_code.problems(manifest.job.spec, manifest.folder)]:
+    if problems := [*missing.entry_points(manifest.job.spec), *user_code.problems(manifest.job.spec, manifest.folder)]:
         raise errors.ManifestError(*problems)
     rows = resolve.explain(manifest.job, resolved)
     spec = manifest.job.spec

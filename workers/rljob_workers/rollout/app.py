@@ -13,7 +13,7 @@ from pathlib import Path
 from rljob_api import names, roles
 from rljob_workers.models import builtin
 from rljob_workers.rollout import dumps, filters, group, reporting, request_gate, tokenizer, wait_accounting, worker
-from rljob_workers.rollout.engines import base, registry
+from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.episodes import registry as workflows
 from rljob_workers.rollout.sync import receiver as weights
 from rljob_workers.rollout.sync import selftest, staging
@@ -29,12 +29,11 @@ logger = logging.getLogger(__name__)
 VERIFY_CALL_EXTRA_S = 30.0
 # Any words of which every tokenizer makes some tokens.
 _SELFTEST_TEXT = "Seven plus five is twelve, and twelve is half of twenty-four: " * 8
-_ENGINE = registry.ENGINES[registry.DEFAULT]
 
 
 def serve(config: roles.RolloutConfig) -> None:
     """Run until drained. Raises the error that ended the process otherwise."""
-    os.environ.update(_ENGINE.environment(config.num_threads))
+    os.environ.update(base.find(config.engine.type).environment(config.num_threads))
     probes = reporting.Readiness(max_lag_steps=config.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:
@@ -92,7 +91,7 @@ async def _serve(
         clock=clock,
     )
     try:
-        _ENGINE.expose_metrics(metrics.registry)
+        base.find(config.engine.type).expose_metrics(metrics.registry)
         rollout = _worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
         draining = asyncio.ensure_future(_drain_when_asked(stop, rollout))
         await rollout.run()
@@ -122,7 +121,7 @@ async def _prepare(
         lambda: staging.Stager(model=model, dtype=config.model.dtype, job=config.job.name, puller=puller, clock=clock)
     )
     tokens = await asyncio.to_thread(load_tokenizer, config, model)
-    engine = _ENGINE.make(_settings(config, model, stager))
+    engine = base.find(config.engine.type).make(_settings(config, model, stager))
     began = clock.monotonic()
     await engine.start()
     await selftest.check(

@@ -21,13 +21,14 @@ def data_files(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     ]
 
 
-def losses(spec: JobSpec) -> list[str]:
-    """Return why a custom policy loss cannot be used here. Its module is not imported: that takes torch."""
-    loss = spec.algorithm.loss
-    if loss.type != "custom" or loss.name is None:
-        return []
-    problem = plugins.problem(plugins.LOSSES, loss.name, field="spec.algorithm.loss.name")
-    return [problem] if problem else []
+def entry_points(spec: JobSpec) -> list[str]:
+    """Return why an engine or a policy loss of a package cannot be used here. Neither is imported: that takes torch."""
+    loss, engine, problems = spec.algorithm.loss, spec.rollout.engine.type, list[str]()
+    if loss.type == "custom" and loss.name is not None:
+        problems.append(plugins.problem(plugins.LOSSES, loss.name, field="spec.algorithm.loss.name"))
+    if plugins.plugin_name(engine):
+        problems.append(plugins.problem(plugins.ENGINES, engine, field="spec.rollout.engine.type"))
+    return [problem for problem in problems if problem]
 
 
 def packages(spec: JobSpec) -> list[str]:

@@ -1,11 +1,19 @@
-"""What the rollout needs of an inference engine. An engine is one folder here and one row of `registry.py`."""
+"""What the rollout needs of an inference engine, and how one is found by `rollout.engine.type`.
+
+An engine is a folder here whose module `engine` has a `REGISTRATION`, and its name in `ENGINES` of
+rljob_api/manifest/rollout.py; or the entry point of an installed package, which is a `Registration`. Adding one:
+docs/contributing.md.
+"""
 
 import dataclasses
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from rljob_api import roles, types
+import prometheus_client
+
+from rljob_api import errors, plugins, roles, types
 from rljob_workers.rollout import generation
 
 
@@ -77,3 +85,32 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """End the engine process."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What the rollout calls to run an engine.
+
+    environment: the variables that must be set before the engine's library is imported, given the number of threads
+    (0: as many as it likes). make: an engine that has not started. expose_metrics: adds its own metrics to a registry.
+    """
+
+    environment: Callable[[int], Mapping[str, str]]
+    make: Callable[[Settings], Engine]
+    expose_metrics: Callable[[prometheus_client.CollectorRegistry], None]
+
+
+def find(type_: str) -> Registration:
+    """Return the engine of `rollout.engine.type`; only its module is imported.
+
+    Raises ManifestError for a plugin that is not installed, does not import or is no Registration.
+    """
+    if not plugins.plugin_name(type_):
+        registration = importlib.import_module(f"{__package__}.{type_}.engine").REGISTRATION
+        assert isinstance(registration, Registration), f"REGISTRATION of {type_} is a Registration"
+        return registration
+    field = "spec.rollout.engine.type"
+    plugin = plugins.load(plugins.ENGINES, type_, field=field)
+    if not isinstance(plugin, Registration):
+        raise errors.ManifestError(f"{field} is {type_!r}, which is {type(plugin).__name__} and not a Registration")
+    return plugin

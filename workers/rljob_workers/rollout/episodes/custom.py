@@ -1,4 +1,6 @@
-"""From a user's class to a collector: `workflow.type: module:Class`, in any form of `forms.py`."""
+"""From a user's class to a collector, in any `Form`: `workflow.type: module:Class`, or `plugin:<name>`, a class that an
+installed package declares as an entry point in group `rljob.environments`.
+"""
 
 import enum
 import inspect
@@ -7,7 +9,7 @@ from typing import cast
 
 import pydantic
 
-from rljob_api import errors
+from rljob_api import errors, plugins
 from rljob_workers.rollout.episodes import agent, protocols, single_step, workflow
 from rljob_workers.rollout.episodes import agent as text_agent
 from rljob_workers.rollout.episodes import options as options_module
@@ -193,14 +195,17 @@ def _math(grader: protocols.Grader) -> AnyEnvironment:
 
 
 def _class(reference: str, *, file: str, field: str) -> tuple[Make, Form]:
-    found = user_code.load(reference, file=file, field=field)
+    if plugins.plugin_name(reference):
+        found = plugins.load(plugins.ENVIRONMENTS, reference, field=field)
+    else:
+        found = user_code.load(reference, file=file, field=field)
     form = form_of(found, reference=reference, field=field)
     return cast("Make", found), form
 
 
 def _agent_class(reference: object, *, file: str) -> Make:
     if not isinstance(reference, str) or ":" not in reference:
-        raise errors.ManifestError(f"{AGENT_FIELD} is {reference!r}, but must be module:Class")
+        raise errors.ManifestError(f"{AGENT_FIELD} is {reference!r}, but must be module:Class or plugin:<name>")
     made, form = _class(reference, file=file, field=AGENT_FIELD)
     if form is not Form.AGENT:
         raise errors.ManifestError(f"{AGENT_FIELD} is '{reference}', which is an {form} and not an Agent")

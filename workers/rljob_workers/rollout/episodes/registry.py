@@ -27,7 +27,7 @@ def options_of(workflow: str, config: Mapping[str, object]) -> pydantic.BaseMode
     """Return the options of a built-in workflow. Raises ManifestError for an unknown one and for each wrong option."""
     if workflow not in KNOWN:
         raise errors.ManifestError(
-            f"spec.workflow.type is '{workflow}', but must be one of {', '.join(KNOWN)}, or module:Class"
+            f"spec.workflow.type is '{workflow}', but must be one of {', '.join(KNOWN)}, module:Class or plugin:<name>"
         )
     legacy = workflow == "multi_turn_math" and config.get("layout") == "legacy"
     model = legacy_turns.LegacyConfig if legacy else _MODELS[workflow]
@@ -43,7 +43,7 @@ def make_collector(
     max_model_len: int,
     code: str = "",
 ) -> protocols.RolloutCollector:
-    """Return the collector of `workflow`, which may be module:Class; `code` is the user's file.
+    """Return the collector of `workflow`, which may be module:Class or plugin:<name>; `code` is the user's file.
 
     Raises ManifestError that names the field, its value and what there is.
     """

@@ -9,32 +9,13 @@ The verifier's serving process looks the name up and imports nothing. The packag
 can be killed, and by the checks before a job starts, each a program of its own: these check options and records.
 """
 
-import importlib.metadata
 from collections.abc import Mapping
 
-from rljob_api import errors, roles
-from rljob_api.manifest import reward_options
+from rljob_api import errors, plugins, roles
 from rljob_workers.runtime import redaction, user_code
 from rljob_workers.verifier.graders import base
 
-GROUP = "rljob.graders"
 _MEMBERS = ("needs_worker", "check", "warm", "quick", "grade")
-
-
-def entry_point(type_: str) -> importlib.metadata.EntryPoint:
-    """Return the entry point of a type `plugin:<name>`. Raises ManifestError unless exactly one package has it."""
-    name = reward_options.plugin_name(type_)
-    installed = importlib.metadata.entry_points(group=GROUP)
-    matching = [entry for entry in installed if entry.name == name]
-    if not matching:
-        available = ", ".join(sorted(installed.names)) or "none"
-        raise errors.ManifestError(
-            f"no installed package has the grader {name!r} (entry point in group {GROUP}); installed: {available}"
-        )
-    if len(matching) > 1:
-        packages = ", ".join(sorted(entry.dist.name if entry.dist else entry.value for entry in matching))
-        raise errors.ManifestError(f"several installed packages have the grader {name!r}: {packages}; keep one of them")
-    return matching[0]
 
 
 class PluginGrader(base.SingleTimeLimit):
@@ -43,10 +24,7 @@ class PluginGrader(base.SingleTimeLimit):
     def __init__(self, config: roles.GraderConfig) -> None:
         """Raises ManifestError if no installed package has this grader."""
         self._config, self._where = config, f"reward {config.name!r} (type {config.type})"
-        try:
-            self._entry = entry_point(config.type)
-        except errors.ManifestError as error:
-            raise errors.ManifestError(*(f"{self._where}: {problem}" for problem in error.problems)) from error
+        self._entry = plugins.find(plugins.GRADERS, config.type, field=f"reward {config.name!r}: its type")
         self._grader: base.Grader | None = None
 
     @property

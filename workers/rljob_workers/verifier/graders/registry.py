@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from rljob_api import errors, roles
+from rljob_api import errors, plugins, roles
 from rljob_api.manifest import reward_options
 from rljob_api.manifest.verifier import FORKED_REWARDS, REPOSITORY_TESTS
 from rljob_workers.verifier import sandbox
@@ -64,7 +64,7 @@ def _build_one(reward: roles.GraderConfig, catalog: Mapping[str, Factory]) -> ba
         raise errors.ManifestError(
             f"reward {reward.name!r}: type {reward.type} reproduces no published grader and has no compat mode"
         )
-    if reward_options.plugin_name(reward.type):
+    if plugins.plugin_name(reward.type):
         return plugin.PluginGrader(reward)
     if reward_options.is_function(reward.type):
         return custom.CustomGrader(reward)

@@ -90,16 +90,14 @@ def _read(file: io.BufferedIOBase, target: memoryview) -> int:
     return position
 
 
-def _publisher(config: roles.TrainerConfig) -> FilePublisher:
-    return FilePublisher(
-        folder=pathlib.Path(config.weights_dir), control_address=config.coordinator_address, tls=config.tls
-    )
+def publisher(config: roles.TrainerConfig, make: type[FilePublisher] = FilePublisher) -> FilePublisher:
+    """Return the trainer's end."""
+    return make(folder=pathlib.Path(config.weights_dir), control_address=config.coordinator_address, tls=config.tls)
 
 
-def _puller(config: roles.RolloutConfig) -> FilePuller:
-    return FilePuller(
-        folder=pathlib.Path(config.weights_dir), control_address=config.coordinator_address, tls=config.tls
-    )
+def puller(config: roles.RolloutConfig, make: type[FilePuller] = FilePuller) -> FilePuller:
+    """Return a rollout's end."""
+    return make(folder=pathlib.Path(config.weights_dir), control_address=config.coordinator_address, tls=config.tls)
 
 
-BACKEND = base.Backend(publisher=_publisher, puller=_puller)
+BACKEND = base.Backend(publisher=publisher, puller=puller)

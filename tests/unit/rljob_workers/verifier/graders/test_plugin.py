@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import errors, names, plugins, roles, types
 from rljob_workers.verifier import check, code_check, service
-from rljob_workers.verifier.graders import base, plugin, registry
+from rljob_workers.verifier.graders import base, registry
 
 MODULE = """
 import os
@@ -123,14 +123,15 @@ def test_grader_that_is_not_installed_is_refused_with_those_that_are(installed: 
         build(reward("plugin:word-cuont"))
     (sentence,) = refused.value.problems
     assert sentence == (
-        "reward 'short' (type plugin:word-cuont): no installed package has the grader 'word-cuont'"
-        " (entry point in group rljob.graders); installed: gone, no-grader, raises, word-count, word_text"
+        "reward 'short': its type is 'plugin:word-cuont', but no package that is installed here declares it as an entry"
+        " point of 'rljob.graders'; installed: gone, no-grader, raises, word-count, word_text. Install the package here"
+        " and in the image of the role that uses it"
     )
 
 
 def test_name_that_two_packages_have_is_refused(installed: pathlib.Path) -> None:
     install(installed, "other-graders", "[rljob.graders]\nword-count = other_graders:WordCount\n")
-    with pytest.raises(errors.ManifestError, match="'word-count': other-graders, word-count-graders; keep one of them"):
+    with pytest.raises(errors.ManifestError, match=r"several packages .*: other-graders, word-count-graders$"):
         build(reward())
 
 
@@ -192,4 +193,4 @@ def test_check_of_a_plan_loads_the_plugin(installed: pathlib.Path, capsys: pytes
     assert code_check.main(["", "plugin:word-count", '{"most": "many"}']) == int(names.ExitCode.BAD_INPUT)
     assert "config.most is 'many'" in capsys.readouterr().err
     assert code_check.main(["", "plugin:nobody", "{}"]) == int(names.ExitCode.BAD_INPUT)
-    assert f"(entry point in group {plugin.GROUP})" in capsys.readouterr().err
+    assert f"entry point of {plugins.GRADERS!r}" in capsys.readouterr().err

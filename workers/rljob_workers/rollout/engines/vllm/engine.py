@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rljob_api import errors, roles, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.engines import base
-from rljob_workers.rollout.engines.vllm import patches
+from rljob_workers.rollout.engines.vllm import metrics, patches
 from rljob_workers.runtime import machine
 from rljob_workers.weights import image
 
@@ -345,3 +345,10 @@ def _versions(output: "CompletionOutput", count: int) -> tuple[int, ...]:
     if len(versions) != count:
         raise errors.EngineError(f"weight versions cover {len(versions)} of {count} tokens")
     return tuple(versions)
+
+
+REGISTRATION = base.Registration(
+    environment=lambda num_threads: environment(num_threads=num_threads),
+    make=VllmEngine,
+    expose_metrics=metrics.expose,
+)
