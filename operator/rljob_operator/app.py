@@ -11,7 +11,6 @@ import functools
 import logging
 import random
 import socket
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ import pydantic
 from rljob_api import cluster_placement, crd, errors, names
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
+from rljob_operator.clock import SystemClock
 from rljob_operator.coordinators import Channels, Poller, Target
 from rljob_operator.kube import discovery, kinds
 from rljob_operator.kube.cache import Cache, key_of, split_key
@@ -54,18 +54,6 @@ _PING_EVERY_S = 20.0
 _LEARNT_AT_ONCE = 16
 # Two lists that show the same change untold.
 _FROZEN_S = 2 * COMPARE_EVERY_S
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def now(self) -> float:
-        """Return unix seconds."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Return seconds that never jump."""
-        return time.monotonic()
 
 
 def coordinator_address(namespace: str, name: str) -> str:

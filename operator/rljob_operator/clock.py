@@ -1,6 +1,30 @@
-"""Times of the Kubernetes API as text and as unix seconds, and a token bucket that paces requests."""
+"""The machine's clocks, times of the Kubernetes API as text and as unix seconds, and a token bucket."""
 
 import datetime
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time as a collaborator, so that tests decide what time it is."""
+
+    def now(self) -> float:
+        """Return unix seconds."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never jump."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        """Return unix seconds."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds that never jump."""
+        return time.monotonic()
 
 
 def to_timestamp(seconds: float) -> str:

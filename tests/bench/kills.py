@@ -235,7 +235,7 @@ class Bench:
         seen = _lines(self.witness)
         accepted = {line["acknowledged"] for line in seen if line.get("outcome") == "accepted"}
         served = {(line["served"], line["state_hash"]) for line in seen if "served" in line}
-        file = database.SqliteDatabase(self.run_dir.state / "ledger.sqlite", read_only=True)
+        file = database.Database(self.run_dir.state / "ledger.sqlite", read_only=True)
         known = {str(row["group_id"]) for row in file.all("SELECT group_id FROM answers WHERE outcome = 'accepted'")}
         known |= {member.group_id for member in retention.everything(file) if member.accepted}
         found += [f"group {group} was acknowledged and is lost" for group in sorted(accepted - known)]

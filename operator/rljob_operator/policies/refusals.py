@@ -7,6 +7,7 @@ A change of the spec is tried at once. A refusal stands for as long as the plan 
 import dataclasses
 from collections.abc import Iterable
 
+from rljob_api import lifecycle
 from rljob_operator.model import Action, Apply, Observed, Plan, Ref, Refusal, StatusWrite, earliest
 
 FORBIDDEN, REJECTED, NAME_CONFLICT = "Forbidden", "ChildRejected", "NameConflict"
@@ -38,9 +39,10 @@ def with_backoff(previous: Refusal | None, new: Refusal, *, now: float) -> Refus
     """Return a new refusal with its place in a row, and when to try again."""
     follows = previous is not None and previous.generation == new.generation
     times = previous.times + 1 if previous is not None and follows else 1
-    wait_s = (_FIRST_PASSING_S if new.passing else _FIRST_S) * 2.0 ** min(times - 1, 10)
+    first_s = _FIRST_PASSING_S if new.passing else _FIRST_S
+    wait_s = lifecycle.backoff_s(times, first_s=first_s, max_s=_MOST_S)
     since = previous.since if previous is not None and follows else now
-    return dataclasses.replace(new, times=times, since=since, again_at=now + min(_MOST_S, wait_s))
+    return dataclasses.replace(new, times=times, since=since, again_at=now + wait_s)
 
 
 def without_refused(planned: Plan, observed: Observed, *, now: float) -> Plan:

@@ -13,22 +13,17 @@ import heapq
 import json
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from rljob_api import lifecycle
 from rljob_api.conditions import ConditionType as Type
+from rljob_operator.clock import Clock
 from rljob_operator.kube.cache import Cache
 from rljob_operator.model import Pod
 
 _FIRST_BACKOFF_S = 0.5
 _MOST_BACKOFF_S = 300.0
 _MOST_PASSED_OVER = 64
-
-
-class MonotonicClock(Protocol):
-    """Time that never jumps."""
-
-    def monotonic(self) -> float:
-        """Return seconds."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -40,7 +35,7 @@ class _Entry:
 class WorkQueue:
     """Keys and when they are due; single-threaded, no I/O."""
 
-    def __init__(self, *, clock: MonotonicClock, rng: random.Random, concurrency: int = 8) -> None:
+    def __init__(self, *, clock: Clock, rng: random.Random, concurrency: int = 8) -> None:
         """Start empty. Raises ValueError if `concurrency` is below 1."""
         if concurrency < 1:
             raise ValueError(f"need {concurrency=} to be at least 1")
@@ -113,7 +108,7 @@ class WorkQueue:
         """
         self._running.discard(key)
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = min(most_s, _FIRST_BACKOFF_S * 2.0 ** min(count - 1, 10))
+        delay = lifecycle.backoff_s(count, first_s=_FIRST_BACKOFF_S, max_s=most_s)
         # Half of it is left to chance, so that keys that failed together do not come back together.
         jittered = delay * (0.5 + 0.5 * self._rng.random())
         self._line_up(key)

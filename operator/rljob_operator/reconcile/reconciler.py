@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rljob_api.manifest.status import JobStatus
+from rljob_operator.clock import Clock
 from rljob_operator.model import (
     Annotate,
     Apply,
@@ -47,13 +48,6 @@ class Cluster(Protocol):
         """Delete an object; nothing happens if it is gone."""
 
 
-class WallClock(Protocol):
-    """The time of day."""
-
-    def now(self) -> float:
-        """Return unix seconds."""
-
-
 def _ignore(observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
     """No-op callback."""
 
@@ -66,7 +60,7 @@ class Reconciler:
         cluster: Cluster,
         *,
         desired: Callable[[Observed], DesiredObjects],
-        clock: WallClock,
+        clock: Clock,
         on_planned: Callable[[Observed, Plan, DesiredObjects], None] = _ignore,
     ) -> None:
         self._cluster, self._wanted, self._clock, self._on_planned = cluster, desired, clock, on_planned

@@ -71,7 +71,7 @@ def bench(tmp_path: pathlib.Path) -> kills.Bench:
     (tmp_path / "job.yaml").write_text("")
     made = kills.Bench(tmp_path, "fake")
     made.run_dir.state.mkdir(parents=True)
-    database.SqliteDatabase(made.run_dir.state / "ledger.sqlite").close()
+    database.Database(made.run_dir.state / "ledger.sqlite").close()
     with sqlite3.connect(made.run_dir.state / "ledger.sqlite") as connection:
         connection.execute("INSERT INTO answers VALUES ('g1', 1, 'accepted', '', 0)")
         connection.execute(

@@ -1,7 +1,5 @@
 """A trainer rank's side of the `Train` service, and its registration. Blocking: a rank has nothing else to do."""
 
-import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
@@ -10,6 +8,7 @@ import grpc
 from rljob_api import codec, names, roles, types
 from rljob_api.wire.v1 import train_pb2, train_pb2_grpc, work_pb2, work_pb2_grpc
 from rljob_workers.rpc import channel
+from rljob_workers.runtime import stall
 
 T = TypeVar("T")
 Batch = tuple[types.BatchHeader, list[types.MicroBatch]]
@@ -31,40 +30,6 @@ class Batches(Protocol):
 
     def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
         """Rank 0: everything up to `step` may be pruned. Idempotent."""
-
-
-class _Idle:
-    """Calls `cancel` where nothing was heard within the time that was set last. One thread, until it is left."""
-
-    def __init__(self, cancel: Callable[[], object]) -> None:
-        self._cancel, self._heard = cancel, threading.Condition()
-        self._end, self._over = 0.0, False
-        self._thread = threading.Thread(target=self._watch, name="idle", daemon=True)
-
-    def __enter__(self) -> "_Idle":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._heard:
-            self._over = True
-            self._heard.notify()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def within(self, seconds: float) -> None:
-        """Set when to cancel at the latest, from now."""
-        with self._heard:
-            self._end = time.monotonic() + seconds
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def _watch(self) -> None:
-        with self._heard:
-            while not self._over and (left_s := self._end - time.monotonic()) > 0:
-                self._heard.wait(left_s)
-            if self._over:
-                return
-        self._cancel()
 
 
 class BatchClient:
@@ -105,15 +70,15 @@ class BatchClient:
 
     def _read(self, stream: grpc.Call, wait_s: float) -> Batch:
         """Read header and parts. No deadline for all of it, since a batch may be large: one from message to message."""
-        with _Idle(stream.cancel) as idle:
-            idle.within(wait_s + self._timeout_s)
+        watch = stall.StallWatch(wait_s + self._timeout_s)
+        with watch.cancelling(stream.cancel):
             parts = iter(stream)
             header = codec.from_message(types.BatchHeader, next(parts).header)
             micro_batches = []
-            idle.within(self._timeout_s)
+            watch.moved(idle_s=self._timeout_s)
             for part in parts:
                 micro_batches.append(codec.from_message(types.MicroBatch, part.micro_batch))
-                idle.within(self._timeout_s)
+                watch.moved()
             return header, micro_batches
 
     def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:

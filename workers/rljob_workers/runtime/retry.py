@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from rljob_api import errors
+from rljob_api import errors, lifecycle
 from rljob_workers.runtime import clock as clocks
 
 T = TypeVar("T")
@@ -24,8 +24,8 @@ class Backoff:
 
     def next_delay_s(self) -> float:
         """Return the next delay in seconds."""
-        delay_s = min(self._most_s, self._first_s * float(1 << min(self._failures, 30)))
         self._failures += 1
+        delay_s = lifecycle.backoff_s(self._failures, first_s=self._first_s, max_s=self._most_s)
         return delay_s * self._rng.uniform(0.5, 1.0)
 
     def reset(self) -> None:

@@ -8,11 +8,6 @@ machine is gone is found by the connection's own pings within half a minute (rpc
     0.27 GB (SmolLM2-135M)                 74 s, 63 s; 11 s
 """
 
-import contextlib
-import threading
-import time
-from collections.abc import Callable, Iterator
-
 # What a job is served over at least: a link of 160 Mbit/s, a disk, or a copy into a device and its repacking.
 LINK_BYTES_PER_S = 20e6
 DISK_BYTES_PER_S = 100e6
@@ -21,7 +16,6 @@ _IDLE_S = 60.0
 _PAUSE_S = 10.0
 _RESTART_S = 600.0
 _COLLECTIVE_S = 1800.0
-_LOOK_S = 1.0
 
 
 def idle_deadline_s(num_bytes: int) -> float:
@@ -50,39 +44,3 @@ def restart_deadline_s(num_bytes: int) -> float:
 def collective_deadline_s(num_bytes: int) -> float:
     """Return how long ranks wait for one another: rank 0 may be publishing an image of `num_bytes`."""
     return _COLLECTIVE_S + transfer_deadline_s(num_bytes)
-
-
-class StallWatch:
-    """Whether a transfer still moves. `moved` is called by the thread that moves bytes, `expired` by another."""
-
-    def __init__(self, idle_s: float, *, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin now."""
-        self._idle_s, self._now = idle_s, now
-        self._moved_at = now()
-
-    def moved(self) -> None:
-        """Say that bytes went on."""
-        self._moved_at = self._now()
-
-    def expired(self) -> bool:
-        """Return whether nothing has moved for too long."""
-        return self._now() - self._moved_at > self._idle_s
-
-    @contextlib.contextmanager
-    def cancelling(self, cancel: Callable[[], object], *, look_s: float = _LOOK_S) -> Iterator[None]:
-        """Call `cancel` once if nothing moves for too long while the block runs; looks every `look_s`."""
-        ended = threading.Event()
-
-        def look() -> None:
-            while not ended.wait(look_s):
-                if self.expired():
-                    cancel()
-                    return
-
-        thread = threading.Thread(target=look, name="transfer-watch", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()

@@ -11,7 +11,7 @@ import pytest
 from rljob_api import errors, names, types
 from rljob_api.wire.v1 import weights_pb2
 from rljob_testing.clock import FakeClock
-from rljob_workers.runtime import retry
+from rljob_workers.runtime import retry, stall
 from rljob_workers.weights import deadlines, frames
 from rljob_workers.weights.backends import grpc_store
 
@@ -47,7 +47,7 @@ def test_a_version_of_140_gigabytes_travels_at_the_rates_that_were_measured() ->
 
 def test_a_transfer_expires_by_the_time_since_it_moved_not_since_it_began() -> None:
     clock = FakeClock()
-    watch = deadlines.StallWatch(60.0, now=clock.monotonic)
+    watch = stall.StallWatch(60.0, now=clock.monotonic)
     for _ in range(100):
         clock.tick(60.0)
         assert not watch.expired()
@@ -58,7 +58,7 @@ def test_a_transfer_expires_by_the_time_since_it_moved_not_since_it_began() -> N
 
 def test_what_stands_still_is_cancelled_once_and_what_ended_is_not() -> None:
     clock, cancelled = FakeClock(), threading.Event()
-    watch = deadlines.StallWatch(60.0, now=clock.monotonic)
+    watch = stall.StallWatch(60.0, now=clock.monotonic)
     with watch.cancelling(cancelled.set, look_s=0.001):
         clock.tick(61.0)
         assert cancelled.wait(30)
@@ -177,10 +177,10 @@ class Watched:
         self.idle_s: list[float] = []
         self.made = threading.Event()
 
-    def __call__(self, idle_s: float) -> deadlines.StallWatch:
+    def __call__(self, idle_s: float) -> stall.StallWatch:
         clock, note = self.clock, self.idle_s
 
-        class Impatient(deadlines.StallWatch):
+        class Impatient(stall.StallWatch):
             def cancelling(self, cancel: Callable[[], object], *, look_s: float = 0.0):  # type: ignore[no-untyped-def]
                 note.append(idle_s)
                 return super().cancelling(cancel, look_s=0.001)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api import codec, names, types
 from rljob_workers.coordinator.ledger import groups, retention
-from rljob_workers.coordinator.ledger.database import Database, SqliteDatabase
+from rljob_workers.coordinator.ledger.database import Database
 from rljob_workers.coordinator.policy import prompts
 
 _STATES_OF_ACCEPTED = (names.GroupState.SUBMITTED, names.GroupState.PACKED, names.GroupState.TRAINED)
@@ -224,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("state_dir", type=pathlib.Path)
     parser.add_argument("--max-off-policy-steps", type=int, help="the bound; default: the one that the ledger recorded")
     arguments = parser.parse_args(argv)
-    file = SqliteDatabase(arguments.state_dir / "ledger.sqlite", read_only=True)
+    file = Database(arguments.state_dir / "ledger.sqlite", read_only=True)
     bound = arguments.max_off_policy_steps
     if bound is None:
         row = file.one("SELECT value FROM meta WHERE key = 'max_off_policy_steps'")

@@ -50,33 +50,14 @@ class Row(Protocol):
         """Return the column's value."""
 
 
-class Database(Protocol):
-    """The few operations that transitions need. Statements run inside `transaction`."""
-
-    def transaction(self) -> contextlib.AbstractContextManager[None]:
-        """Commit at the end, undo on an exception; nested ones are savepoints."""
-
-    def all(self, sql: str, *params: object) -> list[Row]:
-        """Return all rows."""
-
-    def one(self, sql: str, *params: object) -> Row | None:
-        """Return the first row or None."""
-
-    def change(self, sql: str, *params: object) -> int:
-        """Run a statement and return how many rows it changed."""
-
-    def many(self, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
-        """Run a statement once per row."""
-
-
 def _statement(schema: str, name: str) -> str:
     """Return the statement of the schema that creates `name`."""
     (found,) = re.findall(rf"^CREATE (?:TABLE|INDEX) {name} .*?;", schema, flags=re.MULTILINE | re.DOTALL)
     return str(found)
 
 
-class SqliteDatabase:
-    """One connection. Not for use by several threads at once."""
+class Database:
+    """One connection to the file. Statements run inside `transaction`. Not for use by several threads at once."""
 
     def __init__(self, path: pathlib.Path, *, read_only: bool = False) -> None:
         """Open or create the file. Raises LedgerError if it is no ledger or was made by another schema."""
@@ -160,7 +141,7 @@ class Ledger:
 
     def __init__(self, path: pathlib.Path, bounds: limits.Limits, *, now: float) -> None:
         """Open or create the ledger at `path`. Raises LedgerError for another schema."""
-        self.db, self.limits = SqliteDatabase(path), bounds
+        self.db, self.limits = Database(path), bounds
         # Prompts that were found unusable: the records may be others at the next start.
         self.unusable: set[tuple[str, int]] = set()
         self.why_ended = ""

@@ -22,7 +22,7 @@ from typing import TextIO
 
 from rljob_api import codec, errors, names
 from rljob_workers.coordinator.ledger import retention
-from rljob_workers.coordinator.ledger.database import Database, Row, SqliteDatabase
+from rljob_workers.coordinator.ledger.database import Database, Row
 
 _COLUMNS = "group_id, kind, state, attempt, step, eval_step, min_step, drop_reason, source"
 _MAX_ID_CHARS = 256
@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     path = arguments.state_dir / "ledger.sqlite"
     try:
-        file = SqliteDatabase(path, read_only=True)
+        file = Database(path, read_only=True)
         try:
             reader = Reader(file)
             if arguments.step is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from rljob_api import errors
-from rljob_workers.coordinator.ledger.database import Database, Ledger, SqliteDatabase
+from rljob_workers.coordinator.ledger.database import Database, Ledger
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -55,7 +55,7 @@ class LedgerThread:
 
     def _read(self, call: Callable[[Database], T]) -> T:
         try:
-            with contextlib.closing(SqliteDatabase(self._path, read_only=True)) as database:
+            with contextlib.closing(Database(self._path, read_only=True)) as database:
                 return call(database)
         except sqlite3.Error as error:
             raise errors.UnavailableError(f"the ledger could not be read: {error}") from error

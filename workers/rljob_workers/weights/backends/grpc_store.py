@@ -15,7 +15,7 @@ import grpc
 from rljob_api import errors, roles, types
 from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.rpc import channel
-from rljob_workers.runtime import retry
+from rljob_workers.runtime import retry, stall
 from rljob_workers.weights import deadlines, frames
 from rljob_workers.weights.backends import base
 
@@ -39,7 +39,7 @@ class WeightPublisher(base.RegisteringPublisher):
         store_address: str,
         tls: roles.TlsConfig | None,
         timeout_s: float = 120.0,
-        watch: Callable[[float], deadlines.StallWatch] = deadlines.StallWatch,
+        watch: Callable[[float], stall.StallWatch] = stall.StallWatch,
     ) -> None:
         """Open the control and the bulk channel. `timeout_s`: of control calls; `watch`: makes what ends idle ones."""
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
@@ -95,7 +95,7 @@ class WeightPuller(base.PlanningPuller):
         tls: roles.TlsConfig | None,
         num_streams: int = 2,
         timeout_s: float = 20.0,
-        watch: Callable[[float], deadlines.StallWatch] = deadlines.StallWatch,
+        watch: Callable[[float], stall.StallWatch] = stall.StallWatch,
         retrying: retry.RetryMoving = retry.retry_moving,
     ) -> None:
         """Open the control channel; bulk channels are opened per source. `timeout_s`: of control calls.

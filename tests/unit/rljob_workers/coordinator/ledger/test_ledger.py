@@ -800,7 +800,7 @@ def test_a_ledger_of_another_schema_is_refused(make_bench: Make, tmp_path: pathl
     bench.ledger.db.change("PRAGMA user_version = 99")
     bench.ledger.close()
     with pytest.raises(errors.LedgerError, match="schema 99"):
-        database.SqliteDatabase(bench.path)
+        database.Database(bench.path)
 
 
 def test_under_wait_a_step_waits_for_its_oldest_groups(make_bench: Make) -> None:

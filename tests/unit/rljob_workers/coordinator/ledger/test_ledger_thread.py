@@ -119,7 +119,7 @@ async def test_nobody_is_told_of_what_could_not_be_committed_and_all_may_ask_aga
 async def test_an_answered_call_is_on_the_disk(watched: Watched) -> None:
     await watched.thread.run(lambda ledger: ledger.set_meta("key", "value"))
     # A second connection sees only what was committed; synchronous 2 is FULL: the commit was synced.
-    other = database.SqliteDatabase(watched.bench.path, read_only=True)
+    other = database.Database(watched.bench.path, read_only=True)
     row = other.one("SELECT value FROM meta WHERE key = 'key'")
     assert row is not None
     assert row["value"] == "value"
