@@ -1,27 +1,27 @@
-"""Processes and their descendants, from /proc. Linux only; a process that ends while it is read is simply left out."""
+"""Processes, their descendants and what memory they hold. A process that ends while it is read is simply left out."""
 
+import contextlib
 import ctypes
 import os
-import pathlib
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-_PROC = pathlib.Path("/proc")
+import psutil
+
 _PR_SET_CHILD_SUBREAPER = 36
+TOTAL = "total"
+# Resident sizes that grew by less than this share of what they were at the last question bring no new peak.
+_GROWTH = 0.005
+_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 def parents() -> dict[int, int]:
     """Return the parent pid of every process; zombies, which run nothing any more, are left out."""
-    found: dict[int, int] = {}
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit():
-            stat = _stat_fields(int(entry.name))
-            if stat is not None and stat[0] not in ("Z", "X"):
-                found[int(entry.name)] = int(stat[1])
-    return found
+    every = psutil.process_iter(["ppid", "status"])
+    return {process.pid: process.info["ppid"] for process in every if process.info["status"] not in _ENDED}
 
 
-def descendants(root: int, parent_of: dict[int, int] | None = None) -> list[int]:
+def descendants(root: int, parent_of: Mapping[int, int] | None = None) -> list[int]:
     """Return the pids below `root`, parents before children, `root` itself left out."""
     children: dict[int, list[int]] = {}
     for pid, parent in (parents() if parent_of is None else parent_of).items():
@@ -36,16 +36,16 @@ def descendants(root: int, parent_of: dict[int, int] | None = None) -> list[int]
 
 def is_running(pid: int) -> bool:
     """Return whether `pid` exists and is not a zombie."""
-    stat = _stat_fields(pid)
-    return stat is not None and stat[0] not in ("Z", "X")
+    try:
+        return psutil.Process(pid).status() not in _ENDED
+    except psutil.Error:
+        return False
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal; a process that is already gone is fine."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        return
 
 
 def adopt_orphans() -> None:
@@ -53,43 +53,25 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _stat_fields(pid: int) -> list[str] | None:
-    try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The name in brackets may hold spaces and brackets itself; the fields start behind the last one.
-    return text.rpartition(")")[2].split()
-
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-TOTAL = "total"
-# Resident sizes that grew by less than this share of what they were at the last question bring no new peak.
-_GROWTH = 0.005
-
-
-def process_bytes(pid: int, *, proc: pathlib.Path = pathlib.Path("/proc")) -> int:
+def process_bytes(pid: int) -> int:
     """Return the PSS of one process in bytes, its RSS where PSS is unreadable, 0 when it is gone."""
     try:
-        for line in (proc / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return resident_bytes(pid, proc=proc)
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except psutil.Error:
+        return resident_bytes(pid)
 
 
-def resident_bytes(pid: int, *, proc: pathlib.Path = pathlib.Path("/proc")) -> int:
+def resident_bytes(pid: int) -> int:
     """Return the RSS of one process in bytes, 0 when it is gone."""
     try:
-        return int((proc / str(pid) / "statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
-    except OSError:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return 0
 
 
 def tree_bytes(root: int, parent_of: Mapping[int, int], size: Callable[[int], int] = process_bytes) -> int:
     """Return the sum over `root` and its descendants."""
-    return sum(size(pid) for pid in (root, *descendants(root, dict(parent_of))))
+    return sum(size(pid) for pid in (root, *descendants(root, parent_of)))
 
 
 class PeakMemory:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,14 +87,32 @@ def test_memory_of_a_tree_includes_children() -> None:
     child.communicate(b"\n")
 
 
-def test_pss_is_preferred_and_resident_size_stands_in(tmp_path: pathlib.Path) -> None:
-    folder = tmp_path / "7"
-    folder.mkdir()
-    (folder / "statm").write_text("100 50 10 1 0 1 0")
-    assert processes.process_bytes(7, proc=tmp_path) == 50 * os.sysconf("SC_PAGE_SIZE")
-    (folder / "smaps_rollup").write_text("00-ff ---p 0 0 0 [rollup]\nRss:    200 kB\nPss:    120 kB\nPss_Anon:  1 kB\n")
-    assert processes.process_bytes(7, proc=tmp_path) == 120 * 1024
-    assert processes.process_bytes(8, proc=tmp_path) == 0
+def test_pss_is_preferred_and_resident_size_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    rollup = dict(line.split()[:2] for line in pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    assert processes.process_bytes(os.getpid()) == pytest.approx(int(rollup["Pss:"]) << 10, rel=0.05)
+    assert processes.resident_bytes(os.getpid()) == pytest.approx(int(rollup["Rss:"]) << 10, rel=0.05)
+
+    def unreadable(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "memory_full_info", unreadable)
+    assert processes.process_bytes(os.getpid()) == pytest.approx(int(rollup["Rss:"]) << 10, rel=0.05)
+
+
+def test_a_process_that_is_gone_holds_nothing_and_has_no_descendants() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert processes.process_bytes(child.pid) == processes.resident_bytes(child.pid) == 0
+    assert not processes.is_running(child.pid)
+    assert processes.descendants(child.pid) == []
+
+
+def test_a_zombie_runs_nothing() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not processes.is_running(child.pid)
+    assert child.pid not in processes.parents()
+    child.wait()
 
 
 def test_memory_is_measured_closely_only_when_it_may_have_peaked() -> None:
