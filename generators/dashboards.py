@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from generators import CHART
-from generators.grafana import Board, Json, Panel, Query, Row, annotation, board, label_variable
+from generators.panels import Board, Json, Mark, Panel, Query, Row, Variable, board
 
 FOLDER = CHART / "files" / "dashboards"
 NAMESPACES = 'rljob_namespace=~"$rljob_namespace"'
@@ -1129,18 +1129,14 @@ OPERATOR = (
 )
 
 
-def _variables(*, several: bool, job: bool) -> list[Json]:
-    made = [
-        label_variable("rljob_namespace", "Namespace", "label_values(rljob_state, rljob_namespace)", several=several)
-    ]
+def _variables(*, several: bool, job: bool) -> list[Variable]:
+    made = [Variable("rljob_namespace", "Namespace", "label_values(rljob_state, rljob_namespace)", several=several)]
     if job:
-        made.append(
-            label_variable("rljob", "Job", 'label_values(rljob_state{rljob_namespace="$rljob_namespace"}, rljob)')
-        )
+        made.append(Variable("rljob", "Job", 'label_values(rljob_state{rljob_namespace="$rljob_namespace"}, rljob)'))
     return made
 
 
-def _marks(matchers: str) -> list[Json]:
+def _marks(matchers: str) -> list[Mark]:
     job = "{{rljob_namespace}}/{{rljob}}"
     kinds = (
         ("New attempt", f"changes(rljob_trainer_attempt{{{matchers}}}[1m]) > 0", "red"),
@@ -1155,7 +1151,7 @@ def _marks(matchers: str) -> list[Json]:
             "orange",
         ),
     )
-    return [annotation(name, expr, colour, job) for name, expr, colour in kinds]
+    return [Mark(name, expr, colour, job) for name, expr, colour in kinds]
 
 
 def boards() -> dict[str, Json]:
@@ -1168,7 +1164,7 @@ def boards() -> dict[str, Json]:
             title="rljob / fleet",
             rows=FLEET,
             variables=_variables(several=True, job=False),
-            annotations=_marks(NAMESPACES),
+            marks=_marks(NAMESPACES),
         ),
         *(
             Board(
@@ -1176,7 +1172,7 @@ def boards() -> dict[str, Json]:
                 title=f"rljob / {titles[name]}",
                 rows=rows,
                 variables=_variables(several=False, job=True),
-                annotations=_marks(JOB),
+                marks=_marks(JOB),
             )
             for name, rows in of_job
         ),
@@ -1185,7 +1181,7 @@ def boards() -> dict[str, Json]:
             title="rljob / operator",
             rows=OPERATOR,
             variables=[],
-            annotations=_marks('rljob_namespace=~".+"'),
+            marks=_marks('rljob_namespace=~".+"'),
         ),
     ]
     return {one.name: board(one) for one in made}

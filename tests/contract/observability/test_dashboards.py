@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from generators import dashboards, grafana, metric_catalog
+from generators import dashboards, metric_catalog
+from generators import panels as panel_model
 from grafana_foundation_sdk.cog import encoder, plugins
 from grafana_foundation_sdk.models import dashboard as grafana_model
 
@@ -199,7 +200,7 @@ def test_panels_have_ids_and_places_of_their_own(name: str) -> None:
         for y in range(place["y"], place["y"] + place["h"])
     ]
     assert len(cells) == len(set(cells)), "panels overlap"
-    assert max(x for x, _ in cells) < grafana.WIDTH
+    assert max(x for x, _ in cells) < panel_model.WIDTH
 
 
 @pytest.mark.parametrize("name", BOARDS)
