@@ -31,6 +31,7 @@ QUOTA, GONE = "quota", "gone"
 OPERATOR = f"system:serviceaccount:{whole_job.SYSTEM}:rljob-operator"
 # No engine is loaded within this time, so the first step comes after it. The operator is away by then.
 DEADLINE_S = 45
+STARTED_LATER_S = 1800
 STARTED_S, SUSPENDED_S, FINISHED_S, NAMED_S, AGAIN_S, READY_S = 600.0, 300.0, 600.0, 120.0, 240.0, 60.0
 # Steps that it may still make, at least half of them at any time: it is to end soon after the last break.
 MORE_STEPS = 48
@@ -184,6 +185,8 @@ def test_job_starts_without_an_operator_and_is_left_alone_by_the_next(job: Watch
     broken("the operator away past every deadline", lambda: _scale_operator(job.cluster, 1), lambda: _is_running(job))
     assert job.uids() == before
     assert job.status()["attempt"] == 1
+    # It is the limit of a resumed segment's start too, and an engine is loaded then.
+    job.patch({"startupDeadlineSeconds": STARTED_LATER_S})
 
 
 def _created(pod: Any) -> float:
