@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rljob_api import names
-from rljob_operator import times
+from rljob_operator import clock
 from rljob_testing import certificates, operator_series
 from rljob_testing.cluster import namespaces, recovery, webhook_server, webhooks, whole_job
 from rljob_testing.cluster.full import FullCluster
@@ -190,7 +190,7 @@ def test_job_starts_without_an_operator_and_is_left_alone_by_the_next(job: Watch
 
 
 def _created(pod: Any) -> float:
-    found = times.to_seconds(pod["metadata"]["creationTimestamp"])
+    found = clock.to_seconds(pod["metadata"]["creationTimestamp"])
     assert found is not None
     return found
 
