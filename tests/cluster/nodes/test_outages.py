@@ -32,7 +32,7 @@ OPERATOR = f"system:serviceaccount:{whole_job.SYSTEM}:rljob-operator"
 # No engine is loaded within this time, so the first step comes after it. The operator is away by then.
 DEADLINE_S = 45
 STARTED_LATER_S = 1800
-STARTED_S, SUSPENDED_S, FINISHED_S, NAMED_S, AGAIN_S, READY_S = 600.0, 300.0, 600.0, 120.0, 240.0, 60.0
+STARTED_S, SUSPENDED_S, STEP_S, NAMED_S, AGAIN_S, READY_S = 600.0, 300.0, 240.0, 120.0, 240.0, 60.0
 # Steps that it may still make, at least half of them at any time: it is to end soon after the last break.
 MORE_STEPS = 48
 EVERY_STEPS = 10
@@ -373,11 +373,11 @@ def test_certificates_are_renewed_without_one_of_the_namespaces(refused: Watched
 
 
 def test_job_finishes_and_its_ledger_keeps_every_promise(job: Watched, volume_folder: pathlib.Path) -> None:
-    status = job.until(whole_job.is_over, FINISHED_S)
+    status = job.until_over(STEP_S)
     assert status["summary"] == "Succeeded", job.describe()
     metadata = job.get()["metadata"]
     assert isinstance(metadata, dict)
     (ledger,) = (volume_folder / str(metadata["uid"])).rglob("ledger.sqlite")
-    command = [sys.executable, "-m", "rljob_workers.coordinator.audit", str(ledger.parent)]
+    command = [sys.executable, "-m", "rljob_workers.coordinator.ledger.audit", str(ledger.parent)]
     audited = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert audited.returncode == 0, audited.stdout + audited.stderr

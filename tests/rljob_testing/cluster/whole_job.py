@@ -114,6 +114,16 @@ class Watched:
             time.sleep(POLL_S)
         return status
 
+    def until_over(self, step_s: float) -> Object:
+        """Return the status once the job is over; fails if no step is made for `step_s`, however long all of it takes."""
+        step, end = -1, 0.0
+        while not is_over(status := self.status()):
+            if status.get("step", 0) != step:
+                step, end = status.get("step", 0), time.monotonic() + step_s
+            assert time.monotonic() < end, f"no step after {step} for {step_s:g} s: {self.seen}\n{self.describe()}"
+            time.sleep(POLL_S)
+        return status
+
     def pods(self, role: str | None = None) -> list[Object]:
         """Return its pods, of one role or all."""
         selector = f"rljob.dev/job={self.name}" + (f",rljob.dev/role={role}" if role else "")
