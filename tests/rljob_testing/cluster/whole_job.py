@@ -115,11 +115,12 @@ class Watched:
         return status
 
     def until_over(self, step_s: float) -> Object:
-        """Return the status once the job is over; fails if no step is made for `step_s`, however long all of it takes."""
-        step, end = -1, 0.0
+        """Return the status once the job is over, however long that takes; fails if no step is made for `step_s`."""
+        step: object = None
+        end = time.monotonic() + step_s
         while not is_over(status := self.status()):
-            if status.get("step", 0) != step:
-                step, end = status.get("step", 0), time.monotonic() + step_s
+            if status.get("step") != step:
+                step, end = status.get("step"), time.monotonic() + step_s
             assert time.monotonic() < end, f"no step after {step} for {step_s:g} s: {self.seen}\n{self.describe()}"
             time.sleep(POLL_S)
         return status
