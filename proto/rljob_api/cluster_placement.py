@@ -54,12 +54,13 @@ def cluster_placement(
     verifier_cores: int,
     attempt: int = 1,
     tls: roles.TlsConfig | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    image_device: Literal["cpu", "cuda"] = "cpu",
 ) -> Placement:
     """Return the placement of a job's pods.
 
     verifier_cores: processors of a verifier pod, for the number of gradings at once. `attempt` is the trainer's; pods
-    of later attempts are told by their environment. A claim may serve many jobs, so folders hold the job's uid.
+    of later attempts are told by their environment. image_device: what the worker image here is for, where the
+    manifest says nothing of it. A claim may serve many jobs, so folders hold the job's uid.
     """
     storage = posixpath.join(STORAGE_DIR, job.metadata.uid)
     coordinator = service_host(job, names.Role.COORDINATOR)
@@ -83,7 +84,6 @@ def cluster_placement(
             rendezvous_host=rendezvous_host(job, attempt),
             rendezvous_port=RENDEZVOUS_PORT,
             attempt=attempt,
-            device=device,
         ),
         state_dir=posixpath.join(storage, "state"),
         checkpoint_dir=posixpath.join(storage, "checkpoints"),
@@ -92,6 +92,7 @@ def cluster_placement(
         dump_dir=posixpath.join(storage, "dumps"),
         code_dir=CODE_DIR,
         model_dir=MODEL_DIR,
+        device=job.spec.wanted_device or image_device,
     )
 
 

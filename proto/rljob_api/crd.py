@@ -121,6 +121,7 @@ def _ordered(node: Schema) -> Schema:
 # Fields that may change only while the job is suspended (operator reference, 5.10).
 FROZEN = (
     "seed",
+    "device",
     "model",
     "data",
     "workflow",

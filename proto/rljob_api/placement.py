@@ -48,7 +48,6 @@ class TrainerPlacement:
     rendezvous_host: str
     rendezvous_port: int
     attempt: int = 1
-    device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +57,9 @@ class Placement:
     `control_address` and `store_address` are host:port as other processes dial them. `kv_cache_bytes` 0 leaves the
     size to the engine. `code_dir` is where the ConfigMap of spec.workflow.code is mounted; empty: its path is relative
     to base_dir. `runs_dir` holds the runs of other jobs by name; empty where they are not found that way.
-    `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. Raises ValueError
-    if no rollout or verifier is placed.
+    `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. `device`: what
+    rollouts and trainer compute on; auto is what is found where they start. Raises ValueError if no rollout or verifier
+    is placed.
     """
 
     uid: str
@@ -86,6 +86,7 @@ class Placement:
     runs_dir: str = ""
     model_dir: str = ""
     kv_cache_bytes: int = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
 
     @property
     def weights_dir(self) -> str:
@@ -129,7 +130,6 @@ def local_placement(
     num_cores: int,
     shares: Mapping[names.Role, Sequence[CoreShare]] | None = None,
     attempt: int = 1,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
     kv_cache_bytes: int = 0,
 ) -> Placement:
     """Return the placement of all roles on this machine, everything but the model cache below `run_dir`.
@@ -172,7 +172,6 @@ def local_placement(
             rendezvous_host=LOOPBACK,
             rendezvous_port=rendezvous,
             attempt=attempt,
-            device=device,
         ),
         state_dir=posixpath.join(run_dir, "state"),
         checkpoint_dir=posixpath.join(run_dir, "checkpoints"),
@@ -181,6 +180,7 @@ def local_placement(
         dump_dir=posixpath.join(run_dir, "dumps"),
         runs_dir=posixpath.dirname(run_dir),
         kv_cache_bytes=kv_cache_bytes,
+        device=job.spec.wanted_device or "auto",
     )
 
 

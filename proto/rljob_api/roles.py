@@ -261,6 +261,7 @@ class RolloutConfig(CommonConfig):
     verifier_addresses: tuple[str, ...]
     model: ModelConfig
     engine: EngineConfig
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     template: str
     template_by_suite: dict[str, str] = Field(default_factory=dict)
     record_rules: dict[str, RecordRules] = Field(default_factory=dict)

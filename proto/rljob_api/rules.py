@@ -246,7 +246,20 @@ def groups_above_a_message(spec: JobSpec) -> Iterator[str]:
         )
 
 
+def idle_gpus(spec: JobSpec) -> Iterator[str]:
+    """A pod that asks for more GPUs than its processes use."""
+    used = {"rollout": (spec.rollout.pod, spec.rollout.engine.num_gpus, "rollout.engine.tensorParallelSize")}
+    used["trainer"] = (spec.trainer.pod, spec.trainer.processes_per_node, "trainer.processesPerNode")
+    for role, (pod, count, field) in used.items():
+        if sum(pod.gpus.values()) > count:
+            name = next(iter(pod.gpus))
+            yield messages.invalid(
+                f"{role}.pod.resources.limits.{name}", pod.gpus[name], f"{field} uses {count}: the others idle"
+            )
+
+
 WARNINGS = (
+    idle_gpus,
     groups_above_a_message,
     shared_baseline_of_turns,
     lone_feedback,

@@ -56,6 +56,13 @@ class CoordinatorSpec(Section):
 
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
+    @rule()
+    def nothing_is_computed_here(self) -> Iterator[Problem]:
+        """A coordinator would keep GPUs idle."""
+        if self.pod.gpus:
+            name = next(iter(self.pod.gpus))
+            yield f"pod.resources.limits.{name}", self.pod.gpus[name], no_effect("a coordinator computes on no GPU")
+
 
 class JobSpec(Section):
     """What is wanted."""
@@ -82,6 +89,11 @@ class JobSpec(Section):
     )
     cleanup_policy: CleanupPolicySpec = Field(
         default=CleanupPolicySpec(), description="What happens to pods at the end."
+    )
+    device: Literal["cpu", "cuda"] | None = Field(
+        default=None,
+        description="What rollouts and trainer compute on. Unset: cuda where one of their pods asks for GPUs, else what"
+        " the worker's image of the installation, or the machine, is for.",
     )
     model: ModelSpec = Field(description="Which model is trained.")
     data: DataSpec = Field(description="Training prompts.")
@@ -151,6 +163,22 @@ class JobSpec(Section):
         suites_ = (suite.max_prompt_tokens + evaluated for suite in self.evaluation.suites)
         answer = max(self.rollout.sampling.max_tokens, evaluated)
         return max(self.longest_row, *suites_, 0) + self.workflow.later_turns(max_answer_tokens=answer)
+
+    @property
+    def wanted_device(self) -> Literal["cpu", "cuda"] | None:
+        """What the manifest says that rollouts and trainer compute on; None where any will do."""
+        asks = self.rollout.pod.asks_for_gpus or self.trainer.pod.asks_for_gpus
+        return self.device or ("cuda" if asks else None)
+
+    @rule()
+    def processors_need_no_gpus(self) -> Iterator[Problem]:
+        """GPUs on a job for processors would idle, and be paid for."""
+        if self.device != "cpu":
+            return
+        for role, pod in (("rollout", self.rollout.pod), ("trainer", self.trainer.pod)):
+            if pod.asks_for_gpus:
+                asked = f"resources.limits.{next(iter(pod.gpus))}" if pod.gpus else "resourceClaims"
+                yield "device", "cpu", f"{role}.pod.{asked} asks for GPUs: leave those out, or use cuda"
 
     @rule(
         CelRule(

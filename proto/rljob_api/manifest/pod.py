@@ -1,6 +1,6 @@
 """`pod` of each role: a curated part of core/v1 PodSpec, small enough to be inlined four times in the CRD."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -17,13 +17,22 @@ from rljob_api.manifest.base import (
     Quantity,
     Section,
     Text,
+    num_bytes,
     rule,
 )
 
 RESERVED_PREFIXES = ("rljob.dev/", "app.kubernetes.io/", "kueue.x-k8s.io/", "batch.kubernetes.io/")
 
+# Resources of NVIDIA's device plugin: whole GPUs, shares of one in time, and MIG partitions (nvidia.com/mig-1g.10gb).
+GPU, SHARED_GPU, MIG = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"
+
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 KeyName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+def is_gpu(resource: str) -> bool:
+    """Return whether a resource's name is that of GPUs or parts of them."""
+    return resource in (GPU, SHARED_GPU) or resource.startswith(MIG)
 
 
 class KeyRefSpec(Section):
@@ -160,6 +169,22 @@ class PullSecretSpec(Section):
     name: KeyName = Field(description="Name of the Secret.")
 
 
+class ResourceClaimSpec(Section):
+    """Devices by dynamic resource allocation (resource.k8s.io): exactly one source."""
+
+    name: Name = Field(description="Name of the claim inside the pod.")
+    resource_claim_name: KeyName | None = Field(default=None, description="A ResourceClaim that all pods share.")
+    resource_claim_template_name: KeyName | None = Field(
+        default=None, description="A ResourceClaimTemplate, from which each pod gets a claim of its own."
+    )
+
+    @rule()
+    def one_source(self) -> Iterator[Problem]:
+        """A claim is somebody else's or made of a template."""
+        if (self.resource_claim_name is None) == (self.resource_claim_template_name is None):
+            yield "name", self.name, "write one of resourceClaimName and resourceClaimTemplateName"
+
+
 class PodSpec(Section):
     """The curated part of a pod. For everything else: podTemplateRef."""
 
@@ -184,6 +209,12 @@ class PodSpec(Section):
     resources: ResourcesSpec = Field(
         default=ResourcesSpec(),
         description="Compute resources of the container.",
+    )
+    resource_claims: tuple[ResourceClaimSpec, ...] = Field(
+        default=(),
+        max_length=8,
+        json_schema_extra=NAMED,
+        description="Devices by dynamic resource allocation, in place of GPUs among the resources.",
     )
     node_selector: dict[LabelKey, Label] = Field(
         default={}, max_length=16, description="Labels that the node must have."
@@ -217,11 +248,46 @@ class PodSpec(Section):
         default={}, max_length=32, description="Annotations of the pods; ours win."
     )
     shm_size: Quantity | None = Field(
-        default=None, description="Size of /dev/shm in bytes, counted in the memory limit."
+        default=None,
+        description="Size of /dev/shm in bytes, counted in the memory limit. Unset: 1Gi, for rollouts and trainer 1Gi"
+        " for each of their GPUs.",
     )
     pod_template_ref: Name | None = Field(
         default=None, description="Name of a core/v1 PodTemplate in the same namespace that everything else comes from."
     )
+
+    @property
+    def gpus(self) -> Mapping[str, int]:
+        """GPUs that the pod asks for by a resource's name; a claim's are not counted."""
+        asked = {**self.resources.requests, **self.resources.limits}
+        return {name: num_bytes(count) for name, count in asked.items() if is_gpu(name) and num_bytes(count) > 0}
+
+    @property
+    def asks_for_gpus(self) -> bool:
+        """Whether GPUs are among what the pod asks for. A claim is taken for one of GPUs."""
+        return bool(self.gpus or self.resource_claims)
+
+    @rule()
+    def gpus_are_limits(self) -> Iterator[Problem]:
+        """GPUs are whole, and a request of them is the limit: the API server takes no pod with another."""
+        for kind, given in (("requests", self.resources.requests), ("limits", self.resources.limits)):
+            for name, count in ((name, count) for name, count in given.items() if is_gpu(name)):
+                if not count.isdecimal():
+                    yield f"resources.{kind}.{name}", count, "it must be a whole number"
+        for name, count in ((name, count) for name, count in self.resources.requests.items() if is_gpu(name)):
+            limit = self.resources.limits.get(name)
+            if limit != count:
+                written = f"limits.{name} is {limit}" if limit is not None else "limits has none"
+                yield f"resources.requests.{name}", count, f"{written}: write the number in limits alone"
+
+    @rule()
+    def partitions_are_not_joined(self) -> Iterator[Problem]:
+        """A process sees one MIG partition (NVIDIA, Multi-Instance GPU User Guide, CUDA Device Enumeration)."""
+        partitions = {name: count for name, count in self.gpus.items() if name.startswith(MIG)}
+        if partitions and sum(self.gpus.values()) > 1:
+            name = next(iter(partitions))
+            because = "a process sees one MIG partition alone: ask for one, or for whole GPUs"
+            yield f"resources.limits.{name}", self.gpus[name], because
 
     @rule()
     def labels_are_free(self) -> Iterator[Problem]:
@@ -229,3 +295,15 @@ class PodSpec(Section):
         for kind, keys in (("labels", self.labels), ("annotations", self.annotations)):
             for key in (key for key in keys if key.startswith(RESERVED_PREFIXES)):
                 yield kind, key, f"the prefix {key.split('/')[0]}/ is reserved: use one of your own"
+
+
+def gpu_problems(pod: PodSpec, *, needed: int, because: str) -> Iterator[Problem]:
+    """Yield why the GPUs that were written are too few for the processes of a pod. More are allowed, and warned of.
+
+    because: the fields that `needed` follows from.
+    """
+    written = sum(pod.gpus.values())
+    if pod.gpus and written < needed:
+        name = next(iter(pod.gpus))
+        reason = f"{because} needs {needed} GPUs in each pod: write {needed}, or leave it out"
+        yield f"pod.resources.limits.{name}", pod.gpus[name], reason

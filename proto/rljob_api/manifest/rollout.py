@@ -21,7 +21,7 @@ from rljob_api.manifest.base import (
     one_of,
     rule,
 )
-from rljob_api.manifest.pod import PodSpec
+from rljob_api.manifest.pod import PodSpec, gpu_problems
 
 # Each is a folder of rljob_workers.rollout.engines.
 ENGINES = ("vllm",)
@@ -49,6 +49,8 @@ ENGINE_KEYS = {
     "weight_transfer_config": "the rollout itself",
     "logprobs_mode": "the rollout itself",
 }
+
+PIPELINE_KEY = "pipeline_parallel_size"
 
 PythonFile = Annotated[str, Field(min_length=4, max_length=1024, pattern=r"^([^/]*/)*[A-Za-z_][A-Za-z0-9_]*\.py$")]
 
@@ -193,6 +195,12 @@ class EngineSpec(Section):
         description="Further arguments of the engine; of vLLM by their Python names.",
     )
 
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of a replica: tensorParallelSize times the stages of extraArgs.pipeline_parallel_size."""
+        stages = self.extra_args.get(PIPELINE_KEY, 1)
+        return self.tensor_parallel_size * (stages if isinstance(stages, int) else 1)
+
     @rule()
     def share_is_in_range(self) -> Iterator[Problem]:
         """Shares lie between 0 and 1."""
@@ -323,3 +331,11 @@ class RolloutSpec(RolloutSettings):
     """Rollout replicas."""
 
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
+
+    @rule()
+    def gpus_hold_the_engine(self) -> Iterator[Problem]:
+        """A replica's GPUs are those of its engine."""
+        because = f"engine.tensorParallelSize {self.engine.tensor_parallel_size}"
+        if self.engine.num_gpus != self.engine.tensor_parallel_size:
+            because += f" with engine.extraArgs.{PIPELINE_KEY} {self.engine.extra_args[PIPELINE_KEY]}"
+        yield from gpu_problems(self.pod, needed=self.engine.num_gpus, because=because)

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from rljob_api.manifest.base import FREE, INT32, CelRule, Config, Decimal, Problem, Section, rule
-from rljob_api.manifest.pod import PodSpec
+from rljob_api.manifest.pod import PodSpec, gpu_problems
 
 # Keys that the trainer sets from other fields: setting them twice could only contradict.
 DEEPSPEED_KEYS = {
@@ -123,6 +123,12 @@ class TrainerSpec(TrainerSettings):
     """The trainer."""
 
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
+
+    @rule()
+    def gpus_hold_the_processes(self) -> Iterator[Problem]:
+        """Each process of a pod has a GPU of its own."""
+        because = f"processesPerNode {self.processes_per_node}"
+        yield from gpu_problems(self.pod, needed=self.processes_per_node, because=because)
 
 
 # Each is a module `<transport>_store` of rljob_workers.weights.backends.

@@ -189,5 +189,8 @@ class VerifierSpec(VerifierSettings):
             if volume.secret is not None:
                 because = f"graded code could read Secret {volume.secret.secret_name}: leave it out"
                 yield "pod.volumes", volume.name, because
+        for claim in pod.resource_claims:
+            because = f"verifiers get {', '.join(POD_RESOURCES)} and no device: leave it out"
+            yield "pod.resourceClaims", claim.name, because
         if pod.pod_template_ref is not None:
             yield "pod.podTemplateRef", pod.pod_template_ref, "a template could loosen what confines graded code"

@@ -33,6 +33,7 @@ def rollout_config(job: RLJob, placement: Placement, process: ProcessPlacement) 
         verifier_addresses=tuple(verifier.address for verifier in placement.verifiers),
         model=model_config(spec, placement),
         engine=_engine(spec, placement),
+        device=placement.device,
         template=spec.data.template,
         template_by_suite={suite.name: suite.template for suite in spec.evaluation.suites if suite.template},
         record_rules={source.name: _record_rules(source) for source in spec.data.train},

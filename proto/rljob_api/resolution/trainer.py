@@ -53,7 +53,7 @@ def trainer_config(job: RLJob, placement: Placement) -> roles.TrainerConfig:
         spec_digests=spec_digests(spec),
         checkpoint=_checkpoint(spec, placement),
         fork=_fork(spec, placement),
-        device=place.device,
+        device=placement.device,
     )
 
 

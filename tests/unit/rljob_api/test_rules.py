@@ -562,6 +562,64 @@ TABLE: dict[str, Row] = {
         "spec.verifier.pod.resources.limits is 'nvidia.com/gpu'",
         {"verifier.pod.resources.limits": {"cpu": "2", "memory": "1Gi"}},
     ),
+    "device of a verifier by a claim": Row(
+        {"verifier.pod.resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
+        "spec.verifier.pod.resourceClaims is 'gpu'",
+        {"rollout.pod.resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
+    ),
+    "GPU of a coordinator": Row(
+        {"coordinator.pod.resources.limits": {"nvidia.com/gpu": "1"}},
+        "spec.coordinator.pod.resources.limits.nvidia.com/gpu is 1, but a coordinator computes on no GPU: leave it out",
+        {"coordinator.pod.resources.limits": {"memory": "1Gi"}},
+    ),
+    "fewer GPUs than tensor parallelism takes": Row(
+        {"rollout.engine.tensorParallelSize": 4, "rollout.pod.resources.limits": {"nvidia.com/gpu": "2"}},
+        "spec.rollout.pod.resources.limits.nvidia.com/gpu is 2, but engine.tensorParallelSize 4 needs 4 GPUs in each"
+        " pod: write 4, or leave it out",
+        {"rollout.engine.tensorParallelSize": 4, "rollout.pod.resources.limits": {"nvidia.com/gpu": "4"}},
+    ),
+    "fewer GPUs than the stages of a pipeline take": Row(
+        {
+            "rollout.engine": {"tensorParallelSize": 2, "extraArgs": {"pipeline_parallel_size": 2}},
+            "rollout.pod.resources.limits": {"nvidia.com/gpu": "2"},
+        },
+        "spec.rollout.pod.resources.limits.nvidia.com/gpu is 2, but engine.tensorParallelSize 2 with"
+        " engine.extraArgs.pipeline_parallel_size 2 needs 4 GPUs",
+        {
+            "rollout.engine": {"tensorParallelSize": 2, "extraArgs": {"pipeline_parallel_size": 2}},
+            "rollout.pod.resources.limits": {"nvidia.com/gpu": "4"},
+        },
+    ),
+    "fewer GPUs than trainer processes": Row(
+        {"trainer.processesPerNode": 2, "trainer.pod.resources.limits": {"nvidia.com/gpu": "1"}},
+        "spec.trainer.pod.resources.limits.nvidia.com/gpu is 1, but processesPerNode 2 needs 2 GPUs in each pod",
+        {"trainer.processesPerNode": 2, "trainer.pod.resources.limits": {"nvidia.com/gpu": "2"}},
+    ),
+    "GPUs requested without a limit": Row(
+        {"trainer.pod.resources.requests": {"nvidia.com/gpu": "1"}},
+        "spec.trainer.pod.resources.requests.nvidia.com/gpu is '1', but limits has none: write the number in limits",
+        {"trainer.pod.resources": {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}},
+    ),
+    "half a GPU": Row(
+        {"trainer.pod.resources.limits": {"nvidia.com/gpu": "500m"}},
+        "spec.trainer.pod.resources.limits.nvidia.com/gpu is '500m', but it must be a whole number",
+        {"trainer.pod.resources.limits": {"nvidia.com/gpu.shared": "1"}},
+    ),
+    "two partitions of a GPU": Row(
+        {"rollout.engine.tensorParallelSize": 2, "rollout.pod.resources.limits": {"nvidia.com/mig-3g.40gb": "2"}},
+        "spec.rollout.pod.resources.limits.nvidia.com/mig-3g.40gb is 2, but a process sees one MIG partition alone",
+        {"rollout.pod.resources.limits": {"nvidia.com/mig-3g.40gb": "1"}},
+    ),
+    "GPUs of a job for processors": Row(
+        {"device": "cpu", "trainer.pod.resources.limits": {"nvidia.com/gpu": "1"}},
+        "spec.device is 'cpu', but trainer.pod.resources.limits.nvidia.com/gpu asks for GPUs: leave those out, or use",
+        {"device": "cuda", "trainer.pod.resources.limits": {"nvidia.com/gpu": "1"}},
+    ),
+    "claim without a source": Row(
+        {"trainer.pod.resourceClaims": [{"name": "gpu"}]},
+        "spec.trainer.pod.resourceClaims[0].name is 'gpu', but write one of resourceClaimName and",
+        {"trainer.pod.resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]},
+    ),
     "Secret in a verifier's variable": Row(
         {"verifier.pod.env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
         "spec.verifier.pod.env is 'TOKEN'",
@@ -665,6 +723,10 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
             "algorithm.advantageEstimator": "reinforcepp",
         },
         "spec.workflow.config.legacyFeedback is 'true'",
+    ),
+    "GPUs that no process uses": (
+        {"rollout.pod.resources.limits": {"nvidia.com/gpu": "8"}},
+        "spec.rollout.pod.resources.limits.nvidia.com/gpu is 8, but rollout.engine.tensorParallelSize uses 1",
     ),
     "uncapped weight of old samples": (
         {"async.maxOffPolicySteps": 2, CORRECTION: {"mode": "none"}},
