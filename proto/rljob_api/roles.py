@@ -222,7 +222,7 @@ class CoordinatorConfig(CommonConfig):
 
 
 class EngineConfig(_Frozen):
-    """The engine and its arguments; None leaves the engine's default."""
+    """The engine and its arguments; None leaves the engine's default. num_gpus: of a replica, on a job for GPUs."""
 
     type: str = "vllm"
     tensor_parallel_size: int = 1
@@ -234,6 +234,7 @@ class EngineConfig(_Frozen):
     kv_cache_dtype: str = "auto"
     kv_cache_bytes: int = 0
     extra_args: dict[str, object] = Field(default_factory=dict)
+    num_gpus: int = 1
 
 
 class RewardSummary(_Frozen):

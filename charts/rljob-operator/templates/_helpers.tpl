@@ -49,10 +49,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") | quote }}
 {{- end }}
 
-{{/* Takes {root, image}. A digest wins over a tag. */}}
+{{/* Takes {root, image}. A digest wins over a tag. No repository: the worker's, by jobs.device. */}}
 {{- define "rljob.image" -}}
 {{- $registry := default .image.registry .root.Values.global.imageRegistry -}}
-{{- $path := ternary (printf "%s/%s" $registry .image.repository) .image.repository (ne $registry "") -}}
+{{- $worker := ternary "rljob/rljob-worker-cuda" "rljob/rljob-worker" (eq .root.Values.jobs.device "cuda") -}}
+{{- $repository := default $worker .image.repository -}}
+{{- $path := ternary (printf "%s/%s" $registry $repository) $repository (ne $registry "") -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" $path .image.digest }}
 {{- else -}}
@@ -85,6 +87,7 @@ true
 {{- $_ := set $images $role (include "rljob.image" (dict "root" $root "image" $image)) -}}
 {{- end -}}
 {{- $jobs := dict
+  "device" .Values.jobs.device
   "images" $images
   "pullPolicy" .Values.jobs.pullPolicy
   "imagePullSecrets" .Values.global.imagePullSecrets

@@ -67,6 +67,18 @@ def resolved(observed: Observed) -> ResolvedJob | None:
         return None  # Another version wrote it, or another hand.
 
 
+def device(observed: Observed) -> str | None:
+    """Return what the trainer of a run computes on, as its ConfigMap has it; None without one that says it."""
+    child = observed.children.get(Ref("ConfigMap", f"{observed.job.metadata.name}-config"))
+    data = child.manifest.get("data") if child is not None else None
+    text = data.get(f"{names.Role.TRAINER}.json") if isinstance(data, Mapping) else None
+    try:
+        device = json.loads(str(text)).get("device")
+    except (ValueError, AttributeError):
+        return None  # Another hand wrote it.
+    return str(device) if device in ("cpu", "cuda") else None
+
+
 def may_become(live: Child, desired: Manifest) -> bool:
     """Return whether an object can be changed into what is wanted: a StatefulSet's claims cannot be changed."""
     if live.ref.kind != "StatefulSet":

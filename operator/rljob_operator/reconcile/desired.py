@@ -21,11 +21,15 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
 
     Without children nothing can be made of the spec, nor of what the run under way began with.
     """
+    settings = _as_begun(observed, settings)
     images = _images(observed, settings)
     problems = [*admission.problems(observed.job.spec, settings, served), *_without_image(images)]
     try:
         placement = cluster_placement.cluster_placement(
-            observed.job, verifier_cores=_verifier_cores(observed.job), tls=_certificates(observed.job, settings)
+            observed.job,
+            verifier_cores=_verifier_cores(observed.job),
+            tls=_certificates(observed.job, settings),
+            image_device=settings.device,
         )
         configs = resolve.resolve(observed.job, placement)
     except errors.ManifestError as error:
@@ -46,6 +50,12 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
 
     first = (drift.signed(_pinned(observed, each)) for each in children.foundation(inputs, served=served))
     return DesiredObjects(first=tuple(first), workloads=workloads, problems=tuple(problems))
+
+
+def _as_begun(observed: Observed, settings: JobSettings) -> JobSettings:
+    """Return the settings with the device that a run began with: its images stay, so what they are for stays too."""
+    device = None if _is_suspended(observed) else pinning.device(observed)
+    return settings if device is None else settings.model_copy(update={"device": device})
 
 
 def _images(observed: Observed, settings: JobSettings) -> dict[names.Role, str]:

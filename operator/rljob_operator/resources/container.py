@@ -4,11 +4,11 @@ import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from rljob_api import names, roles
+from rljob_api import devices, names, roles
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.resources import storage
-from rljob_operator.resources.inputs import Inputs, Manifest, first_config, pod_of
+from rljob_operator.resources.inputs import Inputs, Manifest, device_of, first_config, pod_of
 
 Item = Mapping[str, object]
 
@@ -161,13 +161,19 @@ _REQUESTS = {
 
 
 def requested_resources(inputs: Inputs, role: names.Role) -> Manifest:
-    """Return the manifest's resources; of cpu and memory, where it names neither a request nor a limit, the role's own.
+    """Return the manifest's resources; of cpu and memory, where it names neither a request nor a limit, the role's own;
+    of GPUs, where it asks for none on a job for them, those that the role's processes use.
 
     A limit alone is the request too, as the API server has it: a default beside it could be above it.
     """
-    written = pod_of(inputs, role).resources
+    pod = pod_of(inputs, role)
+    written = pod.resources
     defaults = {key: value for key, value in _REQUESTS[role].items() if key not in written.limits}
-    resources = {"requests": {**defaults, **written.requests}, "limits": dict(written.limits)}
+    resources: Manifest = {
+        "requests": {**defaults, **written.requests},
+        "limits": {**devices.derived_limits(inputs.job.spec, role, device_of(inputs)), **written.limits},
+        "claims": [{"name": claim.name} for claim in pod.resource_claims],
+    }
     return {key: value for key, value in resources.items() if value}
 
 

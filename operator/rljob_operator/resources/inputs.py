@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from rljob_api import names, roles
+from rljob_api import devices, names, roles
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.resolved import ResolvedJob
@@ -46,6 +46,11 @@ def first_config(inputs: Inputs, role: names.Role) -> roles.CommonConfig:
         names.Role.VERIFIER: configs.verifiers[0],
         names.Role.TRAINER: configs.trainer,
     }[role]
+
+
+def device_of(inputs: Inputs) -> devices.Device:
+    """Return what rollouts and trainer compute on."""
+    return inputs.configs.trainer.device
 
 
 def pod_of(inputs: Inputs, role: names.Role) -> PodSpec:

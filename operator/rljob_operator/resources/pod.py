@@ -57,7 +57,7 @@ SECURITY: Manifest = {
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-_COPIED = ("nodeSelector", "affinity", "priorityClassName", "runtimeClassName")
+_COPIED = ("nodeSelector", "affinity", "priorityClassName", "runtimeClassName", "resourceClaims")
 
 
 def pod_template(

@@ -5,9 +5,9 @@ lost pods by itself. The trainer is one Indexed Job per attempt: one lost rank f
 cannot heal.
 """
 
-from rljob_api import cluster_placement, names
+from rljob_api import cluster_placement, devices, names
 from rljob_operator.resources import container, pod, storage
-from rljob_operator.resources.inputs import Inputs, Manifest, child_name, labels, metadata, pod_of, selector
+from rljob_operator.resources.inputs import Inputs, Manifest, child_name, device_of, labels, metadata, pod_of, selector
 
 _COORDINATOR = names.Role.COORDINATOR
 COORDINATOR_STOP_S = 30
@@ -45,7 +45,8 @@ def coordinator_stateful_set(inputs: Inputs, *, replicas: int) -> Manifest:
 # A verifier holds nothing that is worth waiting for: its items are graded elsewhere.
 VERIFIER_STOP_S, VERIFIER_GRACE_S = 8, 10
 CACHE_SIZE = "256Gi"
-SHM_SIZE = "1Gi"
+# NCCL and vLLM pass messages between the processes of a pod through shared memory.
+SHM_GIB_PER_GPU = 1
 # Pods that drain hold their GPUs: a Deployment may not be called stuck before a start could have ended.
 _PROGRESS_EXTRA_S = 60
 
@@ -81,7 +82,9 @@ def model_volumes(inputs: Inputs, role: names.Role) -> tuple[Manifest, ...]:
     """Return what a role needs that holds a model: a cache of converted or downloaded ones, shared memory, and the
     claim that the manifest says the model is on.
     """
-    shm, claim = pod_of(inputs, role).shm_size or SHM_SIZE, _model_claim(inputs)
+    claim, processes = _model_claim(inputs), devices.num_gpus(inputs.job.spec, role)
+    most = processes if device_of(inputs) == "cuda" else 1
+    shm = pod_of(inputs, role).shm_size or f"{SHM_GIB_PER_GPU * most}Gi"
     volumes: tuple[Manifest, ...] = (
         {"name": "rljob-cache", "emptyDir": {"sizeLimit": CACHE_SIZE}},
         {"name": "rljob-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},

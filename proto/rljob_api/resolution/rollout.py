@@ -90,4 +90,5 @@ def _engine(spec: JobSpec, placement: Placement) -> roles.EngineConfig:
         kv_cache_dtype=engine.kv_cache_dtype,
         kv_cache_bytes=placement.kv_cache_bytes,
         extra_args=dict(engine.extra_args),
+        num_gpus=engine.num_gpus,
     )

@@ -156,6 +156,31 @@ def test_the_operator_understands_its_command_line_and_finds_the_settings_there(
     assert given.config == pathlib.Path(mount["mountPath"]) / "settings.json"
 
 
+@pytest.mark.parametrize(
+    ("values", "device", "rollout", "trainer"),
+    [
+        ({}, "cpu", "rljob/rljob-worker:0.1.0", "rljob/rljob-worker:0.1.0"),
+        ({"jobs": {"device": "cuda"}}, "cuda", "rljob/rljob-worker-cuda:0.1.0", "rljob/rljob-worker-cuda:0.1.0"),
+        (
+            {
+                "jobs": {"device": "cuda", "images": {"rollout": {"repository": "own/vllm"}}},
+                "global": {"imageRegistry": "r.example.com"},
+            },
+            "cuda",
+            "r.example.com/own/vllm:0.1.0",
+            "r.example.com/rljob/rljob-worker-cuda:0.1.0",
+        ),
+    ],
+)
+def test_the_device_of_jobs_names_the_workers_image(
+    values: dict[str, object], device: str, rollout: str, trainer: str, helm: Helm
+) -> None:
+    jobs = _settings(helm.template(values)).jobs
+    assert jobs.device == device
+    assert (jobs.images[names.Role.ROLLOUT], jobs.images[names.Role.TRAINER]) == (rollout, trainer)
+    assert jobs.images[names.Role.COORDINATOR].endswith("rljob/rljob-slim:0.1.0")
+
+
 def test_the_operator_reads_the_settings_that_the_values_say(helm: Helm) -> None:
     made = helm.template(files=[CHART / "ci" / "monitoring-values.yaml"])
     found = _settings(made)

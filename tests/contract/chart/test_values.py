@@ -140,7 +140,12 @@ def test_the_catalogue_entry_names_our_images_and_shows_the_job_of_the_test() ->
     version = importlib.metadata.version("rljob")
     used = [VALUES["image"], *VALUES["jobs"]["images"].values()]
     named = {each["image"] for each in yaml.safe_load(notes["artifacthub.io/images"])}
-    assert named == {f"{image['repository']}:{version}" for image in used}
+    # Of rollouts and trainers, one image for each device.
+    names = {image["repository"] for image in used if image["repository"]} | {
+        "rljob/rljob-worker",
+        "rljob/rljob-worker-cuda",
+    }
+    assert named == {f"{name}:{version}" for name in names}
     (example,) = yaml.safe_load(notes["artifacthub.io/crdsExamples"])
     assert example == yaml.safe_load((CHART / "files" / "smoke-job.yaml").read_text())
 

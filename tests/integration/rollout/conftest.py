@@ -127,7 +127,7 @@ class Rig:
 @pytest.fixture(scope="session", autouse=True)
 def _engine_environment() -> Iterator[None]:
     before = dict(os.environ)
-    os.environ.update(engine.environment(num_threads=1))
+    os.environ.update(engine.environment(num_threads=1, kind="cpu"))
     yield
     os.environ.clear()
     os.environ.update(before)

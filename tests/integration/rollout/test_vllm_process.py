@@ -19,7 +19,7 @@ from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.rollout.sync import staging
 from rljob_workers.runtime.clock import SystemClock
 
-os.environ.update(engine.environment(num_threads=1))
+os.environ.update(engine.environment(num_threads=1, kind="cpu"))
 
 async def main(folder):
     stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=None, clock=SystemClock())

@@ -7,12 +7,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from rljob_api import errors, names, resolve
+from rljob_api import devices, errors, names, resolve
 from rljob_workers.cli import locate
 from rljob_workers.local import evaluate as evaluation
 from rljob_workers.local import prepare, session
 from rljob_workers.local.checks import missing, model_memory, user_code
-from rljob_workers.local.run import failure_policy
+from rljob_workers.local.run import failure_policy, launch
 from rljob_workers.runtime import atomic
 
 
@@ -87,14 +87,17 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
         *resolve.warnings(manifest.job),
         *missing.data_files(spec, manifest.folder),
         *missing.packages(spec),
+        *missing.gpus(launch.process_names(resolved.configs)),
         *model_memory.check(resolved),
     ]
+    gpus = devices.lines(spec)
     memory, updates = model_memory.lines(resolved), model_memory.update_lines(resolved)
     if as_json:
         body = {
             "job": manifest.job.metadata.name,
             "values": [{"path": row.path, "value": row.value, "why": row.why} for row in rows],
             "warnings": warnings,
+            "gpus": gpus,
             "memory": memory,
             "weightUpdates": updates,
             "restartRules": failure_policy.rule_lines(manifest.job.spec),
@@ -110,6 +113,10 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
     print("\nrestart rules, the first that matches")
     for line in failure_policy.rule_lines(manifest.job.spec):
         print(f"  {line}")
+    if gpus:
+        print("\nGPUs in a cluster")
+        for line in gpus:
+            print(f"  {line}")
     print("\nmemory (estimate)")
     for line in memory:
         print(f"  {line}")

@@ -67,6 +67,7 @@ def evaluate(
     if not identity.finished:
         resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
         configs = launch.process_names(without_training(resolved, suites))
+        prepare.gpus_here(configs)
         if not skip_check:
             session.check(configs, programs=programs, stream=told)
         with directory.lock() as lock:

@@ -4,17 +4,18 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import yaml
 from pydantic import JsonValue
 
-from rljob_api import errors, load, names, resolve
+from rljob_api import errors, load, names, resolve, roles
 from rljob_api.load import load_manifest
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.verifier import runtime_class
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local.run import resources
+from rljob_workers.runtime import device
 
 
 def apply_overrides(text: str, overrides: Sequence[str]) -> str:
@@ -108,6 +109,12 @@ def admit_here(manifest: Manifest) -> None:
             f"spec.verifier.isolation is {isolation!r}, but there are no pods on one machine: set sandbox, which"
             " confines programs of the policy here, or run the job in a cluster"
         )
+
+
+def gpus_here(configs: Mapping[str, roles.CommonConfig]) -> dict[str, tuple[str, ...]]:
+    """Return the GPUs of this machine that each process gets, by its name. Raises ManifestError for too few of them."""
+    engines = [config.engine.type for config in configs.values() if isinstance(config, roles.RolloutConfig)]
+    return resources.plan_gpus(configs, device.gpus(), engine=device.engine_kind(engines[0]))
 
 
 def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt: int = 1) -> ResolvedJob:

@@ -47,6 +47,7 @@ def run_job(
     entries = journal.read(directory.journal)
     resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
     configs = launch.process_names(resolved.configs)
+    prepare.gpus_here(configs)
     if not skip_check:
         check(configs, programs=programs, stream=stream)
     with directory.lock() as lock:
@@ -124,6 +125,7 @@ def _run_segment(
         attempt=attempt,
         env=env,
         held=(lock,),
+        gpus=prepare.gpus_here(configs),
     )
     # Orphans of a role whose guard was killed come to this process, which ends them.
     processes.adopt_orphans()

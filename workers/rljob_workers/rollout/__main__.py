@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from rljob_api import errors, names, roles
-from rljob_workers.runtime import boot
+from rljob_workers.runtime import boot, device
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,20 +15,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         about="Generates with vLLM, runs episodes and hands in scored prompt groups of one RL run.",
         argv=argv,
     )
+    problems = _without_device(invocation.config)
     if invocation.check:
-        return _check(invocation)
+        return _check(invocation, problems)
+    if problems:
+        return boot.refuse(problems)
     boot.configure_process(invocation.config)
     return boot.run_main(lambda: _run(invocation.config))
 
 
-def _check(invocation: boot.Invocation[roles.RolloutConfig]) -> int:
+def _without_device(config: roles.RolloutConfig) -> list[str]:
+    engine = config.engine
+    return device.problems(
+        config.device,
+        needed=engine.num_gpus,
+        because=f"spec.rollout.engine.tensorParallelSize {engine.tensor_parallel_size}",
+        image=device.image_kind(),
+        engine=device.engine_kind(engine.type),
+        seen=len(device.gpus()),
+    )
+
+
+def _check(invocation: boot.Invocation[roles.RolloutConfig], problems: Sequence[str]) -> int:
     # After parsing: --help needs none of it.
     from rljob_workers.rollout import check
 
     found = check.findings(invocation.config, invocation.sources)
-    for line in found.lines:
+    for line in (*(f"error: {problem}" for problem in problems), *found.lines):
         print(line, file=sys.stderr)
-    return int(names.ExitCode.BAD_INPUT if found.problems else names.ExitCode.OK)
+    return int(names.ExitCode.BAD_INPUT if problems or found.problems else names.ExitCode.OK)
 
 
 def _run(config: roles.RolloutConfig) -> int:

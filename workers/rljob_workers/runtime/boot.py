@@ -158,6 +158,15 @@ def run_main(main: Callable[[], int | None], *, termination_log: str = TERMINATI
     return code
 
 
+def refuse(problems: Sequence[str], *, termination_log: str = TERMINATION_LOG) -> int:
+    """Tell why a program does not start with its config, to a person and to the operator; return exit code 78."""
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    code = int(names.ExitCode.CONFIGURATION)
+    _leave_message(pathlib.Path(termination_log), code, "; ".join(problems))
+    return code
+
+
 def exit_code(error: errors.RLJobError) -> int:
     """Return the exit code of an error: 78 for configuration, 79 isolation, 75 infrastructure, else 1."""
     return next((int(code) for kind, code in _EXIT_BY_ERROR if isinstance(error, kind)), int(names.ExitCode.FAILED))

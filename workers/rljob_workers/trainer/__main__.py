@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from rljob_api import errors, names, plugins, roles
-from rljob_workers.runtime import boot
+from rljob_workers.runtime import boot, device
 
 _RANK_MODULE = "rljob_workers.trainer.worker"
 
@@ -25,12 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         about="Trains the policy of one RL run: takes packed batches, publishes weight versions, keeps checkpoints.",
         argv=argv,
     )
-    problems = check(invocation.config)
-    if problems or invocation.check:
+    problems = [*check(invocation.config), *_without_device(invocation.config)]
+    if invocation.check:
         for problem in problems:
             print(f"error: {problem}", file=sys.stderr)
-        refused = names.ExitCode.BAD_INPUT if invocation.check else names.ExitCode.CONFIGURATION
-        return int(refused if problems else names.ExitCode.OK)
+        return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
+    if problems:
+        return boot.refuse(problems)
     boot.configure_process(invocation.config)
     os.environ.update(rank_environment(invocation.config))
     from rljob_workers.trainer import launch
@@ -56,19 +57,26 @@ def check(config: roles.TrainerConfig) -> list[str]:
     return [f"spec.checkpoint: {folder} is no folder"] if folder.exists() and not folder.is_dir() else []
 
 
+def _without_device(config: roles.TrainerConfig) -> list[str]:
+    return device.problems(
+        config.device,
+        needed=config.processes_per_node,
+        because=f"spec.trainer.processesPerNode {config.processes_per_node}",
+        image=device.image_kind(),
+        engine=None,
+        seen=len(device.gpus()),
+    )
+
+
 def rank_environment(config: roles.TrainerConfig) -> dict[str, str]:
     """Return what ranks need in their environment: threads, and no search for accelerators where none is wanted."""
     variables = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": str(config.num_threads or 1)}
     if config.num_threads == 0 and config.processes_per_node == 1:
         del variables["OMP_NUM_THREADS"]
     # DeepSpeed looks for one at import and warns if there is none.
-    if config.device == "cpu" or (config.device == "auto" and not _has_nvidia_device()):
+    if config.device == "cpu" or (config.device == "auto" and not device.gpus()):
         variables["DS_ACCELERATOR"] = "cpu"
     return variables
-
-
-def _has_nvidia_device() -> bool:
-    return any(pathlib.Path("/dev").glob("nvidia[0-9]*"))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,28 @@ def _spec(changes: dict[str, object]) -> JobSpec:
             {},
             "spec.verifier.isolation = 'runtimeClass:kata' is not allowed in this cluster (allowed: none)",
         ),
+        (
+            {"trainer.pod.resources.limits": {"nvidia.com/gpu": "1"}},
+            {},
+            "spec.trainer.pod.resources.limits.nvidia.com/gpu = 1, but the worker image of this installation is for"
+            " CPUs: set spec.rollout.pod.image and spec.trainer.pod.image to one for CUDA, or install the operator with"
+            " jobs.device cuda",
+        ),
+        (
+            {"trainer.pod.resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]},
+            {},
+            "spec.trainer.pod.resourceClaims = 'gpu', but the worker image of this installation is for CPUs",
+        ),
+        (
+            {"device": "cuda", "rollout.pod.image": "own/worker:cuda"},
+            {},
+            "spec.device = 'cuda', but the worker image of this installation is for CPUs: set spec.trainer.pod.image",
+        ),
+        (
+            {"device": "cpu"},
+            {"device": "cuda"},
+            "spec.device = 'cpu', but the worker image of this installation is for CUDA: set spec.rollout.pod.image",
+        ),
         ({"rollout.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.rollout.pod.podTemplateRef = 'base'"),
         (
             {"weightSync.transport": "file", "storage": {"size": "10Gi", "accessModes": ["ReadWriteOnce"]}},
@@ -73,6 +95,11 @@ def test_what_an_installation_does_not_admit_is_said_with_the_remedy(
         ({"security.networkPolicy": False}, {}),
         ({"verifier.pod.runtimeClassName": "gvisor"}, {"runtimeClasses": ["gvisor"]}),
         ({"verifier.isolation": "runtimeClass:gvisor"}, {"runtimeClasses": ["kata", "gvisor"]}),
+        ({}, {"device": "cuda"}),
+        ({"trainer.pod.resources.limits": {"nvidia.com/gpu": "1"}}, {"device": "cuda"}),
+        ({"device": "cpu"}, {}),
+        # What an image of the user's is for, its programs tell when they start.
+        ({"device": "cuda", "rollout.pod.image": "own:cuda", "trainer.pod.image": "own:cuda"}, {}),
     ],
 )
 def test_the_rest_is_admitted(changes: dict[str, object], settings: dict[str, object]) -> None:

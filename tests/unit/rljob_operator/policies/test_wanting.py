@@ -77,6 +77,21 @@ def test_edit_that_cannot_be_resolved_leaves_a_run_under_way_the_configs_it_bega
     assert "Job" in [ref_of(each).kind for each in found.workloads(2)]
 
 
+def _devices(observed: Observed, settings: JobSettings) -> set[str]:
+    made = next(each for each in desired_objects(observed, settings).first if ref_of(each).kind == "ConfigMap")
+    data = made["data"]
+    assert isinstance(data, dict)
+    return {json.loads(data[f"{role}.json"])["device"] for role in (names.Role.ROLLOUT, names.Role.TRAINER)}
+
+
+def test_run_under_way_stays_on_the_device_of_its_images_when_the_installation_moves_to_another() -> None:
+    cuda = SETTINGS.model_copy(update={"device": "cuda"})
+    assert _devices(_under_way(), SETTINGS) == {"cpu"}
+    assert _devices(_under_way(), cuda) == {"cpu"}
+    assert desired_objects(_under_way(), cuda).problems == ()
+    assert _devices(seen(), cuda) == {"cuda"}
+
+
 def test_configs_that_nobody_can_read_are_not_used() -> None:
     broken = _under_way(algorithm=operator_job().spec.algorithm.model_copy(update={"group_size": 1}))
     (config,) = broken.children.values()

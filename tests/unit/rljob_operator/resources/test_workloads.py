@@ -144,9 +144,9 @@ def test_role_without_a_word_asks_for_a_little_so_that_a_quota_takes_it(example:
         ({"requests": {"cpu": "0"}}, {"cpu": "0", "memory": ...}),
         ({"requests": {"cpu": "8", "memory": "64Gi"}}, {"cpu": "8", "memory": "64Gi"}),
         ({"limits": {"memory": "100Mi"}}, {"cpu": ...}),
-        ({"limits": {"nvidia.com/gpu": "1"}}, {"cpu": ..., "memory": ...}),
+        ({"limits": {"rdma/hca": "1"}}, {"cpu": ..., "memory": ...}),
     ],
-    ids=["nothing", "more", "a limit below the default", "an accelerator"],
+    ids=["nothing", "more", "a limit below the default", "a network adapter"],
 )
 def test_manifest_says_what_a_role_asks_for_and_a_limit_is_never_below_a_default(
     example: Example, role: names.Role, given: dict[str, Any], requests: dict[str, Any]
@@ -160,6 +160,56 @@ def test_manifest_says_what_a_role_asks_for_and_a_limit_is_never_below_a_default
     default = _container(example.make(), role)["resources"]["requests"]
     assert found["requests"] == {key: default[key] if value is ... else value for key, value in requests.items()}
     assert found.get("limits", {}) == given.get("limits", {})
+
+
+ENGINE = {"maxModelLen": 256, "tensorParallelSize": 4}
+MORE = {"sampling": {"maxTokens": 8}}
+CLAIM = {"name": "gpu", "resourceClaimTemplateName": "h100"}
+
+
+def _shared_memory(given: Inputs, role: names.Role) -> str:
+    volumes = {volume["name"]: volume for volume in _template(given, role)["spec"]["volumes"]}
+    return str(volumes["rljob-shm"]["emptyDir"]["sizeLimit"])
+
+
+def test_pods_of_a_job_for_gpus_ask_for_those_that_their_processes_use(example: Example) -> None:
+    trainer = {"processesPerNode": 2, "maxTokensPerMicroBatch": 4096}
+    given = example.make(device="cuda", rollout={"engine": ENGINE, **MORE}, trainer=trainer)
+    assert _container(given, R)["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert _container(given, T)["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    for role in (C, names.Role.VERIFIER):
+        assert "nvidia.com/gpu" not in _container(given, role)["resources"].get("limits", {})
+    assert (_shared_memory(given, R), _shared_memory(given, T)) == ("4Gi", "2Gi")
+
+
+def test_pods_of_a_job_for_processors_ask_for_no_gpu(example: Example) -> None:
+    given = example.make(rollout={"engine": ENGINE, **MORE})
+    assert all("limits" not in _container(given, role)["resources"] for role in (R, T))
+    assert _shared_memory(given, R) == "1Gi"
+
+
+def test_a_written_size_of_shared_memory_and_written_gpus_stay(example: Example) -> None:
+    pod = {"resources": {"limits": {"nvidia.com/gpu": "8", "rdma/hca": "1"}}, "shmSize": "64Gi"}
+    given = example.make(rollout={"engine": ENGINE, **MORE, "pod": pod})
+    assert _container(given, R)["resources"]["limits"] == {"nvidia.com/gpu": "8", "rdma/hca": "1"}
+    assert _shared_memory(given, R) == "64Gi"
+    # One role that asks for GPUs makes it a job for GPUs: the trainer's follow.
+    assert _container(given, T)["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_a_claim_takes_the_place_of_gpus_and_the_container_uses_it(example: Example) -> None:
+    given = example.make(trainer={"pod": {"resourceClaims": [CLAIM]}, "maxTokensPerMicroBatch": 4096})
+    assert _template(given, T)["spec"]["resourceClaims"] == [CLAIM]
+    resources = _container(given, T)["resources"]
+    assert resources["claims"] == [{"name": "gpu"}]
+    assert "limits" not in resources
+    assert "resourceClaims" not in _template(given, R)["spec"]
+
+
+def test_variables_of_nccl_are_the_users(example: Example) -> None:
+    pod = {"env": [{"name": "NCCL_IB_HCA", "value": "mlx5"}]}
+    given = example.make(trainer={"pod": pod, "maxTokensPerMicroBatch": 4096})
+    assert _env(given, T)["NCCL_IB_HCA"] == "mlx5"
 
 
 def test_the_kubelet_waits_fifteen_seconds_longer_than_a_drain(example: Example) -> None:

@@ -42,6 +42,17 @@ def test_an_extra_key_that_we_set_ends_with_the_configuration_code(
     assert program.main(["--config", str(path), "--check"]) == names.ExitCode.BAD_INPUT
 
 
+def test_a_trainer_for_gpus_where_there_is_none_says_so_and_does_not_train_on_processors(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    path = tmp_path / "role.json"
+    path.write_text(config_of(device="cuda", processes_per_node=2).model_dump_json())
+    assert program.main(["--config", str(path)]) == names.ExitCode.CONFIGURATION
+    assert "spec.trainer.processesPerNode 2 needs 2 GPUs in one place, but none is seen" in capsys.readouterr().err
+    assert program.main(["--config", str(path), "--check"]) == names.ExitCode.BAD_INPUT
+
+
 def test_check_of_a_good_config_starts_nothing(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "role.json"
     path.write_text(config_of().model_dump_json())

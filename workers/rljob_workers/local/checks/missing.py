@@ -5,10 +5,12 @@ It is no error in a plan: the manifest may be for a cluster, whose volumes and i
 
 import importlib.util
 import pathlib
+from collections.abc import Mapping
 
-from rljob_api import plugins, suites
+from rljob_api import errors, plugins, roles, suites
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.verifier import USUAL_PACKAGES
+from rljob_workers.local import prepare
 
 
 def data_files(spec: JobSpec, folder: pathlib.Path) -> list[str]:
@@ -19,6 +21,15 @@ def data_files(spec: JobSpec, folder: pathlib.Path) -> list[str]:
         for field, source in suites.sources(spec)
         if source.path is not None and not (folder / source.path).exists()
     ]
+
+
+def gpus(configs: Mapping[str, roles.CommonConfig]) -> list[str]:
+    """Return why this machine and installation cannot compute on what a job wants, a sentence each."""
+    try:
+        prepare.gpus_here(configs)
+    except errors.ManifestError as error:
+        return [f"{problem}; rljob run needs them, and a cluster has its own" for problem in error.problems]
+    return []
 
 
 def entry_points(spec: JobSpec) -> list[str]:

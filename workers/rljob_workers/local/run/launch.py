@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rljob_api import names, roles
 from rljob_workers.local.run import child, resources
 from rljob_workers.local.rundir import journal, layout
-from rljob_workers.runtime import atomic
+from rljob_workers.runtime import atomic, device
 from rljob_workers.runtime import clock as clocks
 
 # Returns the command that starts a role, without `--config`.
@@ -57,11 +57,14 @@ class Launcher:
         attempt: int,
         env: Mapping[str, str],
         held: Sequence[int] = (),
+        gpus: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Keep what is needed. `attempt` is the newest trainer attempt of earlier segments, 0 if there was none.
 
-        `env` is the environment of every process; `held` are files that guards keep open: the lock of the run dir.
+        `env` is the environment of every process; `held` are files that guards keep open: the lock of the run dir;
+        `gpus` are those that a process sees, where it is in there.
         """
+        self._gpus = gpus or {}
         self._configs, self._directory, self._programs = dict(configs), directory, programs
         self._journal, self._clock, self._attempt = log, clock, attempt
         self._env, self._held = env, held
@@ -84,7 +87,7 @@ class Launcher:
             name=name,
             command=[*self._programs(role), "--config", str(path)],
             log=self._directory.logs / f"{name}.jsonl",
-            env=self._env,
+            env=self._env if name not in self._gpus else {**self._env, device.VISIBLE: ",".join(self._gpus[name])},
             held=self._held,
         )
 

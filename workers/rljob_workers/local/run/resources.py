@@ -1,4 +1,4 @@
-"""Which cores and how many threads each role gets on this machine. The one place to tune it. Pure.
+"""Which cores, how many threads and which GPUs each role gets on this machine. The one place to tune it. Pure.
 
 Generation and training compute; coordinator and verifier mostly wait and may run anywhere. With few cores the two share
 all of them: whoever has work runs, and a thread count above a role's fair share only makes OpenMP threads wait for
@@ -7,10 +7,12 @@ each other. With many, each side gets its own, so that neither evicts the other'
 
 import contextlib
 import dataclasses
+import itertools
 import socket
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import errors, names, roles
+from rljob_workers.runtime import device
 
 # Up to this many cores generation and training share all of them, each with this many threads.
 _SHARED_UP_TO_CORES = 3
@@ -50,6 +52,57 @@ def plan_cores(cores: Sequence[int], processes: Mapping[names.Role, int]) -> dic
 def _slices(cores: Sequence[int], parts: int) -> list[tuple[int, ...]]:
     """Cut into `parts` contiguous runs whose lengths differ by at most 1."""
     return [tuple(cores[len(cores) * part // parts : len(cores) * (part + 1) // parts]) for part in range(parts)]
+
+
+def plan_gpus(
+    configs: Mapping[str, roles.CommonConfig], gpus: Sequence[str], *, engine: device.Kind | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the GPUs of each process that computes on some, by its name; none where the job is not for GPUs.
+
+    Every process has its own, rollouts first. On a machine with a single GPU all share it, which takes a written share
+    of its memory for the engine. engine: what the installed one is for, if it tells. Raises ManifestError where there
+    are too few.
+    """
+    needed, shares = {}, []
+    for name, config in configs.items():
+        if isinstance(config, roles.RolloutConfig) and (config.device == "cuda" or engine != "cpu"):
+            needed[name] = config.engine.num_gpus
+            shares.append(config.engine.gpu_memory_utilization)
+        elif isinstance(config, roles.TrainerConfig):
+            needed[name] = config.processes_per_node
+    wanted = {
+        config.device for config in configs.values() if isinstance(config, roles.RolloutConfig | roles.TrainerConfig)
+    }
+    if "cpu" in wanted or ("cuda" not in wanted and not gpus):
+        return {}
+    total = sum(needed.values())
+    if total <= len(gpus):
+        places = itertools.accumulate(needed.values(), initial=0)
+        return {name: tuple(gpus[start : start + needed[name]]) for name, start in zip(needed, places, strict=False)}
+    if len(gpus) == 1 and set(needed.values()) == {1}:
+        _share_one(shares)
+        return dict.fromkeys(needed, (gpus[0],))
+    listed = ", ".join(f"{name} {count}" for name, count in needed.items())
+    seen = f"{len(gpus) or 'none'} {'is' if len(gpus) < 2 else 'are'} seen"
+    raise errors.ManifestError(
+        f"the job computes on {total} GPUs ({listed}), but {seen}"
+        " here: lower spec.rollout.replicas, spec.rollout.engine.tensorParallelSize or spec.trainer.processesPerNode"
+    )
+
+
+def _share_one(shares: Sequence[float | None]) -> None:
+    """Raise ManifestError unless the engines' shares of the one GPU leave the trainer something."""
+    field = "spec.rollout.engine.gpuMemoryUtilization"
+    if None in shares:
+        raise errors.ManifestError(
+            f"{field} is unset, but rollouts and trainer share one GPU here: write the share of each rollout, such as"
+            ' "0.4"'
+        )
+    if sum(share or 0.0 for share in shares) >= 1.0:
+        raise errors.ManifestError(
+            f"{field} is '{shares[0]:g}', but {len(shares)} rollouts and the trainer share one GPU here: write a share"
+            " that leaves the trainer something"
+        )
 
 
 HOST = "127.0.0.1"

@@ -85,6 +85,29 @@ def test_each_start_of_the_trainer_is_a_new_attempt_recorded_before_it_exists(tm
     assert {child.poll() for child in children} == {0}
 
 
+def test_a_process_sees_the_gpus_that_were_planned_for_it_and_the_others_what_they_saw(tmp_path: pathlib.Path) -> None:
+    directory = layout.RunDir(tmp_path / "run")
+    directory.claim(directory.admit(name="small", spec={}, manifest_dir=tmp_path), MANIFEST)
+    log = journal.Journal(directory.journal)
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    launcher = launch.Launcher(
+        configs=configs(tmp_path),
+        directory=directory,
+        programs=lambda role: ("sh", "-c", f'echo "$CUDA_VISIBLE_DEVICES" > {seen}/{role}'),
+        log=log,
+        clock=FakeClock(),
+        attempt=0,
+        env={**launch.environment(tmp_path, cache=tmp_path), "CUDA_VISIBLE_DEVICES": "all"},
+        gpus={"trainer": ("4", "5")},
+    )
+    for child in [launcher.spawn(str(role), role) for role in (names.Role.TRAINER, names.Role.COORDINATOR)]:
+        while child.poll() is None:
+            pass
+    log.close()
+    assert {path.name: path.read_text().strip() for path in seen.iterdir()} == {"trainer": "4,5", "coordinator": "all"}
+
+
 def test_failure_policy_of_the_manifest_is_carried_out(tmp_path: pathlib.Path) -> None:
     spec = manifest(tmp_path).job.spec
     policy = failure_policy.restart_policy_of(spec)

@@ -1,4 +1,4 @@
-"""Small pure parts: cores, ports, spans, memory, deadlines, the journal."""
+"""Small pure parts: cores, GPUs, ports, spans, memory, deadlines, the journal."""
 
 import json
 import os
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api import names
-from rljob_workers.local import processes
-from rljob_workers.local.run import deadlines, resources
+from rljob_api import errors, names, roles
+from rljob_workers.local import prepare, processes
+from rljob_workers.local.run import deadlines, launch, resources
 from rljob_workers.local.rundir import intervals, journal
 
 ROLES = {names.Role.COORDINATOR: 1, names.Role.ROLLOUT: 2, names.Role.VERIFIER: 1, names.Role.TRAINER: 2}
@@ -43,6 +43,86 @@ def test_every_process_gets_a_thread_and_only_existing_cores(count: int) -> None
 def test_a_machine_without_cores_is_refused() -> None:
     with pytest.raises(ValueError, match="core"):
         resources.plan_cores([], ROLES)
+
+
+def role_configs(
+    folder: pathlib.Path, *, device: str = "cuda", rollouts: int = 1, ranks: int = 1, tensor: int = 1, share: str = ""
+) -> dict[str, roles.CommonConfig]:
+    memory = f', gpuMemoryUtilization: "{share}"' if share else ""
+    path = folder / "job.yaml"
+    path.write_text(
+        f"""
+apiVersion: rljob.dev/v1alpha1
+kind: RLJob
+metadata: {{name: small}}
+spec:
+  maxSteps: 1
+  {f"device: {device}" if device else "seed: 0"}
+  model: {{name: "builtin:smollm2-135m-instruct"}}
+  data: {{template: "no", train: [{{name: t, path: t.jsonl, maxPromptTokens: 32}}]}}
+  algorithm: {{groupSize: 8, promptsPerStep: 8}}
+  rollout:
+    replicas: {rollouts}
+    engine: {{maxModelLen: 64, maxNumSeqs: 4, tensorParallelSize: {tensor}{memory}}}
+    sampling: {{maxTokens: 8}}
+  verifier: {{rewards: [{{name: sum, type: exact}}]}}
+  trainer: {{processesPerNode: {ranks}}}
+"""
+    )
+    resolved = prepare.resolve_here(prepare.read_manifest(path), run_dir=folder / "run", uid="u")
+    return launch.process_names(resolved.configs)
+
+
+EIGHT = tuple("01234567")
+
+
+def test_every_process_of_a_job_for_gpus_has_its_own(tmp_path: pathlib.Path) -> None:
+    found = resources.plan_gpus(role_configs(tmp_path, rollouts=2, tensor=2, ranks=4), EIGHT, engine="cuda")
+    assert found == {"rollout-0": ("0", "1"), "rollout-1": ("2", "3"), "trainer": ("4", "5", "6", "7")}
+
+
+def test_one_gpu_is_shared_where_the_engine_leaves_the_trainer_a_part_of_its_memory(tmp_path: pathlib.Path) -> None:
+    found = resources.plan_gpus(role_configs(tmp_path, share="0.4"), ("0",), engine="cuda")
+    assert found == {"rollout": ("0",), "trainer": ("0",)}
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "share", "said"),
+    [
+        (1, "", "spec.rollout.engine.gpuMemoryUtilization is unset, but rollouts and trainer share one GPU here"),
+        (1, "1", "spec.rollout.engine.gpuMemoryUtilization is '1', but 1 rollouts and the trainer share one GPU"),
+        (2, "0.5", "spec.rollout.engine.gpuMemoryUtilization is '0.5', but 2 rollouts and the trainer share one GPU"),
+    ],
+)
+def test_one_gpu_is_not_shared_without_a_part_for_the_trainer(
+    rollouts: int, share: str, said: str, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(errors.ManifestError, match=said):
+        resources.plan_gpus(role_configs(tmp_path, rollouts=rollouts, share=share), ("0",), engine="cuda")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "said"),
+    [
+        ((), "cuda", r"computes on 5 GPUs \(rollout 1, trainer 4\), but none is seen here"),
+        (("0",), "cuda", r"computes on 5 GPUs \(rollout 1, trainer 4\), but 1 is seen here"),
+        (("0", "1"), "", r"computes on 5 GPUs \(rollout 1, trainer 4\), but 2 are seen here"),
+    ],
+)
+def test_too_few_gpus_are_refused_with_who_needs_them(
+    gpus: tuple[str, ...], device: str, said: str, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(errors.ManifestError, match=said):
+        resources.plan_gpus(role_configs(tmp_path, device=device, ranks=4), gpus, engine="cuda")
+
+
+def test_a_job_for_processors_gets_no_gpu_and_one_that_does_not_say_what_is_there(tmp_path: pathlib.Path) -> None:
+    assert resources.plan_gpus(role_configs(tmp_path, device="cpu"), EIGHT, engine="cpu") == {}
+    undecided = role_configs(tmp_path, device="")
+    assert resources.plan_gpus(undecided, (), engine="cpu") == {}
+    assert resources.plan_gpus(undecided, EIGHT, engine="cuda") == {"rollout": ("0",), "trainer": ("1",)}
+    # The engine for CPUs needs none; the trainer's torch is built for CUDA all the same.
+    assert resources.plan_gpus(undecided, EIGHT, engine="cpu") == {"trainer": ("0",)}
 
 
 def test_free_ports_are_different_and_can_be_bound() -> None:

