@@ -3,7 +3,9 @@ SHELL := /bin/bash
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
-LOCK := workers/constraints/cpu.txt
+# cpu, or cuda: the same environment with vLLM for NVIDIA GPUs, best in a folder of its own (VENV=.venv-cuda).
+DEVICE ?= cpu
+LOCK := workers/constraints/$(DEVICE).txt
 STAMP := $(VENV)/.installed-$(shell cat $(LOCK) pyproject.toml 2>/dev/null | sha256sum | cut -c1-16)
 # Packages that vLLM's wheel for CUDA needs in other versions than its wheel for CPUs.
 CUDA_OWN := apache-tvm-ffi|cuda-bindings
@@ -19,7 +21,7 @@ CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
 # Whole runs take minutes and wait half of the time: two go on at once, and what takes longest begins first.
 LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py)
 
-.PHONY: help demo test check fmt gen bench lock clean setup cluster-tools cluster-up cluster-test cluster-down
+.PHONY: help demo test check fmt gen gpu bench lock clean setup cluster-tools cluster-up cluster-test cluster-down
 
 help:  ## print every target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +32,7 @@ setup: $(STAMP)  ## create .venv from the pinned lock
 $(STAMP): $(LOCK) pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "uv==0.13.8"
-	@echo "installing the pinned environment into $(VENV) (about 6 GB; minutes with a cold cache)"
+	@echo "installing the pinned environment into $(VENV) (about $(if $(filter cuda,$(DEVICE)),9,6) GB; minutes with a cold cache)"
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip sync -q --require-hashes --python $(BIN)/python $(LOCK)
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.installed-*; touch $@
@@ -69,6 +71,10 @@ gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and d
 	@$(BIN)/python -m generators.manifest_page
 	@$(BIN)/python -m generators.coverage_pages
 
+gpu:  ## on a machine with an NVIDIA GPU: prove and measure everything that needs one (tests/gpu/README.md)
+	@$(MAKE) --no-print-directory setup DEVICE=cuda VENV=.venv-cuda
+	@.venv-cuda/bin/python -m pytest -s tests/gpu --figures build/gpu
+
 bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
 	@PYTHONPATH=tests $(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
 
@@ -76,14 +82,19 @@ lock: setup  ## compile the locks again from pyproject.toml
 	@mkdir -p build
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra cpu --extra trainer \
 	  --extra cli --extra models --extra dev --override workers/constraints/overrides.txt --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o $(LOCK)
-	@sed -n 's/^\([A-Za-z0-9_.-]*==[^ ;]*\).*/\1/p' $(LOCK) > build/versions.txt
+	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/cpu.txt
+	@sed -n 's/^\([A-Za-z0-9_.-]*==[^ ;]*\).*/\1/p' workers/constraints/cpu.txt > build/versions.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --constraint build/versions.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/slim.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra cpu --extra trainer --extra models --constraint build/versions.txt \
 	  --override workers/constraints/overrides.txt --override workers/constraints/worker-cpu-overrides.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/worker-cpu.txt
 	@grep -vE '^($(CUDA_OWN))==' build/versions.txt > build/cuda-versions.txt
+	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra rollout \
+	  --extra trainer --extra cli --extra models --extra dev --constraint build/cuda-versions.txt \
+	  --override workers/constraints/worker-cuda-overrides.txt --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/cuda.txt
+	@sed -n 's/^\([A-Za-z0-9_.-]*==[^ ;]*\).*/\1/p' workers/constraints/cuda.txt > build/cuda-versions.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra rollout --extra trainer --extra models --constraint build/cuda-versions.txt \
 	  --override workers/constraints/worker-cuda-overrides.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/worker-cuda.txt
@@ -103,4 +114,4 @@ cluster-down:  ## stop it
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster down
 
 clean:  ## remove the environment, caches and runs
-	rm -rf $(VENV) build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-cuda build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -78,7 +78,7 @@ def test_metric_is_declared_once() -> None:
     assert len(declared) == len(set(declared))
 
 
-LOCKS = ("cpu", "slim", "worker-cpu", "worker-cuda")
+LOCKS = ("cpu", "cuda", "slim", "worker-cpu", "worker-cuda")
 # What vLLM's wheel for CUDA needs in another version than its wheel for CPUs, which the tests run with.
 CUDA_OWN = {"apache-tvm-ffi", "cuda-bindings"}
 
@@ -101,15 +101,15 @@ def test_lock_names_no_index_host(name: str) -> None:
         assert "--hash=sha256:" in entry, f"{entry.split()[0]} has no hash"
 
 
-@pytest.mark.parametrize("name", ["slim", "worker-cpu"])
-def test_image_has_the_versions_that_the_tests_ran_with(name: str) -> None:
+@pytest.mark.parametrize(("name", "tested"), [("slim", "cpu"), ("worker-cpu", "cpu"), ("worker-cuda", "cuda")])
+def test_image_has_the_versions_that_the_tests_ran_with(name: str, tested: str) -> None:
     packed = _versions(name).items()
     assert packed
-    assert packed <= _versions("cpu").items()
+    assert packed <= _versions(tested).items()
 
 
-def test_the_lock_for_gpus_has_the_versions_that_the_tests_ran_with_but_for_what_cuda_brings() -> None:
-    tested, packed = _versions("cpu"), _versions("worker-cuda")
+def test_the_lock_for_gpus_has_the_versions_of_the_one_for_cpus_but_for_what_cuda_brings() -> None:
+    tested, packed = _versions("cpu"), _versions("cuda")
     other = {name for name, version in packed.items() if tested.get(name, version) != version}
     assert other == CUDA_OWN
     assert f"CUDA_OWN := {'|'.join(sorted(CUDA_OWN))}\n" in (ROOT / "Makefile").read_text()

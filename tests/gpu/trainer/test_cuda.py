@@ -7,16 +7,12 @@ import torch
 
 from rljob_api import types
 from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_testing import gpu
 from rljob_testing import trainer_makers as makers
 from rljob_testing.sections import section
 from rljob_workers.trainer.model import attention, batch_tensors
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs torch.cuda.is_available()"),
-    # Third parties warn about compilation and about names that PyTorch is about to change.
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = gpu.NEEDS_GPU
 SEGMENTS = [
     types.Segment(start=0, end=300),
     types.Segment(start=300, end=340, parent=0),
@@ -29,7 +25,7 @@ SEGMENTS = [
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_compiled_flex_attention_equals_segments(dtype: torch.dtype) -> None:
-    device = torch.device("cuda")
+    device = gpu.DEVICE
     q, k, v = (torch.randn(1, heads, 700, 64, device=device, dtype=dtype, requires_grad=True) for heads in (6, 2, 2))
     upstream = torch.randn(1, 700, 6, 64, device=device, dtype=dtype)
     plans = [
@@ -46,7 +42,7 @@ def test_compiled_flex_attention_equals_segments(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
-def test_the_engine_trains_on_cuda_like_on_cpu(
+def test_the_engine_trains_at_every_zero_stage(
     stage: int, one_rank: torch.device, tiny_model: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     from rljob_workers.trainer.engine import deepspeed
@@ -56,7 +52,7 @@ def test_the_engine_trains_on_cuda_like_on_cpu(
         dtype="bfloat16",
         deepspeed=section(DeepspeedSpec, zero_stage=stage),
         optimizer=section(OptimizerSpec, learning_rate=0.01),
-    ).model_copy(update={"device": "cuda"})
+    ).model_copy(update={"device": one_rank.type})
     built = deepspeed.Engine(config, tiny_model, one_rank)
     tensors = batch_tensors.to_tensors(makers.pack(makers.make_rows(groups=2, size=3), shared=True), one_rank)
     before = float(built.score(tensors).mul(tensors.advantages).sum())

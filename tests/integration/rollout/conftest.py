@@ -1,127 +1,14 @@
 """One real vLLM engine on CPU with a tiny random model, shared by the tests that leave it whole."""
 
-import asyncio
-import gc
 import os
 import pathlib
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
-import zmq
 
-from rljob_api import names, roles, types
 from rljob_testing import models
-from rljob_workers.rollout import generation, request_gate
-from rljob_workers.rollout.engines import base
+from rljob_testing.engine_rig import Rig
 from rljob_workers.rollout.engines.vllm import engine
-from rljob_workers.rollout.sync import receiver, staging
-from rljob_workers.runtime import clock as clocks
-from rljob_workers.weights import image
-
-
-class LocalStore:
-    """A weight source in this process: folders of the tiny model become versions."""
-
-    def __init__(self) -> None:
-        self.manifests: dict[int, types.WeightVersion] = {}
-        self.images: dict[int, bytes] = {}
-
-    def publish(self, version: int, folder: pathlib.Path, layout: types.Layout) -> None:
-        data = bytearray(layout.image_bytes)
-        image.fill_from_safetensors(folder, layout, memoryview(data))
-        found = image.digests(memoryview(data), layout)
-        self.images[version] = bytes(data)
-        self.manifests[version] = types.WeightVersion(
-            job="job",
-            version=types.VersionId(version),
-            step=version,
-            attempt=1,
-            parent=version - 1,
-            created_at=0.0,
-            layout_id=layout.layout_id,
-            digests=found,
-            state_hash=image.state_hash(layout, found),
-            artifacts=(types.Artifact(artifact_id=str(version), encoding="raw", num_bytes=len(data)),),
-        )
-
-    def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
-        return types.VersionPlan(chain=(self.manifests[want],), sources=())
-
-    def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
-        into[: artifact.num_bytes] = self.images[int(artifact.artifact_id)]
-
-
-class Rig:
-    """Engine, gate, stager and receiver around one model folder, on an event loop that lives as long."""
-
-    def __init__(self, folder: pathlib.Path, *, max_model_len: int = 256) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.store, clock = LocalStore(), clocks.SystemClock()
-        self.stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=self.store, clock=clock)
-        settings = base.Settings(
-            model=folder,
-            engine=roles.EngineConfig(max_model_len=max_model_len, max_num_seqs=64, enforce_eager=True),
-            trust_remote_code=False,
-            image_path=self.stager.buffer.path,
-            image_bytes=self.stager.layout.image_bytes,
-            progress_path=self.stager.buffer.progress_path,
-            loaded_bytes=self.stager.buffer.loaded_bytes,
-        )
-        self.engine = engine.VllmEngine(settings)
-        self.loop.run_until_complete(self.engine.start())
-        self.gate = request_gate.RequestGate(self.engine)
-        self.receiver = receiver.WeightReceiver(
-            engine=self.engine,
-            gate=self.gate,
-            stager=self.stager,
-            options=receiver.UpdateOptions(
-                in_flight=True, recompute=False, pause_deadline_s=30.0, restart_deadline_s=600.0
-            ),
-            clock=clock,
-            on_pause=lambda paused: None,
-        )
-        session = types.Session(
-            token=types.SessionToken("s"), head_version=types.VersionId(0), head_step=0, heartbeat_s=1.0
-        )
-        self.loop.run_until_complete(self.receiver.start(session))
-        self.num_requests = 0
-
-    def request(self, prompt: Sequence[int], sampling: types.Sampling, seed: int = 1) -> generation.GenerationRequest:
-        self.num_requests += 1
-        return generation.GenerationRequest(
-            rid=f"r{self.num_requests}", input_ids=tuple(prompt), sampling=sampling, seed=seed
-        )
-
-    async def follow(self, version: int) -> types.WeightSync:
-        """Take one version and return the report of how that ended: an update that broke may have been mended."""
-        seen = len(self.receiver.syncs)
-        following = asyncio.ensure_future(self.receiver.run())
-        self.receiver.want(types.VersionId(version))
-        while not following.done() and not self._ended(version, self.receiver.syncs[seen:]):
-            await asyncio.sleep(0.01)
-        following.cancel()
-        if following.done() and not following.cancelled():
-            following.result()
-        return self.receiver.syncs[-1]
-
-    def _ended(self, version: int, reports: Sequence[types.WeightSync]) -> bool:
-        if not reports or not reports[-1].failure:
-            return bool(reports)
-        # Not taken, and the version before goes on.
-        return self.receiver.state is names.ReceiverState.SERVING and self.receiver.served.version != version
-
-    def close(self) -> None:
-        with warnings.catch_warnings():
-            # vLLM leaves ZeroMQ contexts to the garbage collector, which complains about them.
-            warnings.simplefilter("ignore", ResourceWarning)
-            self.loop.run_until_complete(self.engine.close())
-            self.loop.close()
-            gc.collect()
-            for context in [found for found in gc.get_objects() if isinstance(found, zmq.Context)]:
-                # A shadow shares another's handle, which may be closed once only.
-                if not context._shadow and not context.closed:
-                    context.destroy(linger=0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -256,6 +256,7 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
 # A frozen field, and two legal states of a job that differ in it: what is stored and what is asked for.
 FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "seed": ({"seed": 1}, {"seed": 2}),
+    "device": ({}, {"device": "cpu"}),
     "model": ({}, {"model.name": "other"}),
     "data": ({}, {"data.train.0.path": "data/other.jsonl"}),
     "workflow": ({}, {"workflow.type": "multi_turn_math"}),

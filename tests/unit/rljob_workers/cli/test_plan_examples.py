@@ -1,5 +1,6 @@
-"""`rljob plan` of the examples for two cores: no network, no model of a hub, no warning."""
+"""`rljob plan` of the examples needs no network and no model of a hub; for GPUs it tells what is missing here."""
 
+import json
 import pathlib
 from collections.abc import Callable
 
@@ -8,6 +9,8 @@ from typer.testing import Result
 
 from rljob_testing import examples
 
+GPU = [path for path in sorted(examples.EXAMPLES.glob("*.yaml")) if "nvidia.com/gpu" in path.read_text()]
+
 
 @pytest.mark.parametrize("path", sorted(examples.EXAMPLES.glob("*-cpu.yaml")), ids=lambda path: path.stem)
 def test_an_example_for_two_cores_is_planned_with_its_memory(rljob: Callable[..., Result], path: pathlib.Path) -> None:
@@ -15,3 +18,19 @@ def test_an_example_for_two_cores_is_planned_with_its_memory(rljob: Callable[...
     assert (planned.exit_code, planned.stderr) == (0, "")
     assert "135 M parameters" in planned.stdout
     assert "warning" not in planned.stdout
+
+
+@pytest.mark.parametrize("path", GPU, ids=lambda path: path.stem)
+def test_an_example_for_gpus_is_planned_where_there_is_none_and_run_tells_what_is_missing(
+    rljob: Callable[..., Result], path: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    planned = rljob("plan", str(path), "-o", "json")
+    assert planned.exit_code == 0
+    body = json.loads(planned.stdout)
+    assert [line.split(":")[1].split()[0] for line in body["gpus"]] == ["nvidia.com/gpu", "nvidia.com/gpu"]
+    assert any("but none is seen here" in warning for warning in body["warnings"])
+    ran = rljob("run", str(path), "--run-dir", str(tmp_path / "run"))
+    assert ran.exit_code == 2
+    assert "but none is seen here" in ran.stderr
+    assert not (tmp_path / "run" / "logs").exists()

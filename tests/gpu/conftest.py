@@ -1,3 +1,6 @@
+"""`--figures FOLDER`: where the acceptance writes what it measured (default: build/gpu)."""
+
+import os
 import pathlib
 from collections.abc import Iterator
 
@@ -5,7 +8,20 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from rljob_testing import trainer_makers
+from rljob_testing import gpu, trainer_makers
+
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if gpu.HAS_GPU else "cpu")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--figures", type=pathlib.Path, default=pathlib.Path("build/gpu"), help="where figures are written"
+    )
+
+
+@pytest.fixture(scope="session")
+def figures(pytestconfig: pytest.Config) -> gpu.Figures:
+    return gpu.Figures(pytestconfig.getoption("figures"))
 
 
 @pytest.fixture(scope="session")
@@ -19,9 +35,10 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.device]
     patch = pytest.MonkeyPatch()
     for name, value in {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1"}.items():
         patch.setenv(name, value)
-    torch.cuda.set_device(0)
+    if gpu.HAS_GPU:
+        torch.cuda.set_device(0)
     store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)
-    dist.init_process_group("nccl", store=store, rank=0, world_size=1)
-    yield torch.device("cuda", 0)
+    dist.init_process_group("nccl" if gpu.HAS_GPU else "gloo", store=store, rank=0, world_size=1)
+    yield gpu.DEVICE
     dist.destroy_process_group()
     patch.undo()
