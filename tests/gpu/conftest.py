@@ -1,6 +1,5 @@
 """`--figures FOLDER`: where the acceptance writes what it measured (default: build/gpu)."""
 
-import os
 import pathlib
 from collections.abc import Iterator
 
@@ -9,8 +8,6 @@ import torch
 import torch.distributed as dist
 
 from rljob_testing import gpu, trainer_makers
-
-os.environ.setdefault("DS_ACCELERATOR", "cuda" if gpu.HAS_GPU else "cpu")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,7 +18,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def figures(pytestconfig: pytest.Config) -> gpu.Figures:
-    return gpu.Figures(pytestconfig.getoption("figures"))
+    # Where this file is not among the first that pytest reads, it does not know the option.
+    return gpu.Figures(pytestconfig.getoption("figures", default=pathlib.Path("build/gpu")))
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +31,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.device]:
     """A process group of this process alone, on the first GPU."""
     patch = pytest.MonkeyPatch()
-    for name, value in {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1"}.items():
+    accelerator = "cuda" if gpu.HAS_GPU else "cpu"
+    variables = {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": accelerator}
+    for name, value in variables.items():
         patch.setenv(name, value)
     if gpu.HAS_GPU:
         torch.cuda.set_device(0)

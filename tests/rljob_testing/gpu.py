@@ -71,8 +71,8 @@ def random_model(folder: pathlib.Path, name: str, *, seed: int = 0) -> pathlib.P
 
     torch.manual_seed(seed)
     with DEVICE:
-        model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**shape(name))).to(torch.bfloat16)
-    model.save_pretrained(folder)
+        model: Any = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**shape(name)))
+    model.to(torch.bfloat16).save_pretrained(folder)
     if REHEARSAL:
         models.make_tiny_tokenizer(folder)
     else:

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -13,10 +14,13 @@ from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
 from rljob_testing import gpu
 from rljob_testing import trainer_makers as makers
 from rljob_testing.sections import section
-from rljob_workers.trainer.engine import deepspeed, mfu
+from rljob_workers.trainer.engine import mfu
 from rljob_workers.trainer.model import batch_tensors
 from rljob_workers.trainer.state import export
 from rljob_workers.weights import image
+
+if TYPE_CHECKING:
+    from rljob_workers.trainer.engine import deepspeed
 
 pytestmark = gpu.NEEDS_GPU
 WARM_UP, MEASURED = 2, 5
@@ -39,7 +43,10 @@ def row(*, prompt: int, answer: int, vocabulary: int, seed: int) -> makers.Row:
 
 def build(
     folder: pathlib.Path, model: pathlib.Path, device: torch.device, *, tokens: int, stage: int
-) -> deepspeed.Engine:
+) -> "deepspeed.Engine":
+    # DeepSpeed looks for a device at its import: the fixture of the rank has said which.
+    from rljob_workers.trainer.engine import deepspeed
+
     config = makers.make_trainer_config(
         folder,
         dtype="bfloat16",
@@ -67,7 +74,7 @@ def seconds(work: Callable[[], object], *, repeats: int = MEASURED) -> float:
     return (time.monotonic() - began) / repeats
 
 
-def step_of(engine: deepspeed.Engine, batch: types.MicroBatch, device: torch.device) -> Callable[[], None]:
+def step_of(engine: "deepspeed.Engine", batch: types.MicroBatch, device: torch.device) -> Callable[[], None]:
     tensors = batch_tensors.to_tensors(batch, device)
 
     def step() -> None:

@@ -69,3 +69,14 @@ def test_a_secret_of_the_environment_is_masked_in_the_last_words(
 
     boot.run_main(main, termination_log=str(message))
     assert json.loads(message.read_text())["reason"] == "UnavailableError: the hub refused ***"
+
+
+def test_a_config_that_is_refused_is_told_to_a_person_and_to_the_operator(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = tmp_path / "termination-log"
+    message.touch()
+    code = boot.refuse(["no GPU is seen", "no image for it"], termination_log=str(message))
+    assert code == names.ExitCode.CONFIGURATION
+    assert capsys.readouterr().err == "error: no GPU is seen\nerror: no image for it\n"
+    assert json.loads(message.read_text()) == {"code": 78, "reason": "no GPU is seen; no image for it"}
