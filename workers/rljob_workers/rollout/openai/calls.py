@@ -106,7 +106,9 @@ class Responses:
             "output": _response_items(done), "parallel_tool_calls": bool(call.tools),
             "tool_choice": "auto" if call.tools else "none", "tools": [],
             "usage": {
-                "input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"],
+                "input_tokens": usage["prompt_tokens"],
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": usage["completion_tokens"], "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage["total_tokens"],
             },
         }  # fmt: skip
@@ -114,7 +116,14 @@ class Responses:
     def events(self, call: Call, done: interactions.Interaction, *, created: int) -> Iterator[str]:
         """Yield created, the text as one delta, each call of a tool, and completed."""
         whole = self.answer(call, done, created=created)
-        delta = {"item_id": f"msg-{done.id}", "output_index": 0, "content_index": 0, "delta": _output(done).content}
+        text = _output(done).content
+        delta: Json = {
+            "item_id": f"msg-{done.id}",
+            "output_index": 0,
+            "content_index": 0,
+            "delta": text,
+            "logprobs": [],
+        }
         calls = [
             ("response.output_item.done", {"output_index": index, "item": item})
             for index, item in enumerate(_response_items(done))
@@ -122,7 +131,7 @@ class Responses:
         ]
         steps: list[tuple[str, Json]] = [
             ("response.created", {"response": {**whole, "status": "in_progress", "output": []}}),
-            *([("response.output_text.delta", dict(delta))] if _has_text(done) else []),
+            *([("response.output_text.delta", delta)] if _has_text(done) else []),
             *calls,
             ("response.incomplete" if _ending(done) == "length" else "response.completed", {"response": whole}),
         ]
