@@ -1,23 +1,12 @@
 """Asking a coordinator how its run is: the CLI's, the runner's and the operator's side of `RunStatus`. Blocking."""
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import grpc
 
 from rljob_api import codec, roles, types
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_workers.rpc import channel
-
-
-class Status(Protocol):
-    """What a watcher needs."""
-
-    def status(self) -> types.RunStatus:
-        """Return the run's status now. Raises UnavailableError if the coordinator does not answer in time."""
-
-    def stop(self, reason: str) -> int:
-        """Ask for a checkpoint at the next step boundary, then the end; return the last step that will be trained."""
 
 
 class StatusClient:
