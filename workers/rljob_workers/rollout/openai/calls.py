@@ -114,29 +114,38 @@ class Responses:
         }  # fmt: skip
 
     def events(self, call: Call, done: interactions.Interaction, *, created: int) -> Iterator[str]:
-        """Yield created, the text as one delta, each call of a tool, and completed."""
+        """Yield created, the events of each item of the output, and completed."""
         whole = self.answer(call, done, created=created)
-        text = _output(done).content
-        delta: Json = {
-            "item_id": f"msg-{done.id}",
-            "output_index": 0,
-            "content_index": 0,
-            "delta": text,
-            "logprobs": [],
-        }
-        calls = [
-            ("response.output_item.done", {"output_index": index, "item": item})
-            for index, item in enumerate(_response_items(done))
-            if item["type"] == "function_call"
-        ]
         steps: list[tuple[str, Json]] = [
-            ("response.created", {"response": {**whole, "status": "in_progress", "output": []}}),
-            *([("response.output_text.delta", delta)] if _has_text(done) else []),
-            *calls,
-            ("response.incomplete" if _ending(done) == "length" else "response.completed", {"response": whole}),
+            ("response.created", {"response": {**whole, "status": "in_progress", "output": []}})
         ]
+        for index, item in enumerate(_response_items(done)):
+            steps += _item_events(item, _output(done).content, index)
+        ending = "response.incomplete" if _ending(done) == "length" else "response.completed"
+        steps.append((ending, {"response": whole}))
         for number, (kind, fields) in enumerate(steps):
             yield f"event: {kind}\n" + _event({"type": kind, "sequence_number": number, **fields})
+
+
+def _item_events(item: Json, text: str, index: int) -> Iterator[tuple[str, Json]]:
+    """Yield how an item of a response grows, its text or arguments as one delta: OpenAI's client puts it together."""
+    place: Json = {"item_id": item["id"], "output_index": index}
+    if item["type"] == "function_call":
+        empty: Json = {**item, "status": "in_progress", "arguments": ""}
+        yield "response.output_item.added", {"output_index": index, "item": empty}
+        yield "response.function_call_arguments.delta", {**place, "delta": item["arguments"]}
+        done: Json = {**place, "name": item["name"], "arguments": item["arguments"]}
+        yield "response.function_call_arguments.done", done
+    else:
+        place["content_index"] = 0
+        part: Json = {"type": "output_text", "text": text, "annotations": []}
+        empty = {**item, "status": "in_progress", "content": []}
+        yield "response.output_item.added", {"output_index": index, "item": empty}
+        yield "response.content_part.added", {**place, "part": {**part, "text": ""}}
+        yield "response.output_text.delta", {**place, "delta": text, "logprobs": []}
+        yield "response.output_text.done", {**place, "text": text, "logprobs": []}
+        yield "response.content_part.done", {**place, "part": part}
+    yield "response.output_item.done", {"output_index": index, "item": item}
 
 
 DIALECTS: Mapping[str, Dialect] = {"chat/completions": ChatCompletions(), "responses": Responses()}

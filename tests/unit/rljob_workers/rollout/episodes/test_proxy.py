@@ -156,7 +156,9 @@ async def test_the_responses_api_is_served_too(stream: bool) -> None:
     text = agent.answers[0].text
     if stream:
         assert [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event")] == [
-            "response.created", "response.output_text.delta", "response.completed",
+            "response.created", "response.output_item.added", "response.content_part.added",
+            "response.output_text.delta", "response.output_text.done", "response.content_part.done",
+            "response.output_item.done", "response.completed",
         ]  # fmt: skip
         assert json.loads(text.strip().rsplit("data: ", 1)[1])["response"]["output"][0]["content"][0]["text"] == "A"
     else:
