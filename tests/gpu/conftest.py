@@ -27,9 +27,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return trainer_makers.make_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.device]:
-    """A process group of this process alone, on the first GPU."""
+    """A process group of this process alone, on the first GPU. DeepSpeed keeps the first that it sees."""
     patch = pytest.MonkeyPatch()
     accelerator = "cuda" if gpu.HAS_GPU else "cpu"
     variables = {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": accelerator}

@@ -28,7 +28,8 @@ NEEDS_GPU = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-# config.json of Qwen2.5-0.5B and Qwen2.5-1.5B, as published.
+# config.json of Qwen2.5-0.5B and Qwen2.5-1.5B, as published; weights are random, and wider than usual (0.02): what a
+# token sees must show in its log-probabilities.
 _QWEN = {
     "vocab_size": 151_936,
     "num_key_value_heads": 2,

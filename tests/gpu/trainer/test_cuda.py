@@ -23,6 +23,7 @@ SEGMENTS = [
 ]
 
 
+@pytest.mark.skipif(not gpu.HAS_GPU, reason="needs torch.cuda.is_available()")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_compiled_flex_attention_equals_segments(dtype: torch.dtype) -> None:
     device = gpu.DEVICE

@@ -137,6 +137,14 @@ def test_a_prompt_that_stands_once_gives_the_same_gradients_in_less_time(
     # bfloat16: two orders of the same sums differ by rounding, and by no more (docs/models.md, the self-test).
     assert float(gap.max()) < 1.0
     assert float(gap.mean()) < 0.2
+    # Answers that do not see their prompt have others: a wrong mask would show.
+    alone = dataclasses.replace(
+        batches[True], segments=[dataclasses.replace(segment, parent=-1) for segment in batches[True].segments]
+    )
+    blind = (engine.score(batch_tensors.to_tensors(alone, one_rank)) - scores[False]).abs()
+    figures.add("prefix sharing: mean gap", float(gap.mean()), "nats")
+    figures.add("prefix sharing: mean gap of answers without their prompt", float(blind.mean()), "nats")
+    assert float(blind.mean()) > 4 * float(gap.mean()) + 0.01
     took = {shared: seconds(step_of(engine, batch, one_rank)) for shared, batch in batches.items()}
     computed = GROUP * ANSWER + PROMPT
     figures.add(
