@@ -33,7 +33,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[pathlib.Path]:
 @pytest.fixture(scope="module")
 def rig(folders: list[pathlib.Path]) -> Iterator[engine_rig.Rig]:
     before = dict(os.environ)
-    os.environ.update(engine.environment(num_threads=1, kind=device.engine_kind() or "cpu"))
+    os.environ.update(engine.environment(num_threads=1, kind=device.engine_kind("vllm") or "cpu"))
     config = roles.EngineConfig(
         max_model_len=256 if gpu.REHEARSAL else 2048,
         max_num_seqs=CONCURRENT,
