@@ -86,7 +86,7 @@ async def test_certificates_are_renewed_though_nothing_can_be_listed(monkeypatch
     )
     await scene.operator._certifier.ensure(job)
     now = time.time()
-    monkeypatch.setattr("rljob_operator.app.time.time", lambda: now + 6 * 86_400)
+    monkeypatch.setattr("rljob_operator.clock.time.time", lambda: now + 6 * 86_400)
     before = len(scene.client.requests)
     await _rounds(scene.operator._compare(), monkeypatch)
     assert not [each for each in scene.client.requests[before:] if "Secret" in each]
