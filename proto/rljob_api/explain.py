@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rljob_api import fields, messages, roles
+from rljob_api import fields, messages
 from rljob_api.manifest.base import Section
 from rljob_api.manifest.job import RLJob
-from rljob_api.resolved import ResolvedJob
+from rljob_api.resolve import ResolvedJob
+from rljob_api.roles import VerifierConfig
 
 WRITTEN = "written"
 DEFAULT = "default"
@@ -63,11 +64,11 @@ def _origin(info: FieldInfo) -> str:
     return (info.description or "").rpartition(_DEFAULT_IN_WORDS)[2].rstrip(".") or DEFAULT
 
 
-def _of_the_machine(job: RLJob, verifier: roles.VerifierConfig) -> Iterator[tuple[str, object, str]]:
+def _of_the_machine(job: RLJob, verifier: VerifierConfig) -> Iterator[tuple[str, object, str]]:
     """Yield what is unset in the manifest and known where the job is placed, and what suites have of training."""
     limits = {reward.name: reward.cpu_limit_s for reward in verifier.rewards if not reward.suite}
     yield "spec.verifier.timeoutSeconds", limits, "by grader"
-    yield "spec.verifier.maxConcurrent", verifier.max_concurrent, "processor cores"
+    yield "spec.verifier.maxConcurrent", verifier.num_slots, "processor cores"
     for index in range(len(job.spec.evaluation.suites)):
         path, rewards = f"spec.evaluation.suites[{index}]", [reward.name for reward in job.spec.verifier.rewards]
         yield f"{path}.template", job.spec.data.template, "data.template"

@@ -1,37 +1,39 @@
-"""A manifest and a placement to one complete config per role. Pure; the only place where defaults become values.
+"""A manifest and a placement to one config per process. Pure.
 
 Everything that can be wrong with a manifest as a whole is found here, all of it at once, before any process starts.
 """
 
-from rljob_api import errors, rules
-from rljob_api.explain import explain
-from rljob_api.manifest.job import RLJob
-from rljob_api.placement import (
-    Placement,
-    ProcessPlacement,
-    TrainerPlacement,
-    VerifierPlacement,
-    local_placement,
-    num_local_ports,
-)
-from rljob_api.resolution.coordinator import coordinator_config
-from rljob_api.resolution.rollout import rollout_config
-from rljob_api.resolution.trainer import trainer_config
-from rljob_api.resolution.verifier import verifier_config
-from rljob_api.resolved import ResolvedJob
+import dataclasses
+import hashlib
+import json
+import posixpath
+from typing import Any
 
-__all__ = [
-    "Placement",
-    "ProcessPlacement",
-    "ResolvedJob",
-    "TrainerPlacement",
-    "VerifierPlacement",
-    "explain",
-    "local_placement",
-    "num_local_ports",
-    "resolve",
-    "warnings",
-]
+from rljob_api import errors, grading_limits, grading_tasks, names, roles, rules, suites
+from rljob_api.manifest import base
+from rljob_api.manifest.data import DataSourceSpec
+from rljob_api.manifest.job import JobSpec, RLJob
+from rljob_api.manifest.model import BUILTIN
+from rljob_api.manifest.reward_options import is_function
+from rljob_api.manifest.verifier import ExecutionSettings, RewardSpec
+from rljob_api.placement import Placement, ProcessPlacement, local_placement, num_local_ports
+
+__all__ = ["Placement", "ResolvedJob", "digest", "local_placement", "num_local_ports", "resolve", "warnings"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedJob:
+    """The configs of all processes of a job; the trainer's other nodes differ in node_rank only."""
+
+    coordinator: roles.CoordinatorConfig
+    rollouts: tuple[roles.RolloutConfig, ...]
+    verifiers: tuple[roles.VerifierConfig, ...]
+    trainer: roles.TrainerConfig
+
+    @property
+    def configs(self) -> tuple[roles.RoleConfig, ...]:
+        """Return the configs of all processes, the coordinator first."""
+        return (self.coordinator, *self.verifiers, *self.rollouts, self.trainer)
 
 
 def resolve(job: RLJob, placement: Placement) -> ResolvedJob:
@@ -42,14 +44,190 @@ def resolve(job: RLJob, placement: Placement) -> ResolvedJob:
     problems = rules.problems(job.spec)
     if problems:
         raise errors.ManifestError(*problems)
-    return ResolvedJob(
-        coordinator=coordinator_config(job, placement),
-        rollouts=tuple(rollout_config(job, placement, process) for process in placement.rollouts),
-        verifiers=tuple(verifier_config(job, placement, verifier) for verifier in placement.verifiers),
-        trainer=trainer_config(job, placement),
+    return configs(job, placement)
+
+
+def configs(job: RLJob, placement: Placement) -> ResolvedJob:
+    """Return the configs of a manifest without problems."""
+    spec = with_absolute_paths(job.spec, placement.base_dir)
+    model, code = _model(spec, placement), _user_code(spec, placement)
+    graders = tuple(_grader(spec, suite, reward, code) for _, suite, reward in suites.rewards(spec))
+    coordinator = roles.CoordinatorConfig(
+        **_process(job, placement, names.Role.COORDINATOR, placement.coordinator),
+        spec=spec,
+        bind_host=placement.bind_host,
+        control_port=placement.control_port,
+        store_port=placement.store_port,
+        store_address=placement.store_address,
+        state_dir=placement.state_dir,
     )
+    rollouts = (
+        roles.RolloutConfig(
+            **_process(job, placement, names.Role.ROLLOUT, process),
+            spec=spec,
+            coordinator_address=placement.control_address,
+            verifier_addresses=tuple(verifier.address for verifier in placement.verifiers),
+            model=model,
+            user_code=code,
+            kv_cache_bytes=placement.kv_cache_bytes,
+            weights_dir=placement.weights_dir,
+            device=placement.device,
+            dump_dir="" if spec.observability.trajectory_dump == "none" else placement.dump_dir,
+        )
+        for process in placement.rollouts
+    )
+    verifiers = (
+        roles.VerifierConfig(
+            **_process(job, placement, names.Role.VERIFIER, verifier.process),
+            bind_host=placement.bind_host,
+            port=verifier.port,
+            num_slots=spec.verifier.max_concurrent or verifier.num_cores,
+            rewards=graders,
+            execution=base.narrowed(spec.verifier, ExecutionSettings),
+            observability=spec.observability,
+        )
+        for verifier in placement.verifiers
+    )
+    trainer = roles.TrainerConfig(
+        **_process(job, placement, names.Role.TRAINER, placement.trainer.process),
+        spec=spec,
+        coordinator_address=placement.control_address,
+        store_address=placement.store_address,
+        model=model,
+        reference=_reference(spec, placement),
+        rendezvous_host=placement.trainer.rendezvous_host,
+        rendezvous_port=placement.trainer.rendezvous_port,
+        attempt=placement.trainer.attempt,
+        checkpoint_dir=placement.checkpoint_dir,
+        export_dir=placement.export_dir,
+        weights_dir=placement.weights_dir,
+        fork_from=_fork_from(spec, placement),
+        spec_digests=spec_digests(job.spec),
+        device=placement.device,
+    )
+    return ResolvedJob(coordinator=coordinator, rollouts=tuple(rollouts), verifiers=tuple(verifiers), trainer=trainer)
 
 
 def warnings(job: RLJob) -> list[str]:
     """Return a sentence for every legal but doubtful combination."""
     return rules.warnings(job.spec)
+
+
+def _process(job: RLJob, placement: Placement, role: names.Role, process: ProcessPlacement) -> dict[str, Any]:
+    """Return the fields of ProcessConfig."""
+    return {
+        "job": roles.JobIdentity(
+            name=job.metadata.name,
+            namespace=placement.namespace,
+            uid=placement.uid,
+            config_generation=placement.config_generation,
+        ),
+        "role": role,
+        "health_host": placement.health_host,
+        "tls": placement.tls,
+        **dataclasses.asdict(process),
+    }
+
+
+def with_absolute_paths(spec: JobSpec, base_dir: str) -> JobSpec:
+    """Return the spec with the paths of its data sources below `base_dir`."""
+
+    def placed(source: base.SectionT) -> base.SectionT:
+        assert isinstance(source, DataSourceSpec)
+        if source.path is None:
+            return source
+        return base.with_parts(source, path=_below(base_dir, source.path))
+
+    return base.with_parts(
+        spec,
+        data=base.with_parts(spec.data, train=tuple(map(placed, spec.data.train))),
+        evaluation=base.with_parts(spec.evaluation, suites=tuple(map(placed, spec.evaluation.suites))),
+    )
+
+
+def _grader(spec: JobSpec, suite: str, reward: RewardSpec, user_code: str) -> roles.GraderConfig:
+    """Return a reward with its limits: the manifest's, else those of its type."""
+    seconds = spec.verifier.timeout_seconds
+    listed = [other for _, of_suite, other in suites.rewards(spec) if of_suite == suite]
+    return roles.GraderConfig(
+        **{name: getattr(reward, name) for name in RewardSpec.model_fields},
+        suite=suite,
+        tasks=grading_tasks.of_reward(reward, listed=listed, workflow=spec.workflow.type),
+        cpu_limit_s=grading_limits.cpu_s(reward, seconds),
+        wall_limit_s=grading_limits.wall_s(reward, seconds),
+        memory_bytes=base.num_bytes(spec.verifier.memory_bytes),
+        output_bytes=base.num_bytes(spec.verifier.max_output_bytes),
+        user_code=user_code if is_function(reward.type) else "",
+    )
+
+
+def spec_digests(spec: JobSpec) -> dict[str, str]:
+    """Return digests of what decides which rows are trained, and how (docs/design/algorithms.md#s-10).
+
+    data: where records come from and how they are read; a local path may move with its files, so its bytes are the
+    coordinator's to compare. Defaults are left out: a field that a later release adds must not end a run.
+    """
+    data = spec.data
+    values: dict[str, object] = {
+        "groups": [spec.algorithm.prompts_per_step, spec.algorithm.group_size],
+        "data": [[base.written(source, without="path") for source in data.train], data.template, data.shuffle],
+        "algorithm": [base.written(spec.algorithm), base.written(data.filter_groups)],
+    }
+    return {name: digest(value) for name, value in values.items()}
+
+
+def digest(value: object) -> str:
+    """Return a digest of a JSON value, the same in every process."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _below(folder: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, path))
+
+
+def _model(spec: JobSpec, placement: Placement) -> roles.ModelFiles:
+    """Return where the trained model is: the folder of spec.model.source, else what its name says."""
+    name, source = spec.model.name, spec.model.source
+    path = _named_folder(name, placement.base_dir)
+    if source is not None and (source.claim_name is not None or source.path is not None):
+        in_claim = source.claim_name is not None and placement.model_dir
+        path = _below(placement.model_dir if in_claim else placement.base_dir, source.path or ".")
+    return roles.ModelFiles(name=name, revision=spec.model.revision or "", path=path, cache_dir=placement.cache_dir)
+
+
+def _reference(spec: JobSpec, placement: Placement) -> roles.ModelFiles | None:
+    reference = spec.model.reference
+    if reference is None:
+        return None
+    return roles.ModelFiles(
+        name=reference.name,
+        revision=reference.revision or "",
+        path=_named_folder(reference.name, placement.base_dir),
+        cache_dir=placement.cache_dir,
+    )
+
+
+def _named_folder(name: str, base_dir: str) -> str:
+    """Return a folder as an absolute path, "" for a built-in; anything that does not look like one is a hub id."""
+    if name.startswith(BUILTIN):
+        return ""
+    return _below(base_dir, name) if name.startswith(("/", "./", "../")) else name
+
+
+def _user_code(spec: JobSpec, placement: Placement) -> str:
+    """Return the user's file, "" without one. A ConfigMap's key is the file's name."""
+    code = spec.workflow.code
+    if code is None:
+        return ""
+    if code.config_map is not None and placement.code_dir:
+        return posixpath.join(placement.code_dir, posixpath.basename(code.path))
+    return _below(placement.base_dir, code.path)
+
+
+def _fork_from(spec: JobSpec, placement: Placement) -> str:
+    fork = spec.resume_from
+    if fork is None:
+        return ""
+    if fork.uri is not None:
+        return _below(placement.base_dir, fork.uri.removeprefix("file://"))
+    return _below(placement.runs_dir, fork.job or "")

@@ -1,4 +1,4 @@
-"""docs/contributing.md adds a transport and an engine: its examples, put into a copy of the tree, run.
+"""docs/contributing.md adds a field, a transport and an engine: its examples, put into a copy of the tree, run.
 
 Examples of a loss and a grader run beside the tests of those.
 """
@@ -17,7 +17,7 @@ from rljob_testing import examples
 
 PAGE = (examples.ROOT / "docs/contributing.md").read_text()
 _FILE = re.compile(r"^( *)```python\n\1# path: (\S+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
-_EDIT = re.compile(r"^( *)```diff\n\1--- (\S+)\n\1-(.*?)\n\1\+(.*?)\n\1```$", re.MULTILINE)
+_EDIT = re.compile(r"^( *)```diff\n\1--- (\S+)\n\1-(.*?)\n((?:\1\+.*\n)+)\1```$", re.MULTILINE)
 
 RESOLVED = """
     import pathlib, sys
@@ -38,7 +38,7 @@ TRANSPORT = """
 
     job = resolved("  weightSync: {transport: memory}")
     artifacts = store.ArtifactStore(pathlib.Path(job.coordinator.state_dir) / store.FOLDER)
-    backend = base.find(job.trainer.weight_transport)
+    backend = base.find(job.trainer.spec.weight_sync.transport)
     sys.modules["rljob_workers.weights.backends.memory_store"].COPIES = pathlib.Path(sys.argv[2])
     artifact = backend.publisher(job.trainer).upload(memoryview(b"weights"))
     assert artifacts.num_bytes(artifact.artifact_id) == 7
@@ -54,7 +54,7 @@ ENGINE = """
     from rljob_workers.rollout.engines import base
 
     job = resolved("  rollout: {engine: {type: hashed}}")
-    engine = base.find(job.rollouts[0].engine.type).make(None)
+    engine = base.find(job.rollouts[0].spec.rollout.engine.type).make(None)
 
     async def generate():
         await engine.start()
@@ -65,6 +65,19 @@ ENGINE = """
         return await engine.generate(request, version=types.VersionId(7))
 
     print(*asyncio.run(generate()).versions, type(engine).__name__)
+"""
+FIELD = """
+    import json
+    from rljob_api import crd, roles
+    from rljob_workers.trainer.engine import schedule
+
+    job = resolved("  trainer: {optimizer: {learningRate: '0.5', schedule: linear, finalShare: '0.2'}}")
+    config = roles.TrainerConfig.model_validate_json(job.trainer.model_dump_json())
+    rates = [
+        round(schedule.learning_rate(update, config=config.spec.trainer.optimizer, updates_per_step=1, max_steps=4), 6)
+        for update in (0, 2, 4)
+    ]
+    print(*rates, "finalShare" in json.dumps(crd.root_schema()))
 """
 MANIFEST = """
 apiVersion: rljob.dev/v1alpha1
@@ -92,6 +105,7 @@ def run(tree: pathlib.Path, program: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("heading", "program", "printed", "num_edited"),
     [
+        ("Add a field", FIELD, "0.5 0.3 0.1 True", 2),
         ("Add a weight transport", TRANSPORT, "weights MemoryPuller", 2),
         ("Add an engine", ENGINE, "7 7 7 FakeEngine", 2),
     ],
@@ -111,7 +125,8 @@ def test_worked_example_runs_in_a_copy_of_the_tree_and_is_refused_without_it(
         assert not (tmp_path / path).exists()
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
-    for _, path, before, after in edits:
+    for indent, path, before, added in edits:
+        after = "\n".join(line.removeprefix(f"{indent}+") for line in added.splitlines())
         text = (tmp_path / path).read_text()
         assert text.count(f"\n{before}\n") == 1
         (tmp_path / path).write_text(text.replace(f"\n{before}\n", f"\n{after}\n"))

@@ -48,9 +48,9 @@ class Authority:
         )
 
 
-def config(tls: roles.TlsConfig | None, role: names.Role = names.Role.COORDINATOR) -> roles.CommonConfig:
+def config(tls: roles.TlsConfig | None, role: names.Role = names.Role.COORDINATOR) -> roles.ProcessConfig:
     """Return the config of a server."""
-    return roles.CommonConfig(job=JOB, role=role, pod="pod-0", health_port=1, scratch_dir="/tmp", tls=tls)
+    return roles.ProcessConfig(job=JOB, role=role, pod="pod-0", health_port=1, scratch_dir="/tmp", tls=tls)
 
 
 def leaf_that_is_due(

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 import zmq
 
-from rljob_api import names, roles, types
+from rljob_api import names, types
+from rljob_api.manifest.rollout import EngineSpec
+from rljob_testing.sections import section
 from rljob_workers.rollout import generation, request_gate
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import engine
@@ -52,14 +54,14 @@ class LocalStore:
 class Rig:
     """Engine, gate, stager and receiver around one model folder, on an event loop that lives as long."""
 
-    def __init__(self, folder: pathlib.Path, *, config: roles.EngineConfig | None = None) -> None:
+    def __init__(self, folder: pathlib.Path, *, config: EngineSpec | None = None) -> None:
         """Start the engine; config: that of a tiny model on this machine's CPU unless it is given."""
         self.loop = asyncio.new_event_loop()
         self.store, clock = LocalStore(), clocks.SystemClock()
         self.stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=self.store, clock=clock)
         settings = base.Settings(
             model=folder,
-            engine=config or roles.EngineConfig(max_model_len=256, max_num_seqs=64, enforce_eager=True),
+            engine=config or section(EngineSpec, max_model_len=256, max_num_seqs=64, enforce_eager=True),
             trust_remote_code=False,
             image_path=self.stager.buffer.path,
             image_bytes=self.stager.layout.image_bytes,

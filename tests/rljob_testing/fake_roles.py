@@ -130,8 +130,8 @@ def write_evaluation(config: roles.CoordinatorConfig) -> None:
     folder.mkdir(exist_ok=True)
     missing = (FOLDER / "missing").read_text().split() if (FOLDER / "missing").exists() else []
     metrics: dict[str, float] = {}
-    for suite in config.evaluation.suites:
-        name = suite.source.name
+    for suite in config.spec.evaluation.suites:
+        name = suite.name
         (folder / f"0_{name}.json").write_text("[]")
         if name not in missing:
             metrics |= {f"eval/{name}/accuracy": 0.5, f"eval/{name}/eval_count": 2.0}
@@ -161,11 +161,11 @@ def trainer(config: roles.TrainerConfig) -> int:
     token_file.write_text(TOKEN)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     put("step", number("checkpoint"))
-    while number("step") < config.max_steps and not asked.wait(STEP_S):
-        if number("step") == config.max_steps - 1 and (FOLDER / "hold").exists():
+    while number("step") < config.spec.max_steps and not asked.wait(STEP_S):
+        if number("step") == config.spec.max_steps - 1 and (FOLDER / "hold").exists():
             continue
         put("step", number("step") + 1)
-        if number("step") % config.checkpoint.every_steps == 0:
+        if number("step") % config.spec.checkpoint.every_steps == 0:
             put("checkpoint", number("step"))
     put("checkpoint", number("step"))
     if asked.is_set():

@@ -91,7 +91,7 @@ def builtin_model() -> pathlib.Path:
     from rljob_workers.local import prepare
 
     name = "builtin:smollm2-135m-instruct"
-    return builtin.ensure_model(roles.ModelConfig(name=name, path="", cache_dir=str(prepare.cache_dir())))
+    return builtin.ensure_model(roles.ModelFiles(name=name, path="", cache_dir=str(prepare.cache_dir())))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ import atheris
 with atheris.instrument_imports(include=["rljob_workers.verifier.graders"]):
     from rljob_api import roles
     from rljob_testing import text_functions
-    from rljob_workers.verifier.graders import base, registry
+    from rljob_testing.sections import section
+from rljob_workers.verifier.graders import base, registry
 
 # A prime: no formula of a few characters that does not name it comes to it.
 GOLD = "982451653"
@@ -29,7 +30,7 @@ _MOST_BYTES = 4096
 def graders() -> Sequence[tuple[str, base.Grader]]:
     """Return those of one gold, strict and as published, each after its type."""
     rewards = [
-        roles.GraderConfig(name=f"{kind}-{mode}", type=kind, mode=mode)
+        section(roles.GraderConfig, name=f"{kind}-{mode}", type=kind, mode=mode)
         for kind in GRADERS
         for mode in ("strict", *(["compat"] if kind in COMPAT else []))
     ]

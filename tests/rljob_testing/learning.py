@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 import transformers
 
-from rljob_api import codec, names, resolve, resolved, types
+from rljob_api import codec, names, resolve, types
 from rljob_api.load import load_manifest
 from rljob_testing import makers
 from rljob_testing.trainer_makers import VOCAB
@@ -94,7 +94,7 @@ class Sampler:
         return dataclasses.replace(makers.make_group(group_id=f"g{index}"), trajectories=rows)
 
 
-def resolved_job(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> resolved.ResolvedJob:
+def resolved_job(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> resolve.ResolvedJob:
     """Return the configs of a job with the case's `spec.algorithm`."""
     algorithm: Changes = {"groupSize": 8, "promptsPerStep": 8, **CASES[case]}
     document = {
@@ -124,10 +124,10 @@ def resolved_job(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> re
 
 
 def batch_of(
-    groups: list[types.PromptGroup], step: int, version: int, found: resolved.ResolvedJob
+    groups: list[types.PromptGroup], step: int, version: int, found: resolve.ResolvedJob
 ) -> tuple[types.BatchHeader, list[types.MicroBatch], float]:
     """Return what the coordinator would hand out for these groups of one version, and their mean reward."""
-    config = found.coordinator
+    spec, algorithm = found.coordinator.spec, found.coordinator.spec.algorithm
     candidates = tuple(
         steps.Candidate(
             group_id=group.group_id, lease_order=order, min_step=version, finished_step=version, num_failures=0,
@@ -137,14 +137,15 @@ def batch_of(
         for order, group in enumerate(groups)
     )  # fmt: skip
     choice = steps.Choice(step=step, candidates=candidates, version_steps={version: version})
-    assembled = samples.assemble(choice, config.algorithm)
+    assembled = samples.assemble(choice, algorithm)
     packed = packing.pack(
         assembled.samples,
         step=step,
         shape=packing.Shape(
-            seed=config.seed, minibatches=config.algorithm.minibatches, epochs=config.algorithm.epochs, world_size=1,
-            max_tokens=config.max_tokens_per_micro_batch, keep_zero_advantage=config.algorithm.train_zero_advantage,
-            keep_masked=config.algorithm.train_masked,
+            seed=spec.seed, minibatches=algorithm.minibatches, epochs=algorithm.epochs, world_size=1,
+            max_tokens=spec.trainer.max_tokens_per_micro_batch,
+            keep_zero_advantage=algorithm.trains_zero_advantage,
+            keep_masked=algorithm.trains_masked,
         ),
     )  # fmt: skip
     header = types.BatchHeader(
@@ -159,14 +160,14 @@ def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list
     """Train `STEPS` steps; return the mean reward of each step's samples."""
     found = resolved_job(model_dir, case, folder)
     config, device = found.trainer, torch.device("cpu")
-    torch.manual_seed(config.seed)
-    policy, sampler = deepspeed.Engine(config, model_dir, device), Sampler(model_dir, config.seed)
-    valued = None if config.critic is None else deepspeed.CriticEngine(config, model_dir, device)
+    torch.manual_seed(config.spec.seed)
+    policy, sampler = deepspeed.Engine(config, model_dir, device), Sampler(model_dir, config.spec.seed)
+    valued = None if config.spec.algorithm.critic is None else deepspeed.CriticEngine(config, model_dir, device)
     steps = learner.Learner(
         engine=policy,
         reference=reference.load(config, device),
-        critic=None if valued is None else critic.Critic(valued, config, schedule.UpdateCount()),
-        config=config,
+        critic=None if valued is None else critic.Critic(valued, config.spec, schedule.UpdateCount()),
+        spec=config.spec,
         clock=clock.SystemClock(),
     )
     rewards: list[float] = []
@@ -176,8 +177,8 @@ def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list
             sampler.follow(policy)
             version = step - 1
         groups = [
-            sampler.group(index, size=found.coordinator.algorithm.group_size, version=version)
-            for index in range(found.coordinator.algorithm.prompts_per_step)
+            sampler.group(index, size=found.coordinator.spec.algorithm.group_size, version=version)
+            for index in range(found.coordinator.spec.algorithm.prompts_per_step)
         ]
         header, parts, reward = batch_of(groups, step, version, found)
         steps.learn(header, parts)

@@ -3,14 +3,23 @@
 import dataclasses
 import pathlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rljob_api import names, roles, types
-from rljob_api.manifest.loss import LossSpec
-from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_api.manifest.algorithm import GaeSpec, NormalizeSpec
+from rljob_testing import sections
 from rljob_testing.sections import section
 
 VOCAB = 64
+# No checkpoint but the last.
+TRAINING: Mapping[str, object] = {
+    "seed": 1,
+    "maxSteps": 4,
+    "checkpoint.everySteps": 1000,
+    "trainer.optimizer.learningRate": "1e-3",
+    "trainer.maxTokensPerMicroBatch": 1024,
+    "trainer.gradientCheckpointing": False,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,67 +181,33 @@ def make_header(*, step: int, minibatches: Sequence[types.Minibatch], num_micro_
 
 def make_trainer_config(
     folder: pathlib.Path,
+    changes: Mapping[str, object] | None = None,
     *,
     model_dir: pathlib.Path | None = None,
-    loss: LossSpec | None = None,
-    optimizer: OptimizerSpec | None = None,
-    deepspeed: DeepspeedSpec | None = None,
-    checkpoint: roles.CheckpointConfig | None = None,
     dtype: str = "float32",
-    processes: int = 1,
-    max_steps: int = 4,
-    minibatches: int = 1,
-    epochs: int = 1,
-    coordinator_address: str = "127.0.0.1:1",
-    store_address: str = "127.0.0.1:2",
-    rendezvous_port: int = 0,
-    health_port: int = 0,
-    attempt: int = 1,
-    gradient_checkpointing: bool = False,
-    logits_chunk_tokens: int = 1024,
+    **by_name: object,
 ) -> roles.TrainerConfig:
-    """Return a config of one node on this machine's CPU, one thread a rank."""
-    return roles.TrainerConfig.model_validate(
-        {
-            "job": {"name": "job", "namespace": "default", "uid": "uid"},
-            "role": names.Role.TRAINER,
-            "pod": "job-trainer-0",
-            "health_host": "127.0.0.1",
-            "health_port": health_port,
-            "scratch_dir": str(folder / "scratch"),
-            "num_threads": 1,
-            "coordinator_address": coordinator_address,
-            "store_address": store_address,
-            "model": {
-                "name": "tiny",
-                "path": str(model_dir or folder),
-                "cache_dir": str(folder / "cache"),
-                "dtype": dtype,
-            },
-            "nodes": 1,
-            "processes_per_node": processes,
-            "rendezvous_host": "127.0.0.1",
-            "rendezvous_port": rendezvous_port,
-            "attempt": attempt,
-            "max_steps": max_steps,
-            "seed": 1,
-            "loss": loss or section(LossSpec, constant_denominator=8.0),
-            "minibatches": minibatches,
-            "epochs": epochs,
-            "optimizer": optimizer or section(OptimizerSpec, learning_rate=1e-3),
-            "deepspeed": deepspeed or section(DeepspeedSpec, zero_stage=0),
-            "gradient_checkpointing": gradient_checkpointing,
-            "logits_chunk_tokens": logits_chunk_tokens,
-            "max_tokens_per_micro_batch": 1024,
-            "max_row_tokens": 64,
-            "dtype": dtype,
-            "checkpoint": checkpoint
-            or roles.CheckpointConfig(
-                dir=str(folder / "checkpoints"), every_steps=0, keep_last=2, export_dir=str(folder / "export")
-            ),
-            "device": "cpu",
-        }
-    )
+    """Return a config of one node on this machine's CPU, one thread a rank, with changes as in `sections`."""
+    files = roles.ModelFiles(name="tiny", path=str(model_dir or folder), cache_dir=str(folder / "cache"))
+    ours = {**TRAINING, "trainer.dtype": dtype, "model.dtype": dtype, **(changes or {})}
+    return sections.make_config(roles.TrainerConfig, folder, ours, model=files, **by_name)
+
+
+def make_returns(
+    *,
+    gamma: float = 1.0,
+    lambda_: str = "1.0",
+    unit: str = "token",
+    bootstrap_truncated: bool = False,
+    normalize: NormalizeSpec | None = None,
+) -> dict[str, object]:
+    """Return the changes by which the trainer makes the advantages, without a critic unless one is added."""
+    gae = section(GaeSpec, gamma=gamma, lambda_=lambda_, unit=unit, bootstrap_truncated=bootstrap_truncated)
+    return {
+        "algorithm.advantageEstimator": "ppo",
+        "algorithm.gae": gae,
+        "algorithm.normalizeAdvantage": normalize or section(NormalizeSpec, mean="none", std="none"),
+    }
 
 
 def make_tiny_model(folder: pathlib.Path, *, dtype: str = "float32", seed: int = 0) -> pathlib.Path:

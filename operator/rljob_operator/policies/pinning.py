@@ -13,7 +13,7 @@ import pydantic
 
 import rljob_api
 from rljob_api import names, roles
-from rljob_api.resolved import ResolvedJob
+from rljob_api.resolve import ResolvedJob
 from rljob_operator.model import Child, Manifest, Observed, Ref
 from rljob_operator.policies import drift
 

@@ -7,9 +7,11 @@ that a new version of the schema rolls nothing.
 
 import hashlib
 import json
+from collections.abc import Sequence
 
 from rljob_api import names
 from rljob_api.manifest import base
+from rljob_api.manifest.job import LIVE
 from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_labels, metadata
 
 
@@ -27,32 +29,17 @@ def config_map(inputs: Inputs) -> Manifest:
 
 
 TEMPLATE_HASH = "rljob.dev/template-hash"
-LIVE = (
-    ("suspend",),
-    ("managedBy",),
-    ("maxSteps",),
-    ("activeDeadlineSeconds",),
-    ("schedulingDeadlineSeconds",),
-    ("startupDeadlineSeconds",),
-    ("ttlSecondsAfterFinished",),
-    ("cleanupPolicy",),
-    ("failurePolicy",),
-    ("rollout", "replicas"),
-    ("rollout", "autoscaling"),
-    ("verifier", "replicas"),
-    ("async", "maxOffPolicySteps"),
-    ("evaluation", "everySteps"),
-    ("observability", "logLevel"),
-)
+# Nothing of a pod depends on these.
+_NOT_IN_TEMPLATES = (*LIVE, "managedBy", "verifier.replicas")
 _LENGTH = 16
 
 
 def template_hash(inputs: Inputs, role: names.Role) -> str:
     """Return 16 hexadecimal digits of the role's own inputs; other roles' pods do not count."""
     spec = base.written(inputs.job.spec)
-    others = tuple((str(other), "pod") for other in names.Role if other is not role)
-    for path in (*LIVE, *others):
-        _drop(spec, path)
+    others = (f"{other}.pod" for other in names.Role if other is not role)
+    for path in (*_NOT_IN_TEMPLATES, *others):
+        _drop(spec, path.split("."))
     parts = {
         "spec": {key: value for key, value in spec.items() if value != {}},
         "image": inputs.images[role],
@@ -61,7 +48,7 @@ def template_hash(inputs: Inputs, role: names.Role) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_LENGTH]
 
 
-def _drop(section: dict[str, object], path: tuple[str, ...]) -> None:
+def _drop(section: dict[str, object], path: Sequence[str]) -> None:
     for key in path[:-1]:
         below = section.get(key)
         if not isinstance(below, dict):

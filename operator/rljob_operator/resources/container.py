@@ -112,7 +112,7 @@ def container(inputs: Inputs, role: names.Role, role_spec: RoleContainerSpec) ->
     return {**result, "envFrom": env_from} if env_from else result
 
 
-def ports(config: roles.CommonConfig) -> list[Manifest]:
+def ports(config: roles.ProcessConfig) -> list[Manifest]:
     """Return the named ports that a role listens on."""
     listened = {"health": config.health_port}
     if isinstance(config, roles.CoordinatorConfig):
@@ -121,12 +121,10 @@ def ports(config: roles.CommonConfig) -> list[Manifest]:
         listened["verify"] = config.port
     if isinstance(config, roles.TrainerConfig):
         listened["rendezvous"] = config.rendezvous_port
-    if isinstance(config, roles.RolloutConfig) and config.publish_port:
-        listened["weights"] = config.publish_port
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in listened.items()]
 
 
-def _defaults(config: roles.CommonConfig) -> list[Manifest]:
+def _defaults(config: roles.ProcessConfig) -> list[Manifest]:
     variables = {
         "HOME": storage.SCRATCH_DIR,
         "TMPDIR": storage.SCRATCH_DIR,
@@ -183,7 +181,7 @@ def verifier_resources(inputs: Inputs) -> Manifest:
     Memory without a word of the manifest's: every execution at its limit at once, and the service itself.
     """
     spec, config = inputs.job.spec.verifier, inputs.configs.verifiers[0]
-    memory = _VERIFIER_BYTES + config.max_concurrent * num_bytes(spec.memory_bytes)
+    memory = _VERIFIER_BYTES + config.num_slots * num_bytes(spec.memory_bytes)
     written = {**spec.pod.resources.requests, **spec.pod.resources.limits}
     limits = {"cpu": "1", "memory": str(memory), "ephemeral-storage": _VERIFIER_DISK, **written}
     return {"requests": dict(limits), "limits": limits}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from rljob_api import devices, names, roles
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.pod import PodSpec
-from rljob_api.resolved import ResolvedJob
+from rljob_api.resolve import ResolvedJob
 from rljob_operator.settings import JobSettings
 
 Manifest = dict[str, object]
@@ -37,7 +37,7 @@ def named(job: str, role: names.Role, attempt: int | None = None) -> str:
     return f"{job}-{role}" if attempt is None else f"{job}-{role}-{attempt}"
 
 
-def first_config(inputs: Inputs, role: names.Role) -> roles.CommonConfig:
+def first_config(inputs: Inputs, role: names.Role) -> roles.ProcessConfig:
     """Return the config that all pods of a role share."""
     configs = inputs.configs
     return {

@@ -236,6 +236,11 @@ class AlgorithmSpec(Section):
         return self.prompts_per_step * self.group_size
 
     @property
+    def updates_per_step(self) -> int:
+        """Optimizer updates of one trainer step."""
+        return self.minibatches * self.epochs
+
+    @property
     def advantage_normalization(self) -> NormalizeSpec | None:
         """What is done to advantages of tokens; None where nothing would change."""
         block = self.normalize_advantage
@@ -246,6 +251,11 @@ class AlgorithmSpec(Section):
         """Whether the trainer makes advantages of tokens from rewards; else every token gets its row's value."""
         over_time = self.advantage_estimator in TOKEN_ESTIMATORS
         return over_time or self.advantage_normalization is not None or self.loss.kl_in_reward
+
+    @property
+    def takes_turn_rewards(self) -> bool:
+        """Whether rows may be rewarded turn by turn: where the trainer makes advantages of rewards as they are."""
+        return self.trainer_returns and self.normalize_reward.is_identity
 
     @property
     def trains_masked(self) -> bool:
@@ -309,7 +319,7 @@ class AlgorithmSpec(Section):
     )
     def policy_stays_where_it_is_reused(self) -> Iterator[Problem]:
         """Log-probabilities are reused in one update alone."""
-        updates = self.minibatches * self.epochs
+        updates = self.updates_per_step
         if self.loss.proximal == "reuse" and updates > 1:
             because = f"minibatches x epochs = {updates}, and the policy moves between updates: use recompute"
             yield "loss.proximal", "reuse", because

@@ -14,7 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal as ExactDecimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -151,6 +151,13 @@ def with_parts(section: SectionT, **parts: object) -> SectionT:
     copy = section.model_copy()
     copy.__dict__.update(parts)
     return copy
+
+
+def narrowed(section: Section, kind: type[SectionT]) -> SectionT:
+    """Return the fields that a base class of a section has, as a section of that class."""
+    values = {name: getattr(section, name) for name in kind.model_fields}
+    names = section.model_fields_set & kind.model_fields.keys()
+    return cast(SectionT, kind.model_construct(_fields_set=names, **values))
 
 
 def written(section: Section, *, without: str = "") -> dict[str, object]:

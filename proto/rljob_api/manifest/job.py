@@ -51,6 +51,25 @@ STARVATION_STEPS = 10
 CACHE_BLOCK_TOKENS = 16
 
 
+# What a running job takes over by itself, and all that is below; its pods stay. Anything else changes while it is
+# suspended, or never.
+LIVE = (
+    "suspend",
+    "maxSteps",
+    "activeDeadlineSeconds",
+    "schedulingDeadlineSeconds",
+    "startupDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+    "cleanupPolicy",
+    "failurePolicy",
+    "rollout.replicas",
+    "rollout.autoscaling",
+    "async.maxOffPolicySteps",
+    "evaluation.everySteps",
+    "observability.logLevel",
+)
+
+
 class CoordinatorSpec(Section):
     """The coordinator; it has nothing but pod settings."""
 

@@ -207,6 +207,9 @@ class SecuritySpec(Section):
             yield "certManagerIssuer", self.cert_manager_issuer, no_effect(f"tls is '{self.tls}'")
 
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
 class ObservabilitySpec(Section):
     """What a run shows of itself."""
 
@@ -219,6 +222,4 @@ class ObservabilitySpec(Section):
         max_length=2,
         description="Further files: text to read, turn by turn; AReaL's monitor, a line per turn.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe log line."
-    )
+    log_level: LogLevel = Field(default="info", description="Least severe log line.")

@@ -313,7 +313,7 @@ class AutoscalingSpec(Section):
             yield "trainerWaitTarget", self.trainer_wait_target, NO_SHARE
 
 
-class RolloutSettings(Section):
+class RolloutSpec(Section):
     """Rollout replicas."""
 
     replicas: int = Field(default=1, ge=1, le=10_000, description="Number of rollout replicas; the scale subresource.")
@@ -325,12 +325,13 @@ class RolloutSettings(Section):
     drain_seconds: int = Field(
         default=120, ge=0, le=86_400, description="Seconds to finish or hand back leases before a pod goes."
     )
-
-
-class RolloutSpec(RolloutSettings):
-    """Rollout replicas."""
-
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
+
+    @property
+    def trainer_wait_target(self) -> float:
+        """Share of time that the trainer may wait; the signal is served whether anything scales by it or not."""
+        scaled = self.autoscaling or AutoscalingSpec.model_validate({"maxReplicas": 1})
+        return scaled.trainer_wait_target
 
     @rule()
     def gpus_hold_the_engine(self) -> Iterator[Problem]:

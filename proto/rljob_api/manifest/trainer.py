@@ -95,7 +95,7 @@ class DeepspeedSpec(Section):
             yield f"extra.{key}", self.extra[key], f"{DEEPSPEED_KEYS[key]} sets it: leave it out"
 
 
-class TrainerSettings(Section):
+class TrainerSpec(Section):
     """The trainer."""
 
     nodes: int = Field(default=1, ge=1, le=1024, description="Trainer pods.")
@@ -112,17 +112,12 @@ class TrainerSettings(Section):
     dtype: Literal["bfloat16", "float32"] = Field(
         default="bfloat16", description="Number format of forward and backward."
     )
+    pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
     @property
     def world_size(self) -> int:
         """Number of trainer processes, which is the data-parallel size."""
         return self.nodes * self.processes_per_node
-
-
-class TrainerSpec(TrainerSettings):
-    """The trainer."""
-
-    pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
     @rule()
     def gpus_hold_the_processes(self) -> Iterator[Problem]:

@@ -110,17 +110,9 @@ def _useless_package(name: str, before: tuple[str, ...]) -> str:
     return ""
 
 
-class VerifierSettings(Section):
-    """Graders and their isolation. Limits hold per execution."""
+class ExecutionSettings(Section):
+    """How model output is graded and isolated. Limits hold per execution."""
 
-    replicas: int = Field(default=1, ge=1, le=1000, description="Number of verifier replicas.")
-    rewards: tuple[RewardSpec, ...] = Field(
-        min_length=1,
-        max_length=16,
-        json_schema_extra=NAMED,
-        description="Weighted rewards; the raw reward is their sum. Side by side in math_code_single_step, areal-math"
-        " and areal-code each grade the records of their task alone.",
-    )
     isolation: Isolation = Field(
         default="sandbox", description="sandbox, runtimeClass:<name> on top of it, or none (needs allowUnsafe)."
     )
@@ -152,9 +144,17 @@ class VerifierSettings(Section):
             yield "isolation", "none", "allowUnsafe is false: set it to true to run graders without isolation"
 
 
-class VerifierSpec(VerifierSettings):
+class VerifierSpec(ExecutionSettings):
     """Graders and their isolation. Limits hold per execution."""
 
+    replicas: int = Field(default=1, ge=1, le=1000, description="Number of verifier replicas.")
+    rewards: tuple[RewardSpec, ...] = Field(
+        min_length=1,
+        max_length=16,
+        json_schema_extra=NAMED,
+        description="Weighted rewards; the raw reward is their sum. Side by side in math_code_single_step, areal-math"
+        " and areal-code each grade the records of their task alone.",
+    )
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
     @rule(

@@ -150,4 +150,4 @@ def model_folder() -> pathlib.Path:
     from rljob_workers.models import builtin
 
     cache = pathlib.Path.home() / ".cache/rljob/models"
-    return builtin.ensure_model(roles.ModelConfig(name="builtin:smollm2-135m-instruct", cache_dir=str(cache)))
+    return builtin.ensure_model(roles.ModelFiles(name="builtin:smollm2-135m-instruct", cache_dir=str(cache)))

@@ -159,7 +159,7 @@ async def verifier_of(
         bind_host="127.0.0.1",
         port=0,
         rewards=(reward,),
-        max_concurrent=num_slots,
+        num_slots=num_slots,
         max_waiting=max_waiting,
     )
     verifier = service.Service(config, extra=extra)

@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from tests.bench import runner
 
 from rljob_api import codec, names, roles, types
-from rljob_api.manifest.algorithm import NormalizeSpec
-from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_testing import makers
-from rljob_testing.sections import section
+from rljob_testing.sections import make_config, make_spec
 from rljob_workers.coordinator import changes
 from rljob_workers.coordinator.batching import packing, samples
 from rljob_workers.coordinator.ledger import (
@@ -36,13 +34,12 @@ from rljob_workers.coordinator.ledger import (
     submissions,
     versions,
 )
-from rljob_workers.coordinator.policy import limits, prompts
+from rljob_workers.coordinator.policy import prompts
 
 GROUPS_PER_S, TICK_S, TOKENS_PER_S = 3000.0, 0.020, 5e6
 B, G, TOGETHER = 256, 2, 64
 # In one measurement: a step is a twentieth of a second.
 STEPS = 4
-FILTER = section(FilterGroupsSpec, enabled=False, max_extra_groups=1000)
 TENSORS = 272
 
 
@@ -69,12 +66,12 @@ class Played:
         """Make the ledger anew."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        bounds = limits.Limits(
-            group_size=G, prompts_per_step=B, max_off_policy_steps=1, max_inflight_groups=2 * B, max_steps=10**9
+        config = make_config(
+            roles.CoordinatorConfig, folder, group_size=G, prompts_per_step=B, max_steps=10**9, max_extra_groups=1000
         )
         index = prompts.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(20_000)))
         self.order = prompts.TaskOrder([index], seed=7)
-        self.ledger = database.Ledger(folder / "ledger.sqlite", bounds, now=1.0)
+        self.ledger = database.Ledger(folder / "ledger.sqlite", config, now=1.0)
         self.rollout, _ = sessions.open_session(
             self.ledger,
             role=names.Role.ROLLOUT,
@@ -113,9 +110,7 @@ class Played:
         for start in range(0, len(groups), TOGETHER):
             with self.ledger.transaction():
                 for group, payload in zip(groups[start:][:TOGETHER], payloads[start:][:TOGETHER], strict=True):
-                    answer = submissions.accept(
-                        self.ledger, token=self.rollout, group=group, filter_config=FILTER, now=1.0, payload=payload
-                    )
+                    answer = submissions.accept(self.ledger, token=self.rollout, group=group, now=1.0, payload=payload)
                     assert answer.outcome is names.TrajectoryOutcome.ACCEPTED, answer
             changes.of(self.ledger)
         spent = made[1] + time.process_time() - began
@@ -303,10 +298,7 @@ class Build:
             )  # fmt: skip
             self.payloads.append(codec.encode(group))
         self.num_tokens = num_groups * self.ROWS * (self.PROMPT + self.ANSWER)
-        self._config = roles.AlgorithmConfig(
-            group_size=self.ROWS, prompts_per_step=num_groups, filter=FILTER,
-            normalize_reward=section(NormalizeSpec, mean="group", std="group"),
-        )  # fmt: skip
+        self._algorithm = make_spec(group_size=self.ROWS, prompts_per_step=num_groups).algorithm
         self._shape = packing.Shape(seed=0, minibatches=1, epochs=1, world_size=self.RANKS, max_tokens=16_384)
 
     def rate(self) -> float:
@@ -324,7 +316,7 @@ class Build:
             ),
             version_steps={0: 0},
         )  # fmt: skip
-        assembled = samples.assemble(choice, self._config)
+        assembled = samples.assemble(choice, self._algorithm)
         packed = packing.pack(assembled.samples, step=1, shape=self._shape)
         parts = [codec.encode_micro_batch(batch) for rank in packed.micro_batches for batch in rank]
         assert len(parts) >= self.RANKS

@@ -154,5 +154,5 @@ def test_the_job_of_the_test_resolves_for_a_cluster_and_asks_for_two_steps() -> 
     job = load_manifest((CHART / "files" / "smoke-job.yaml").read_text())
     placement = cluster_placement.cluster_placement(job, verifier_cores=1)
     resolved = resolve.resolve(job, placement)
-    assert (job.spec.max_steps, resolved.trainer.max_steps) == (2, 2)
+    assert (job.spec.max_steps, resolved.trainer.spec.max_steps) == (2, 2)
     assert resolve.warnings(job) == []

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_api import roles, types
+from rljob_api import types
+from rljob_api.manifest.rollout import EngineSpec
 from rljob_testing import engine_rig, gpu
+from rljob_testing.sections import section
 from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.runtime import device
 
@@ -34,7 +36,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[pathlib.Path]:
 def rig(folders: list[pathlib.Path]) -> Iterator[engine_rig.Rig]:
     before = dict(os.environ)
     os.environ.update(engine.environment(num_threads=1, kind=device.engine_kind("vllm") or "cpu"))
-    config = roles.EngineConfig(
+    config = section(
+        EngineSpec,
         max_model_len=256 if gpu.REHEARSAL else 2048,
         max_num_seqs=CONCURRENT,
         gpu_memory_utilization=0.5,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rljob_api import types
-from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_api.manifest.trainer import OptimizerSpec
 from rljob_testing import gpu
 from rljob_testing import trainer_makers as makers
 from rljob_testing.sections import section
@@ -51,9 +51,10 @@ def test_the_engine_trains_at_every_zero_stage(
     config = makers.make_trainer_config(
         tmp_path,
         dtype="bfloat16",
-        deepspeed=section(DeepspeedSpec, zero_stage=stage),
+        zero_stage=stage,
         optimizer=section(OptimizerSpec, learning_rate=0.01),
-    ).model_copy(update={"device": one_rank.type})
+        device=one_rank.type,
+    )
     built = deepspeed.Engine(config, tiny_model, one_rank)
     tensors = batch_tensors.to_tensors(makers.pack(makers.make_rows(groups=2, size=3), shared=True), one_rank)
     before = float(built.score(tensors).mul(tensors.advantages).sum())

@@ -14,6 +14,8 @@ from rljob_api.names import ReceiverState
 CHILD = """
 import asyncio, os, pathlib, sys
 from rljob_api import roles
+from rljob_api.manifest.rollout import EngineSpec
+from rljob_testing.sections import section
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.rollout.sync import staging
@@ -24,7 +26,7 @@ os.environ.update(engine.environment(num_threads=1, kind="cpu"))
 async def main(folder):
     stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=None, clock=SystemClock())
     made = engine.VllmEngine(base.Settings(
-        model=folder, engine=roles.EngineConfig(max_model_len=128, max_num_seqs=4, enforce_eager=True),
+        model=folder, engine=section(EngineSpec, max_model_len=128, max_num_seqs=4, enforce_eager=True),
         trust_remote_code=False, image_path=stager.buffer.path, image_bytes=stager.layout.image_bytes,
         progress_path=stager.buffer.progress_path, loaded_bytes=stager.buffer.loaded_bytes))
     await made.start()

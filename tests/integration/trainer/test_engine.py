@@ -9,11 +9,11 @@ import torch
 import transformers
 
 from rljob_api import errors, roles
-from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_api.manifest.trainer import OptimizerSpec
 from rljob_testing import model_families
 from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
-from rljob_testing.sections import section
+from rljob_testing.sections import section, with_spec
 from rljob_workers.models import families
 from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import batch_tensors, selftest
@@ -36,9 +36,7 @@ Build = Callable[[int, str], deepspeed.Engine]
 @pytest.fixture
 def build(tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> Build:
     def made(stage: int, dtype: str) -> deepspeed.Engine:
-        config = makers.make_trainer_config(
-            tmp_path, dtype=dtype, optimizer=OPTIMIZER, deepspeed=section(DeepspeedSpec, zero_stage=stage)
-        )
+        config = makers.make_trainer_config(tmp_path, dtype=dtype, optimizer=OPTIMIZER, zero_stage=stage)
         return deepspeed.Engine(config, tiny_models[dtype], CPU)
 
     return made
@@ -166,7 +164,7 @@ def test_a_loaded_checkpoint_goes_on_with_the_manifest_s_own_weight_decay(
     (tmp_path / "saved").mkdir()
     wrote.save(tmp_path / "saved")
     decay = section(OptimizerSpec, learning_rate=0.01, weight_decay=20.0, max_grad_norm=0.5)
-    config = makers.make_trainer_config(tmp_path, optimizer=decay, deepspeed=section(DeepspeedSpec, zero_stage=stage))
+    config = makers.make_trainer_config(tmp_path, optimizer=decay, zero_stage=stage)
     loaded = deepspeed.Engine(config, tiny_models["float32"], CPU)
     loaded.load(tmp_path / "saved")
     # AdamW first takes learning rate x decay of each weight: 0.1 % with the decay that was saved, 20 % with this one.
@@ -209,13 +207,12 @@ def test_the_self_test_and_the_export_hold_at_every_stage_and_training_goes_on(
     stage: int, family: str, tmp_path: pathlib.Path
 ) -> None:
     folder = model_families.save(family, tmp_path / "model")
-    zero = section(DeepspeedSpec, zero_stage=stage)
-    built = deepspeed.Engine(makers.make_trainer_config(tmp_path, deepspeed=zero), folder, CPU)
+    built = deepspeed.Engine(makers.make_trainer_config(tmp_path, zero_stage=stage), folder, CPU)
     for _ in range(2):
         selftest.check(built, Ranks(), device=CPU, longest=40, field="spec.model.name", name="tiny", clock=FakeClock())
         assert update(built).applied
     layout, version, _ = image.initial_version(folder, "job", "float32")
-    untouched = deepspeed.Engine(makers.make_trainer_config(tmp_path, deepspeed=zero), folder, CPU)
+    untouched = deepspeed.Engine(makers.make_trainer_config(tmp_path, zero_stage=stage), folder, CPU)
     untouched.check_files(layout)
     exporter = export.ImageExporter(layout=layout, visit=untouched.visit, writes=True)
     assert image.state_hash(layout, image.digests(exporter.export(), layout)) == version.state_hash
@@ -226,7 +223,7 @@ def test_a_model_whose_layers_carry_state_along_is_refused_at_every_stage(
     stage: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = model_families.save("lfm2", tmp_path / "model")
-    config = makers.make_trainer_config(tmp_path, deepspeed=section(DeepspeedSpec, zero_stage=stage))
+    config = makers.make_trainer_config(tmp_path, zero_stage=stage)
     with pytest.raises(errors.ManifestError, match="layers of kind conv"):
         deepspeed.Engine(config, folder, CPU)
     monkeypatch.setattr(families, "refusals", lambda _config, *, longest: [])
@@ -239,8 +236,9 @@ def test_a_model_whose_layers_carry_state_along_is_refused_at_every_stage(
 
 
 def with_reference(config: roles.TrainerConfig, folder: pathlib.Path) -> roles.TrainerConfig:
-    model = roles.ModelConfig(name=str(folder), path=str(folder), cache_dir=str(folder))
-    return config.model_copy(update={"reference": model})
+    model = roles.ModelFiles(name=str(folder), path=str(folder), cache_dir=str(folder))
+    changed = with_spec(config, {"model.reference": {"name": str(folder)}})
+    return changed.model_copy(update={"reference": model})
 
 
 def test_the_reference_scores_as_the_policy_did_before_it_moved_and_never_moves(
@@ -273,9 +271,7 @@ VALUED = batch_tensors.to_tensors(makers.pack(makers.make_rows(groups=2, size=3,
 @pytest.fixture
 def build_critic(tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> Callable[..., deepspeed.CriticEngine]:
     def made(stage: int, dtype: str = "float32") -> deepspeed.CriticEngine:
-        config = makers.make_trainer_config(
-            tmp_path, dtype=dtype, optimizer=OPTIMIZER, deepspeed=section(DeepspeedSpec, zero_stage=stage)
-        )
+        config = makers.make_trainer_config(tmp_path, dtype=dtype, optimizer=OPTIMIZER, zero_stage=stage)
         return deepspeed.CriticEngine(config, tiny_models[dtype], CPU)
 
     return made

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_api import names, resolve, resolved, roles, types
+from rljob_api import names, resolve, roles, types
 from rljob_api.load import load_manifest
 from rljob_testing import makers, trainer_makers
 from rljob_workers.rpc import work
@@ -67,7 +67,7 @@ def job_text(model: pathlib.Path, data: pathlib.Path) -> str:
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_ports: list[int]) -> resolved.ResolvedJob:
+def run(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_ports: list[int]) -> resolve.ResolvedJob:
     data = tmp_path / "train.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"p{i}", "answer": "a"}) + "\n" for i in range(20)))
     job = load_manifest(job_text(tiny_models["float32"], data))
@@ -79,7 +79,7 @@ def run(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_ports
 
 
 @pytest.fixture
-def started(run: resolved.ResolvedJob, tmp_path: pathlib.Path) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]:
+def started(run: resolve.ResolvedJob, tmp_path: pathlib.Path) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]:
     """The coordinator and the trainer as programs; their logs stand in the test's folder."""
     running: dict[str, subprocess.Popen[bytes]] = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -125,7 +125,7 @@ def two_turns(rng: random.Random, index: int, version: int) -> types.Trajectory:
     )
 
 
-async def play_rollout(run: resolved.ResolvedJob, model: pathlib.Path) -> None:
+async def play_rollout(run: resolve.ResolvedJob, model: pathlib.Path) -> None:
     """Serve whatever version is asked for and finish leased groups at random, until there is no more work."""
     rng = random.Random(1)
     client = work.WorkClient(address=run.rollouts[0].coordinator_address, tls=None)
@@ -165,7 +165,7 @@ async def play_rollout(run: resolved.ResolvedJob, model: pathlib.Path) -> None:
 
 @pytest.mark.covers("algorithms 2.3", "algorithms 5")
 async def test_ppo_trains_policy_and_critic_from_the_groups_that_rollouts_submit(
-    run: resolved.ResolvedJob,
+    run: resolve.ResolvedJob,
     started: dict[str, "subprocess.Popen[bytes]"],
     tiny_models: dict[str, pathlib.Path],
 ) -> None:
@@ -190,7 +190,7 @@ async def test_ppo_trains_policy_and_critic_from_the_groups_that_rollouts_submit
     assert trained[-1]["adv/std"] > 0.0
     assert set(steps[-1]["trajectories"]) == {"accepted"}, "nothing went stale"
     assert max(int(age) for step in steps for age in step["staleness"]) <= 1
-    newest = pathlib.Path(run.trainer.checkpoint.dir) / f"step-{STEPS:09d}"
+    newest = pathlib.Path(run.trainer.checkpoint_dir) / f"step-{STEPS:09d}"
     assert (newest / "critic").is_dir()
     marker = json.loads((newest / "COMPLETE.json").read_text())
     # Two updates a step; the policy took none in the first.

@@ -15,12 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 from rljob_api import names, roles, types
-from rljob_api.manifest.algorithm import CriticSpec, Decay, NormalizeSpec
+from rljob_api.manifest.algorithm import CriticSpec, NormalizeSpec
 from rljob_api.manifest.loss import LossSpec
-from rljob_api.manifest.trainer import DeepspeedSpec
 from rljob_testing import fake_coordinator
 from rljob_testing import trainer_makers as makers
-from rljob_testing.sections import section
+from rljob_testing.sections import section, with_spec
 from rljob_workers.trainer import launch
 from rljob_workers.weights import image
 
@@ -46,17 +45,14 @@ def per_rank(
 
 def with_preparation(config: roles.TrainerConfig) -> roles.TrainerConfig:
     """Return the config with all that sees the whole step: KL to the first weights, a critic, whitening, M2PO's cut."""
+    changes = makers.make_returns(
+        gamma=0.9, lambda_="0.8", bootstrap_truncated=True, normalize=section(NormalizeSpec, mean="group", std="batch")
+    )
     loss = section(
         LossSpec, constant_denominator=8.0, kl_coef=0.1, kl_estimator="k1", kl_placement="reward", m2_threshold=3.0
     )
-    returns = roles.ReturnsConfig(
-        gamma=0.9,
-        decay=Decay(value=0.8),
-        bootstrap_truncated=True,
-        normalize=section(NormalizeSpec, mean="group", std="batch"),
-    )
-    critic = section(CriticSpec, learning_rate=1e-2)
-    return config.model_copy(update={"loss": loss, "returns": returns, "reference": config.model, "critic": critic})
+    changed = with_spec(config, changes, loss=loss, critic=section(CriticSpec, learning_rate=1e-2))
+    return changed.model_copy(update={"reference": config.model})
 
 
 @dataclasses.dataclass
@@ -90,7 +86,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
         checkpoint_every: int = 0,
         folder: str = "run",
         prepared: bool = False,
-        fork: roles.ForkConfig | None = None,
+        fork_from: str = "",
     ) -> Trainer:
         home = tmp_path / folder
         home.mkdir(exist_ok=True)
@@ -98,21 +94,19 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
             home,
             model_dir=tiny_models[dtype],
             dtype=dtype,
-            processes=ranks,
-            deepspeed=section(DeepspeedSpec, zero_stage=stage),
+            processes_per_node=ranks,
+            zero_stage=stage,
             coordinator_address=coordinator.address,
             store_address=coordinator.address,
             rendezvous_port=free_ports.pop(),
             health_port=free_ports.pop(),
             attempt=attempt,
-            checkpoint=roles.CheckpointConfig(
-                dir=str(home / "checkpoints"),
-                every_steps=checkpoint_every,
-                keep_last=1,
-                export_dir=str(home / "export"),
-            ),
+            fork_from=fork_from,
+            resume_from={"uri": fork_from} if fork_from else None,
+            keep_last=1,
+            changes={"checkpoint.everySteps": checkpoint_every or 1000},
         )
-        config = (with_preparation(config) if prepared else config).model_copy(update={"fork": fork})
+        config = with_preparation(config) if prepared else config
         path = home / "role.json"
         path.write_text(config.model_dump_json())
         process = subprocess.Popen(
@@ -159,7 +153,7 @@ def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
         coordinator = coordinate(per_rank(steps(3, parts=3), 2))
         trainer = start(coordinator, dtype="bfloat16", stage=stage, ranks=2, folder=f"zero{stage}")
         assert trainer.end() == names.ExitCode.OK
-        final[stage] = load_file(pathlib.Path(trainer.config.checkpoint.export_dir) / "model.safetensors")
+        final[stage] = load_file(pathlib.Path(trainer.config.export_dir) / "model.safetensors")
         _check_versions(coordinator, tiny_models["bfloat16"], "bfloat16")
         _check_stats(coordinator)
     for stage in (2, 3):
@@ -179,7 +173,7 @@ def test_what_is_prepared_from_the_whole_step_does_not_depend_on_the_ranks(
         coordinator = coordinate(per_rank(steps(2, parts=3), ranks))
         trainer = start(coordinator, stage=stage, ranks=ranks, folder=f"ranks{ranks}", prepared=True)
         assert trainer.end() == names.ExitCode.OK
-        final[ranks] = load_file(pathlib.Path(trainer.config.checkpoint.export_dir) / "model.safetensors")
+        final[ranks] = load_file(pathlib.Path(trainer.config.export_dir) / "model.safetensors")
         stats[ranks] = {step: dict(coordinator.stats[step]) for step in (1, 2)}
     for step in (1, 2):
         for stat in (
@@ -255,7 +249,7 @@ def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_wa
     assert after.image(5) == straight.image(4)
     for stat in ("policy/loss", "critic/loss", "critic/explained_variance"):
         assert after.stats[4][stat] == straight.stats[4][stat], stat
-    kept = sorted(path.name for path in pathlib.Path(resumed.config.checkpoint.dir).glob("step-*"))
+    kept = sorted(path.name for path in pathlib.Path(resumed.config.checkpoint_dir).glob("step-*"))
     assert kept == ["step-000000004"]
 
 
@@ -274,10 +268,10 @@ def test_a_fork_begins_at_step_0_with_the_weights_of_the_other_run_and_goes_on_f
     other = coordinate(per_rank(steps(2), 1))
     first = start(other, folder="other")
     assert first.end() == names.ExitCode.OK
-    fork = roles.ForkConfig(path=str(pathlib.Path(first.config.checkpoint.dir).parent))
+    fork = str(pathlib.Path(first.config.checkpoint_dir).parent)
 
     begun = coordinate(per_rank(steps(2), 1), hold_at=2)
-    trainer = start(begun, fork=fork)
+    trainer = start(begun, fork_from=fork)
     assert begun.wait_for("step 1")
     trainer.process.send_signal(signal.SIGTERM)
     assert trainer.end() == names.ExitCode.STOPPED_ON_REQUEST
@@ -285,7 +279,7 @@ def test_a_fork_begins_at_step_0_with_the_weights_of_the_other_run_and_goes_on_f
     assert begun.image(1) == other.image(2)
 
     again = coordinate(per_rank(steps(2), 1), head=2)
-    assert start(again, attempt=2, fork=fork).end() == names.ExitCode.OK
+    assert start(again, attempt=2, fork_from=fork).end() == names.ExitCode.OK
     assert _beginning(again) == ("register resume 1", "version 3 of step 1")
     assert again.image(3) == begun.image(2)
 

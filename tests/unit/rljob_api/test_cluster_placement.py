@@ -18,8 +18,8 @@ def test_roles_find_each_other_by_the_names_of_their_services(make_job: MakeJob)
     assert configs.trainer.coordinator_address == "job-coordinator.team.svc:50051"
     assert configs.trainer.store_address == "job-coordinator.team.svc:50052"
     assert configs.rollouts[0].verifier_addresses == ("job-verifier.team.svc:50053",)
-    assert configs.coordinator.expected_rollouts == 3
-    assert configs.verifiers[0].max_concurrent == 4
+    assert configs.coordinator.spec.rollout.replicas == 3
+    assert configs.verifiers[0].num_slots == 4
     assert configs.coordinator.job.config_generation == 7
 
 

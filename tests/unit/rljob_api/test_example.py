@@ -27,9 +27,11 @@ def test_example_resolves_and_its_data_exist(path: pathlib.Path) -> None:
         job, uid="u", run_dir="/r", base_dir=str(EXAMPLES), cache_dir="/c", ports=range(20), num_cores=2
     )
     coordinator = resolve.resolve(job, placement).coordinator
-    sources = [*coordinator.data.train, *(suite.source for suite in coordinator.evaluation.suites)]
+    sources = [*coordinator.spec.data.train, *coordinator.spec.evaluation.suites]
     # What lies elsewhere is on a claim of the cluster that the coordinator mounts.
-    beside = [pathlib.Path(source.path) for source in sources if source.path.startswith(str(EXAMPLES))]
+    beside = [
+        pathlib.Path(path) for path in (source.path or "" for source in sources) if path.startswith(str(EXAMPLES))
+    ]
     assert [path for path in beside if not path.is_file()] == []
 
 

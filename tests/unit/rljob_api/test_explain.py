@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from rljob_api import resolve
+from rljob_api import explain, resolve
 from rljob_api.explain import Row
 from rljob_api.manifest.job import RLJob
 
@@ -9,7 +9,7 @@ def explained(job: RLJob) -> dict[str, Row]:
     placement = resolve.local_placement(
         job, uid="u", run_dir="/r", base_dir="/b", cache_dir="/c", ports=range(20), num_cores=2
     )
-    rows = resolve.explain(job, resolve.resolve(job, placement))
+    rows = explain.explain(job, resolve.resolve(job, placement))
     assert len({row.path for row in rows}) == len(rows)
     return {row.path: row for row in rows}
 

@@ -6,10 +6,11 @@ the cap on the behaviour weight of its released configurations. areal-counting: 
 
 import pytest
 
-from rljob_api import resolve, resolved, roles
+from rljob_api import resolve
 from rljob_api.load import load_manifest
-from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.manifest.algorithm import NormalizeSpec, RewardsSpec
 from rljob_testing import examples
+from rljob_testing.sections import section
 
 EXAMPLES = examples.EXAMPLES
 FILES = {
@@ -86,11 +87,11 @@ TOLD = {
 SMALL = ("areal-grpo", "areal-multi-turn", "oat-drgrpo-zero", "areal-math-code", "areal-counting")
 
 
-def resolved_recipe(name: str) -> resolved.ResolvedJob:
+def resolved_recipe(name: str) -> resolve.ResolvedJob:
     return resolved_example(FILES[name])
 
 
-def resolved_example(file: str) -> resolved.ResolvedJob:
+def resolved_example(file: str) -> resolve.ResolvedJob:
     job = load_manifest((EXAMPLES / file).read_text(encoding="utf-8"))
     placement = resolve.local_placement(
         job, uid="u", run_dir="/r", base_dir=str(EXAMPLES), cache_dir="/c", ports=range(99), num_cores=2
@@ -98,22 +99,23 @@ def resolved_example(file: str) -> resolved.ResolvedJob:
     return resolve.resolve(job, placement)
 
 
-def effective(found: resolved.ResolvedJob) -> dict[str, object]:
-    algorithm, loss, optimizer = found.coordinator.algorithm, found.trainer.loss, found.trainer.optimizer
+def effective(found: resolve.ResolvedJob) -> dict[str, object]:
+    spec = found.trainer.spec
+    algorithm, loss, optimizer = spec.algorithm, spec.algorithm.loss, spec.trainer.optimizer
     overlong, correction, sampling = algorithm.rewards.overlong, loss.rollout_correction, found.coordinator.sampling
     assert correction is not None
     assert (correction.weighting, correction.reject, correction.batch_normalize) == ("ratio", None, False)
     return {
         "group size": algorithm.group_size,
         "prompts per step": algorithm.prompts_per_step,
-        "off-policy steps": found.coordinator.staleness.max_off_policy_steps,
+        "off-policy steps": spec.async_.max_off_policy_steps,
         "estimator": algorithm.advantage_estimator,
         "normalize reward": _levels(algorithm.normalize_reward),
-        "normalize advantage": _whitening(found.trainer.returns),
-        "gamma": None if found.trainer.returns is None else found.trainer.returns.gamma,
+        "normalize advantage": _whitening(algorithm.advantage_normalization),
+        "gamma": algorithm.gae.gamma if algorithm.trainer_returns else None,
         "overlong": overlong and (overlong.max_tokens, overlong.tail_tokens, overlong.factor),
-        "truncated": (algorithm.rewards.zero_truncated, algorithm.rewards.mask_truncated),
-        "filter": algorithm.filter.enabled,
+        "truncated": (algorithm.zero_truncated, algorithm.mask_truncated),
+        "filter": spec.data.filter_groups.enabled,
         "loss": (loss.type, loss.aggregation),
         "clip": (loss.clip_low, loss.clip_high),
         "dual clip": loss.dual_clip,
@@ -134,10 +136,9 @@ def _levels(config: NormalizeSpec) -> tuple[object, ...]:
     return (config.mean, config.std) if config.std == "none" else (config.mean, config.std, config.eps)
 
 
-def _whitening(returns: roles.ReturnsConfig | None) -> tuple[object, ...] | None:
-    if returns is None or returns.normalize is None:
+def _whitening(block: NormalizeSpec | None) -> tuple[object, ...] | None:
+    if block is None:
         return None
-    block = returns.normalize
     return (block.mean, block.std, block.unbiased, block.eps)
 
 
@@ -168,28 +169,29 @@ def test_a_recipe_in_small_says_which_of_its_values_are_others(name: str) -> Non
     ],
 )
 def test_rewards_are_shaped_as_published(name: str, scale: float, bias: float, clip: float) -> None:
-    shaping = resolved_recipe(name).coordinator.algorithm.rewards
+    shaping = resolved_recipe(name).coordinator.spec.algorithm.rewards
     assert (shaping.scale, shaping.bias, shaping.clip) == (scale, bias, clip)
 
 
 @pytest.mark.covers("algorithms 13")
 def test_multi_turn_rewards_are_shaped_by_the_workflow_alone() -> None:
     found = resolved_recipe("areal-multi-turn")
-    assert found.coordinator.algorithm.rewards == roles.RewardShapingConfig(clip=float("inf"))
+    assert found.coordinator.spec.algorithm.rewards == section(RewardsSpec, clip=None)
     shaping = {"layout": "legacy", "numTurns": 5, "turnDiscount": 1.0, "rewardScale": 5, "rewardBias": 0}
-    assert shaping.items() <= found.rollouts[0].workflow_config.items()
+    assert shaping.items() <= found.rollouts[0].spec.workflow.config.items()
 
 
 @pytest.mark.covers("algorithms 13")
 def test_answers_to_mathematics_and_code_earn_5_or_minus_5_in_the_workflow_alone() -> None:
     found = resolved_recipe("areal-math-code")
-    assert found.coordinator.algorithm.rewards == roles.RewardShapingConfig(clip=float("inf"))
-    assert {"shaping": "signed", "rewardScale": 5, "rewardBias": 0}.items() <= found.rollouts[0].workflow_config.items()
+    assert found.coordinator.spec.algorithm.rewards == section(RewardsSpec, clip=None)
+    shaping = {"shaping": "signed", "rewardScale": 5, "rewardBias": 0}
+    assert shaping.items() <= found.rollouts[0].spec.workflow.config.items()
 
 
 def test_mathematics_and_code_are_graded_by_task_and_programs_run_confined() -> None:
     (verifier, *_) = resolved_recipe("areal-math-code").verifiers
-    assert verifier.isolation == "sandbox"
+    assert verifier.execution.isolation == "sandbox"
     assert {reward.type: reward.tasks for reward in verifier.rewards} == {
         "areal-math": ("math", "stem"),
         "areal-code": ("code",),
@@ -198,13 +200,13 @@ def test_mathematics_and_code_are_graded_by_task_and_programs_run_confined() -> 
 
 @pytest.mark.covers("algorithms 13")
 def test_dr_grpo_divides_by_the_longest_answer() -> None:
-    assert resolved_recipe("oat-drgrpo-zero").trainer.loss.constant_denominator == 3000.0
+    assert resolved_recipe("oat-drgrpo-zero").trainer.spec.algorithm.loss.constant_denominator == 3000.0
 
 
 @pytest.mark.covers("algorithms 13")
 @pytest.mark.parametrize(("name", "steps"), [("oat-drgrpo-zero", 16), ("dapo", 20), ("grpo-classic", 20)])
 def test_evaluation_is_as_often_as_published(name: str, steps: int) -> None:
-    assert resolved_recipe(name).coordinator.evaluation.every_steps == steps
+    assert resolved_recipe(name).coordinator.spec.evaluation.every_steps == steps
 
 
 def test_oat_trains_on_the_fast_verifier_and_is_scored_by_math_verify() -> None:

@@ -15,7 +15,7 @@ from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.data import CurriculumSpec
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.loss import CorrectionSpec
-from rljob_api.resolution.rollout import VERIFY_QUEUE_S, VERIFY_TRIES
+from rljob_api.roles import VERIFY_QUEUE_S, VERIFY_TRIES
 from rljob_testing.sections import section
 
 MakeJob = Callable[..., RLJob]
@@ -55,7 +55,7 @@ def test_a_fork_begins_in_another_run_s_folder_and_evaluates_its_own_first_versi
 ) -> None:
     job = make_job({"resumeFrom": {**written, "step": 10}})
     found = resolve.resolve(job, placed(job, base_dir="/manifests/mine"))
-    assert found.trainer.fork == roles.ForkConfig(path=path, step=10)
+    assert (found.trainer.fork_from, found.trainer.spec.resume_from.step) == (path, 10)
     assert found.coordinator.first_version == 1
 
 
@@ -71,13 +71,13 @@ def test_a_fork_begins_in_another_run_s_folder_and_evaluates_its_own_first_versi
 def test_a_model_s_source_is_a_folder_here_and_its_tokenizer_comes_with_it(
     make_job: MakeJob, source: dict[str, object], path: str
 ) -> None:
-    found = resolved(make_job({"model": {"name": "org/m", "source": source}})).trainer.model
-    assert (found.name, found.path, found.tokenizer) == ("org/m", path, "org/m")
+    found = resolved(make_job({"model": {"name": "org/m", "source": source}})).trainer
+    assert (found.model.name, found.model.path, found.spec.model.tokenizer) == ("org/m", path, "org/m")
 
 
 def test_a_run_that_is_no_fork_begins_with_the_model_files(make_job: MakeJob) -> None:
     found = resolved(make_job())
-    assert (found.trainer.fork, found.coordinator.first_version) == (None, 0)
+    assert (found.trainer.fork_from, found.coordinator.first_version) == ("", 0)
 
 
 def test_rows_that_do_not_divide_among_processes_are_refused(make_job: MakeJob) -> None:
@@ -97,7 +97,7 @@ PRESETS = {
 @pytest.mark.covers("algorithms 5")
 @pytest.mark.parametrize("estimator", PRESETS)
 def test_estimator_is_a_preset_of_reward_normalisation(estimator: str, make_job: MakeJob) -> None:
-    block = resolved(make_job({"algorithm.advantageEstimator": estimator})).coordinator.algorithm.normalize_reward
+    block = resolved(make_job({"algorithm.advantageEstimator": estimator})).coordinator.spec.algorithm.normalize_reward
     assert (block.mean, block.std, block.leave_one_out, block.std_center) == PRESETS[estimator]
     assert (block.unbiased, block.eps) == (True, 1e-6)
 
@@ -112,7 +112,7 @@ def test_written_normalisation_replaces_the_preset_as_a_whole(make_job: MakeJob)
             }
         }
     )
-    block = resolved(job).coordinator.algorithm.normalize_reward
+    block = resolved(job).coordinator.spec.algorithm.normalize_reward
     assert block == section(NormalizeSpec, mean="batch", std="batch", eps=1e-5)
 
 
@@ -127,86 +127,87 @@ def test_defaults_follow_from_other_fields(make_job: MakeJob) -> None:
         }
     )
     result = resolved(job)
-    assert result.coordinator.staleness.max_inflight_groups == 12
-    assert result.coordinator.algorithm.filter.max_extra_groups == 40
-    assert result.trainer.loss.clip_high == 0.4
-    assert result.trainer.loss.constant_denominator == 100.0
-    assert result.rollouts[0].engine.max_model_len == 144  # 130 tokens in whole blocks of 16
+    assert result.coordinator.spec.async_.max_inflight_groups == 12
+    assert result.coordinator.spec.data.filter_groups.max_extra_groups == 40
+    assert result.trainer.spec.algorithm.loss.clip_high == 0.4
+    assert result.trainer.spec.algorithm.loss.constant_denominator == 100.0
+    assert result.rollouts[0].spec.rollout.engine.max_model_len == 144  # 130 tokens in whole blocks of 16
 
 
 def test_suite_with_longer_prompts_lengthens_the_context(make_job: MakeJob) -> None:
     suites = [{"name": "s", "path": "s", "maxPromptTokens": 2000}]
     result = resolved(make_job({"evaluation": {"suites": suites, "sampling": {"maxTokens": 16}}}))
-    assert result.rollouts[0].engine.max_model_len == 2048  # training: 1024 + 1024; suite: 2016
+    assert result.rollouts[0].spec.rollout.engine.max_model_len == 2048  # training: 1024 + 1024; suite: 2016
 
 
 def test_asynchronous_defaults(make_job: MakeJob) -> None:
-    staleness = resolved(make_job()).coordinator.staleness
+    staleness = resolved(make_job()).coordinator.spec.async_
     assert (staleness.max_off_policy_steps, staleness.on_stale, staleness.in_flight_weight_updates) == (1, "drop", True)
 
 
 def test_synchronous_job_does_not_update_in_flight(make_job: MakeJob) -> None:
     result = resolved(make_job({"async.maxOffPolicySteps": 0}))
-    assert result.coordinator.staleness.in_flight_weight_updates is False
-    assert result.rollouts[0].in_flight_weight_updates is False
-    assert result.coordinator.staleness.max_inflight_groups == 32
+    assert result.coordinator.spec.async_.in_flight_weight_updates is False
+    assert result.rollouts[0].spec.async_.in_flight_weight_updates is False
+    assert result.coordinator.spec.async_.max_inflight_groups == 32
 
 
 def test_group_of_one_is_not_filtered_for_spread(make_job: MakeJob) -> None:
     block = {"mean": "batch", "std": "batch"}
     result = resolved(make_job({"algorithm": {"groupSize": 1, "normalizeReward": block}}))
-    assert result.coordinator.algorithm.filter.enabled is False
+    assert result.coordinator.spec.data.filter_groups.enabled is False
 
 
 def test_a_curriculum_is_the_coordinators_and_none_unless_written(make_job: MakeJob) -> None:
     written = make_job({"data.curriculum": {"filterThreshold": "0.9", "maxFilterPercentage": "0.1"}})
-    found = resolved(written).coordinator.data.curriculum
+    found = resolved(written).coordinator.spec.data.curriculum
     assert found == section(CurriculumSpec, filter_threshold=0.9, max_filter_percentage=0.1)
-    assert resolved(make_job({})).coordinator.data.curriculum is None
+    assert resolved(make_job({})).coordinator.spec.data.curriculum is None
 
 
 def test_correction_is_truncation_at_2_by_default(make_job: MakeJob) -> None:
-    assert resolved(make_job()).trainer.loss.rollout_correction == section(
+    assert resolved(make_job()).trainer.spec.algorithm.loss.rollout_correction == section(
         CorrectionSpec, level="token", mode="truncate", metric="ratio", low=None, high=2.0, weighting="ratio"
     )
 
 
 def test_correction_that_masks_has_only_the_bounds_that_were_written(make_job: MakeJob) -> None:
     job = make_job({"algorithm.loss.rolloutCorrection": {"mode": "mask", "low": "0.5"}})
-    correction = resolved(job).trainer.loss.rollout_correction
+    correction = resolved(job).trainer.spec.algorithm.loss.rollout_correction
     assert correction is not None
     assert (correction.low, correction.high) == (0.5, None)
 
 
 def test_behaviour_has_no_correction(make_job: MakeJob) -> None:
-    assert resolved(make_job({"algorithm.loss.proximal": "behaviour"})).trainer.loss.rollout_correction is None
+    loss = resolved(make_job({"algorithm.loss.proximal": "behaviour"})).trainer.spec.algorithm.loss
+    assert loss.rollout_correction is None
 
 
 @pytest.mark.covers("workflows 1.1")
 def test_evaluation_is_greedy_and_otherwise_like_training(make_job: MakeJob) -> None:
     job = make_job({"rollout.sampling": {"maxTokens": 8, "stop": ["\n"]}})
-    sampling = resolved(job).coordinator.evaluation.sampling
+    sampling = resolved(job).coordinator.sampling_of("any")
     assert (sampling.greedy, sampling.temperature, sampling.max_tokens, sampling.stop) == (True, 0.0, 8, ("\n",))
 
 
 @pytest.mark.covers("workflows 1.1")
 def test_evaluation_sampling_may_differ(make_job: MakeJob) -> None:
     job = make_job({"evaluation.sampling": {"temperature": "0.6", "topP": "0.95", "maxTokens": 16, "stop": []}})
-    sampling = resolved(job).coordinator.evaluation.sampling
+    sampling = resolved(job).coordinator.sampling_of("any")
     assert (sampling.greedy, sampling.temperature, sampling.top_p, sampling.max_tokens) == (False, 0.6, 0.95, 16)
 
 
 @pytest.mark.covers("workflows 8.2")
 def test_r1_template_stops_at_its_closing_tag_and_keeps_it(make_job: MakeJob) -> None:
     coordinator = resolved(make_job({"data.template": "r1"})).coordinator
-    for sampling in (coordinator.sampling, coordinator.evaluation.sampling):
+    for sampling in (coordinator.sampling, coordinator.sampling_of("any")):
         assert (sampling.stop, sampling.include_stop) == (("</answer>",), True)
 
 
 def test_relative_paths_are_relative_to_the_manifest(make_job: MakeJob) -> None:
     job = make_job({"data.train.0.path": "data/sums.jsonl", "model.name": "../models/small"})
     result = resolved(job)
-    assert result.coordinator.data.train[0].path == "/work/jobs/data/sums.jsonl"
+    assert result.coordinator.spec.data.train[0].path == "/work/jobs/data/sums.jsonl"
     assert result.trainer.model.path == "/work/models/small"
 
 
@@ -215,8 +216,9 @@ def test_relative_paths_are_relative_to_the_manifest(make_job: MakeJob) -> None:
     [("builtin:smollm2-135m-instruct", ""), ("org/model", "org/model"), ("/models/a", "/models/a")],
 )
 def test_model_name_says_what_is_loaded(name: str, path: str, make_job: MakeJob) -> None:
-    model = resolved(make_job({"model.name": name})).trainer.model
-    assert (model.name, model.tokenizer, model.path, model.cache_dir) == (name, name, path, "/cache")
+    trainer = resolved(make_job({"model.name": name})).trainer
+    assert trainer.model == roles.ModelFiles(name=name, path=path, cache_dir="/cache")
+    assert trainer.spec.model.tokenizer == name
 
 
 def test_processes_find_each_other(make_job: MakeJob) -> None:
@@ -226,7 +228,7 @@ def test_processes_find_each_other(make_job: MakeJob) -> None:
     assert result.trainer.coordinator_address == control
     assert result.trainer.store_address == result.coordinator.store_address
     assert result.rollouts[0].verifier_addresses == tuple(f"127.0.0.1:{one.port}" for one in result.verifiers)
-    assert result.coordinator.expected_rollouts == 2
+    assert result.coordinator.spec.rollout.replicas == 2
 
 
 def test_no_port_is_given_twice(make_job: MakeJob) -> None:
@@ -250,9 +252,10 @@ def test_replicas_share_the_groups_in_flight(make_job: MakeJob) -> None:
 
 def test_verifier_limits_are_plain_numbers(make_job: MakeJob) -> None:
     verifier = resolved(make_job({"verifier.memoryBytes": "1Gi", "verifier.timeoutSeconds": 5})).verifiers[0]
-    assert (verifier.memory_bytes, verifier.max_output_bytes) == (1 << 30, 64 << 10)
-    assert [(reward.cpu_limit_s, reward.wall_limit_s) for reward in verifier.rewards] == [(5.0, 15.0)]
-    assert verifier.max_concurrent == 2
+    (reward,) = verifier.rewards
+    assert (reward.memory_bytes, reward.output_bytes) == (1 << 30, 64 << 10)
+    assert (reward.cpu_limit_s, reward.wall_limit_s) == (5.0, 15.0)
+    assert verifier.num_slots == 2
 
 
 def test_caller_waits_longer_than_the_verifier_may_take(make_job: MakeJob) -> None:
@@ -273,20 +276,7 @@ def test_wall_limit_of_an_answer_with_a_program_is_the_same_on_any_machine(make_
 def test_a_top_k_of_1e8_means_all_tokens(make_job: MakeJob) -> None:
     job = make_job({"rollout.sampling.topK": 100_000_000, "evaluation.sampling.topK": 100_000_000})
     coordinator = resolved(job).coordinator
-    assert (coordinator.sampling.top_k, coordinator.evaluation.sampling.top_k) == (0, 0)
-
-
-@pytest.mark.covers("workflows 10")
-def test_a_sample_of_dumps_is_four_groups_of_each_version(make_job: MakeJob) -> None:
-    assert resolved(make_job()).rollouts[0].dump_groups_per_version == 4
-    whole = resolved(make_job({"observability.trajectoryDump": "all"})).rollouts[0]
-    assert (whole.dump_groups_per_version, whole.dump_text, whole.dump_monitor) == (0, False, False)
-
-
-@pytest.mark.covers("workflows 10")
-def test_further_files_of_a_dump_are_asked_for_by_name(make_job: MakeJob) -> None:
-    found = resolved(make_job({"observability.trajectoryDumpAlso": ["text", "legacyMonitor"]})).rollouts[0]
-    assert (found.dump_text, found.dump_monitor) == (True, True)
+    assert (coordinator.sampling.top_k, coordinator.sampling_of("any").top_k) == (0, 0)
 
 
 def test_dumps_can_be_switched_off(make_job: MakeJob) -> None:
@@ -296,13 +286,9 @@ def test_dumps_can_be_switched_off(make_job: MakeJob) -> None:
 
 def test_reasoning_gym_source_is_passed_on(make_job: MakeJob) -> None:
     gym = {"name": "chain_sum", "size": 20, "config": {"max_terms": 3}}
-    (source,) = resolved(make_job({"data.train": [{"name": "g", "reasoningGym": gym}]})).coordinator.data.train
-    assert (source.reasoning_gym, source.size, source.reasoning_gym_config, source.path) == (
-        "chain_sum",
-        20,
-        {"max_terms": 3},
-        "",
-    )
+    (source,) = resolved(make_job({"data.train": [{"name": "g", "reasoningGym": gym}]})).coordinator.spec.data.train
+    task = source.reasoning_gym
+    assert (task.name, task.size, task.config, source.path) == ("chain_sum", 20, {"max_terms": 3}, None)
 
 
 def test_legacy_turns_are_not_clipped_by_default(make_job: MakeJob) -> None:
@@ -358,10 +344,10 @@ def test_resolution_is_deterministic_and_its_configs_survive_json(values: dict[s
     adapter: TypeAdapter[roles.RoleConfig] = TypeAdapter(roles.RoleConfig)
     for config in first.configs:
         assert adapter.validate_json(config.model_dump_json()) == config
-    staleness = first.coordinator.staleness
+    staleness = first.coordinator.spec.async_
     assert (
         staleness.max_inflight_groups
-        == (staleness.max_off_policy_steps + 1) * first.coordinator.algorithm.prompts_per_step
+        == (staleness.max_off_policy_steps + 1) * first.coordinator.spec.algorithm.prompts_per_step
     )
 
 
@@ -396,7 +382,7 @@ def test_quantity_in_bytes(quantity: str, expected: int) -> None:
 
 def test_rows_without_advantage_are_trained_only_where_another_term_needs_them(make_job: MakeJob) -> None:
     plain, entropy = make_job({}), make_job({"algorithm.loss.entropyCoef": "0.01"})
-    assert [resolved(job).coordinator.algorithm.train_zero_advantage for job in (plain, entropy)] == [False, True]
+    assert [resolved(job).coordinator.spec.algorithm.trains_zero_advantage for job in (plain, entropy)] == [False, True]
 
 
 REFERENCE = {"model.reference": {"name": "builtin:smollm2-135m-instruct"}, "algorithm.loss.klCoef": "0.01"}
@@ -407,17 +393,18 @@ def test_a_kl_term_brings_its_reference_model_to_the_trainer_and_rows_without_ad
     with_kl, without = resolved(make_job(REFERENCE)), resolved(make_job())
     assert with_kl.trainer.reference is not None
     assert with_kl.trainer.reference.name == "builtin:smollm2-135m-instruct"
-    assert (with_kl.trainer.loss.kl_coef, with_kl.trainer.loss.kl_estimator) == (0.01, "k3")
-    assert with_kl.trainer.returns is None
-    assert with_kl.coordinator.algorithm.train_zero_advantage
+    algorithm = with_kl.trainer.spec.algorithm
+    assert (algorithm.loss.kl_coef, algorithm.loss.kl_estimator) == (0.01, "k3")
+    assert not algorithm.trainer_returns
+    assert with_kl.coordinator.spec.algorithm.trains_zero_advantage
     assert without.trainer.reference is None
-    assert without.trainer.loss.kl_coef == 0.0
+    assert without.trainer.spec.algorithm.loss.kl_coef == 0.0
 
 
 def test_kl_in_the_reward_takes_k1_and_makes_the_trainer_compute_returns(make_job: MakeJob) -> None:
-    trainer = resolved(make_job(REFERENCE | {"algorithm.loss.klPlacement": "reward"})).trainer
-    assert trainer.loss.kl_estimator == "k1"
-    assert trainer.returns == roles.ReturnsConfig(gamma=1.0, normalize=None)
+    algorithm = resolved(make_job(REFERENCE | {"algorithm.loss.klPlacement": "reward"})).trainer.spec.algorithm
+    assert (algorithm.loss.kl_estimator, algorithm.trainer_returns) == ("k1", True)
+    assert (algorithm.gae.gamma, algorithm.advantage_normalization) == (1.0, None)
 
 
 @pytest.mark.covers("algorithms 5")
@@ -426,21 +413,18 @@ def test_reinforcepp_whitens_tokens_over_the_step_and_its_baseline_is_the_group(
     make_job: MakeJob, estimator: str, mean: str
 ) -> None:
     config = resolved(make_job({"algorithm.advantageEstimator": estimator, "algorithm.gae.gamma": "0.9"}))
-    assert config.trainer.returns == roles.ReturnsConfig(
-        gamma=0.9, normalize=section(NormalizeSpec, mean="batch", std="batch")
-    )
-    assert (config.coordinator.algorithm.normalize_reward.mean, config.coordinator.algorithm.normalize_reward.std) == (
-        mean,
-        "none",
-    )
-    assert config.coordinator.algorithm.train_zero_advantage
-    assert config.coordinator.algorithm.train_masked
+    algorithm = config.trainer.spec.algorithm
+    assert algorithm.trainer_returns
+    assert algorithm.gae.gamma == 0.9
+    assert algorithm.advantage_normalization == section(NormalizeSpec, mean="batch", std="batch")
+    assert (algorithm.normalize_reward.mean, algorithm.normalize_reward.std) == (mean, "none")
+    assert (algorithm.trains_zero_advantage, algorithm.trains_masked) == (True, True)
 
 
 def test_m2po_needs_all_sampled_tokens(make_job: MakeJob) -> None:
     config = resolved(make_job({"algorithm.loss.m2Threshold": "0.04"}))
-    assert config.trainer.loss.m2_threshold == 0.04
-    assert config.coordinator.algorithm.train_masked
+    assert config.trainer.spec.algorithm.loss.m2_threshold == 0.04
+    assert config.coordinator.spec.algorithm.trains_masked
 
 
 PPO = {"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}}
@@ -449,15 +433,14 @@ PPO = {"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}}
 @pytest.mark.covers("algorithms 5", "algorithms 7")
 def test_ppo_brings_a_critic_and_whitened_advantages_to_the_trainer(make_job: MakeJob) -> None:
     config = resolved(make_job(PPO))
-    assert config.trainer.critic == section(CriticSpec, learning_rate=9e-6, value_clip=0.5, vf_coef=1.0, warmup_steps=0)
-    assert config.trainer.returns == roles.ReturnsConfig(
-        bootstrap_truncated=True, normalize=section(NormalizeSpec, mean="batch", std="batch")
-    )
-    algorithm = config.coordinator.algorithm
+    algorithm = config.trainer.spec.algorithm
+    assert algorithm.critic == section(CriticSpec, learning_rate=9e-6, value_clip=0.5, vf_coef=1.0, warmup_steps=0)
+    assert algorithm.gae.bootstrap_truncated
+    assert algorithm.advantage_normalization == section(NormalizeSpec, mean="batch", std="batch")
     assert (algorithm.normalize_reward.mean, algorithm.normalize_reward.std) == ("none", "none")
-    assert (algorithm.trainer_returns, algorithm.train_zero_advantage, algorithm.train_masked) == (True, True, True)
-    assert resolved(make_job()).trainer.critic is None
-    assert not resolved(make_job()).coordinator.algorithm.trainer_returns
+    assert (algorithm.trainer_returns, algorithm.trains_zero_advantage, algorithm.trains_masked) == (True, True, True)
+    assert resolved(make_job()).trainer.spec.algorithm.critic is None
+    assert not resolved(make_job()).coordinator.spec.algorithm.trainer_returns
 
 
 @pytest.mark.covers("algorithms 5.3")
@@ -466,15 +449,13 @@ def test_ppo_brings_a_critic_and_whitened_advantages_to_the_trainer(make_job: Ma
     [("0.95", "constant", 0.95), ("vapo{0.05}", "vapo", 0.05), ("relativePosition{0.25}", "relativePosition", 0.25)],
 )
 def test_lambda_is_a_number_or_a_rule_of_the_row(make_job: MakeJob, written: str, kind: str, value: float) -> None:
-    returns = resolved(make_job(PPO | {"algorithm.gae": {"lambda": written}})).trainer.returns
-    assert returns is not None
+    returns = resolved(make_job(PPO | {"algorithm.gae": {"lambda": written}})).trainer.spec.algorithm.gae
     assert (returns.decay.kind, returns.decay.value) == (kind, value)
 
 
 @pytest.mark.covers("algorithms 5.2")
 def test_a_cut_answer_that_counts_as_zero_does_not_go_on(make_job: MakeJob) -> None:
-    returns = resolved(make_job(PPO | {"algorithm.zeroTruncated": True})).trainer.returns
-    assert returns is not None
+    returns = resolved(make_job(PPO | {"algorithm.zeroTruncated": True})).trainer.spec.algorithm.gae
     assert not returns.bootstrap_truncated
 
 
@@ -489,3 +470,32 @@ def test_digests_for_checkpoints_change_with_what_is_trained_and_not_with_where_
         ({"algorithm.loss.clipLow": "0.1"}, "algorithm"),
     ):
         assert resolved(make_job(changes)).trainer.spec_digests[part] != before[part]
+
+
+def test_configs_hold_no_pod_settings_and_a_verifiers_only_its_rewards_and_how_they_run(
+    make_job: MakeJob,
+) -> None:
+    """A process of a rollout runs a user's code, a verifier a model's: neither may read what other pods were given."""
+    env = [{"name": "TOKEN", "value": "of-another-pod"}]
+    changes: dict[str, object] = {f"{role}.pod.env": env for role in ("coordinator", "rollout", "trainer", "verifier")}
+    found = resolved(make_job({**changes, "data.train.0.path": "questions-and-answers.jsonl"}))
+    written = {config.kind: config.model_dump_json() for config in found.configs}
+    assert [kind for kind, text in written.items() if "of-another-pod" in text] == []
+    assert "questions-and-answers" in written["coordinator"]
+    process = set(roles.ProcessConfig.model_fields)
+    own = {"kind", "bind_host", "port", "num_slots", "max_waiting", "rewards", "execution", "observability"}
+    assert set(json.loads(written["verifier"])) == process | own
+    assert set(json.loads(written["verifier"])["execution"]) == {
+        "isolation", "allowUnsafe", "timeoutSeconds", "memoryBytes", "maxOutputBytes", "maxConcurrent",
+    }  # fmt: skip
+
+
+def test_what_a_process_reads_back_is_what_was_resolved_whatever_was_written_and_whatever_was_derived(
+    make_job: MakeJob,
+) -> None:
+    changes: dict[str, object] = {"algorithm.loss.clipLow": "0.3", "workflow.type": "multi_turn_math",
+                                  "workflow.config": {"layout": "legacy"}}  # fmt: skip
+    spec = resolved(make_job(changes)).trainer.spec
+    assert (spec.algorithm.loss.clip_high, spec.algorithm.rewards.clip) == (0.3, None)
+    again = roles.TrainerConfig.model_validate_json(resolved(make_job(changes)).trainer.model_dump_json())
+    assert again.spec.model_dump() == spec.model_dump()

@@ -16,7 +16,7 @@ def filter_of(job: RLJob) -> FilterGroupsSpec:
     placement = resolve.local_placement(
         job, uid="u", run_dir="/r", base_dir="/manifest", cache_dir="/c", ports=range(20), num_cores=2
     )
-    return resolve.resolve(job, placement).coordinator.algorithm.filter
+    return resolve.resolve(job, placement).coordinator.spec.data.filter_groups
 
 
 @pytest.mark.covers("workflows 4")

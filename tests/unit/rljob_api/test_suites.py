@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import resolve, resolved, roles, rules, suites
+from rljob_api import resolve, rules, suites
 from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
@@ -17,7 +17,7 @@ OWN = {
 }
 
 
-def resolved_job(job: RLJob) -> resolved.ResolvedJob:
+def resolved_job(job: RLJob) -> resolve.ResolvedJob:
     placement = resolve.local_placement(
         job, uid="u", run_dir="/r", base_dir="/manifest", cache_dir="/c", ports=range(20), num_cores=2
     )
@@ -29,11 +29,6 @@ def test_a_suite_has_the_template_of_training_unless_it_names_one(make_job: Make
     spec = make_job({"data.template": "qwen_math", "evaluation.suites": [PLAIN, OWN]}).spec
     assert [suites.template(spec, suite) for suite in spec.evaluation.suites] == ["qwen_math", "r1"]
     assert list(suites.templates(spec)) == [("data.template", "qwen_math"), ("evaluation.suites[1].template", "r1")]
-
-
-def test_rollouts_are_told_the_templates_of_suites_that_have_one(make_job: MakeJob) -> None:
-    (rollout, *_) = resolved_job(make_job({"evaluation.suites": [PLAIN, OWN]})).rollouts
-    assert rollout.template_by_suite == {"own": "r1"}
 
 
 def test_verifiers_are_told_which_suite_a_reward_grades(make_job: MakeJob) -> None:
@@ -54,15 +49,15 @@ def test_time_for_verdicts_covers_the_slowest_reward_of_a_suite(make_job: MakeJo
 @pytest.mark.covers("workflows 11")
 def test_an_r1_suite_stops_at_its_closing_tag_and_the_others_stop_as_training_does(make_job: MakeJob) -> None:
     changes = {"data.template": "no", "rollout.sampling.stop": ["\n"], "evaluation.suites": [PLAIN, OWN]}
-    evaluation = resolved_job(make_job(changes)).coordinator.evaluation
-    plain, own = evaluation.sampling_of("plain"), evaluation.sampling_of("own")
+    coordinator = resolved_job(make_job(changes)).coordinator
+    plain, own = coordinator.sampling_of("plain"), coordinator.sampling_of("own")
     assert (plain.stop, plain.include_stop, plain.greedy) == (("\n",), False, True)
     assert (own.stop, own.include_stop, own.greedy) == (("</answer>",), True, True)
 
 
 def test_a_suite_without_r1_does_not_stop_at_the_tag_of_training(make_job: MakeJob) -> None:
     changes = {"data.template": "r1", "evaluation.suites": [{**PLAIN, "template": "chat"}]}
-    sampling = resolved_job(make_job(changes)).coordinator.evaluation.sampling_of("plain")
+    sampling = resolved_job(make_job(changes)).coordinator.sampling_of("plain")
     assert (sampling.stop, sampling.include_stop) == ((), False)
 
 
@@ -109,11 +104,3 @@ def test_a_suite_whose_grader_its_template_does_not_ask_for_is_warned_of(make_jo
     boxed = {**PLAIN, "template": "r1", "rewards": [{"name": "a", "type": "boxed"}]}
     (sentence,) = rules.warnings(make_job({"evaluation.suites": [boxed]}).spec)
     assert sentence.startswith("spec.evaluation.suites[0].template is 'r1', but reward a is of type boxed")
-
-
-def test_rollouts_are_told_which_prompts_are_too_long_and_what_becomes_of_them(make_job: MakeJob) -> None:
-    train = {"data.train.0.maxPromptTokens": 30, "data.train.0.onInvalidRecord": "drop"}
-    suite = {**PLAIN, "maxPromptTokens": 20}
-    (rollout, *_) = resolved_job(make_job({**train, "evaluation.suites": [suite]})).rollouts
-    assert list(rollout.record_rules.values()) == [roles.RecordRules(max_prompt_tokens=30, drops=True)]
-    assert rollout.record_rules_by_suite == {"plain": roles.RecordRules(max_prompt_tokens=20, drops=False)}

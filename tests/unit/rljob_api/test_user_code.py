@@ -38,7 +38,7 @@ def test_without_a_file_there_is_none(make_job: MakeJob) -> None:
     [
         (
             {"workflow.code": {"path": "mine.py"}},
-            "spec.workflow.code.path is 'mine.py', but workflow.type rlvr is built in: name mine:<class>",
+            "spec.workflow.code.path is 'mine.py', but workflow.type rlvr is in no file of yours: name mine:<class>",
         ),
         (
             {"workflow.type": "other:Game", "workflow.code": {"path": "mine.py"}},

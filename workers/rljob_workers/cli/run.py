@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from rljob_api import devices, errors, names, resolve
+from rljob_api import devices, errors, explain, names, resolve
 from rljob_workers.cli import locate
 from rljob_workers.local import evaluate as evaluation
 from rljob_workers.local import prepare, session
@@ -81,7 +81,7 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
     resolved = prepare.resolve_here(manifest, run_dir=folder, uid=_NO_RUN)
     if problems := [*missing.entry_points(manifest.job.spec), *user_code.problems(manifest.job.spec, manifest.folder)]:
         raise errors.ManifestError(*problems)
-    rows = resolve.explain(manifest.job, resolved)
+    rows = explain.explain(manifest.job, resolved)
     spec = manifest.job.spec
     warnings = [
         *resolve.warnings(manifest.job),

@@ -35,8 +35,8 @@ def check(config: roles.CoordinatorConfig) -> int:
     """
     from rljob_workers.data import records
 
-    suites = [suite.source for suite in config.evaluation.suites]
-    checked = [records.check_sources(config.data.train), records.check_sources(suites)]
+    spec = config.spec
+    checked = [records.check_sources(spec.data.train), records.check_sources(spec.evaluation.suites)]
     problems = [problem for found, _ in checked for problem in found]
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)

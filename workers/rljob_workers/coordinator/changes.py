@@ -60,7 +60,7 @@ def of(ledger: database.Ledger) -> Pulse:
         completion=queries.completion(ledger),
         room=groups.capacity(ledger, counts),
         queued=counts.queued,
-        floor=staleness.version_floor(ledger.limits, accepted=counts.accepted, running=counts.running),
+        floor=staleness.version_floor(ledger.spec, accepted=counts.accepted, running=counts.running),
         evaluating=None if running is None else running[1],
         evaluations=len(evaluations.pinned_versions(ledger)),
         eval_queued=0 if running is None else evaluations.eval_queued(ledger, running[0], most=_MOST_COUNTED),

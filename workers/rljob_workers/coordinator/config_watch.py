@@ -13,7 +13,7 @@ import pydantic
 from rljob_api import roles
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.ledger import database, groups
-from rljob_workers.coordinator.policy import limits, live_changes
+from rljob_workers.coordinator.policy import live_changes
 
 logger = logging.getLogger(__name__)
 _EVERY_S = 3.0
@@ -65,7 +65,7 @@ class ConfigWatch:
         now = self._context.clock.now()
 
         def take_over(ledger: database.Ledger) -> int | None:
-            groups.take_over(ledger, limits.of(found.config), now=now)
+            groups.take_over(ledger, found.config, now=now)
             return groups.announced_end(ledger)
 
         ended = await self._context.ledger.run(take_over)
@@ -76,5 +76,5 @@ class ConfigWatch:
         self._context.changes.notify()
         if found.taken:
             logger.info("took over %s", ", ".join(found.taken), extra={"event": "config"})
-        if ended is not None and ended < found.config.max_steps:
-            logger.warning("max_steps %d came too late: step %d ended the run", found.config.max_steps, ended)
+        if ended is not None and ended < found.config.spec.max_steps:
+            logger.warning("spec.maxSteps %d came too late: step %d ended the run", found.config.spec.max_steps, ended)

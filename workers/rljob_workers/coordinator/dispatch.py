@@ -158,7 +158,7 @@ class Dispatch:
             pods_.evaluators = evaluation.members(
                 servers,
                 version=pulse.evaluating,
-                fraction=self._context.config.evaluation.rollout_fraction,
+                fraction=self._context.config.spec.evaluation.rollout_fraction,
                 waiting=pulse.evaluations,
                 training_ended=ended,
             )
@@ -176,7 +176,7 @@ class Dispatch:
             deadline_s=config.lease_s,
             prompt=self._context.record(lease.ref, evaluating=evaluating),
             group_size=lease.group_size,
-            sampling=config.evaluation.sampling_of(lease.ref.source) if evaluating else config.sampling,
+            sampling=config.sampling_of(lease.ref.source) if evaluating else config.sampling,
             seed=prompts.group_seed(seed=_seed(config, evaluating=evaluating), ref=lease.ref, attempt=lease.attempt),
             version_floor_step=lease.floor_step,
             pinned_version=None if lease.pinned_version is None else types.VersionId(lease.pinned_version),
@@ -225,7 +225,7 @@ class Dispatch:
         config = self._context.config
         ready = processes.is_ready(
             pod, serving_step=version.step, head_step=versions.head(ledger).step,
-            bound=config.staleness.max_off_policy_steps, now=now, silent_s=status.silent_s(config),
+            bound=config.spec.async_.max_off_policy_steps, now=now, silent_s=status.silent_s(config),
         )  # fmt: skip
         if ready:
             versions.mark_live(ledger, version.version, now=now)
@@ -239,7 +239,6 @@ class Dispatch:
             submissions.accept,
             token=token,
             group=group,
-            filter_config=self._context.config.algorithm.filter,
             now=now,
             payload=payload,
         )
@@ -251,7 +250,7 @@ class Dispatch:
 
 
 def _seed(config: roles.CoordinatorConfig, *, evaluating: bool) -> int:
-    return prompts.derive("evaluation", config.seed) if evaluating else config.seed
+    return prompts.derive("evaluation", config.spec.seed) if evaluating else config.spec.seed
 
 
 def role_of(name: str) -> names.Role:

@@ -11,7 +11,7 @@ from typing import IO
 
 from rljob_api import errors, names, roles
 from rljob_workers.coordinator.ledger import checkpoints, database, groups, leases, sessions, versions
-from rljob_workers.coordinator.policy import limits, prompts
+from rljob_workers.coordinator.policy import prompts
 from rljob_workers.coordinator.reporting import evaluation, history, processes
 from rljob_workers.coordinator.weights import store
 from rljob_workers.data import records
@@ -46,12 +46,12 @@ class State:
 
 def load_data(config: roles.CoordinatorConfig) -> Data:
     """Load and validate all sources. Raises DataError with every problem."""
-    sources = {source.name: records.load_source(source) for source in config.data.train}
+    sources = {source.name: records.load_source(source) for source in config.spec.data.train}
     suites = {
-        suite.source.name: evaluation.Suite(
-            source=records.load_source(suite.source), samples_per_prompt=suite.samples_per_prompt
+        suite.name: evaluation.Suite(
+            source=records.load_source(suite), samples_per_prompt=config.spec.evaluation.samples_per_prompt
         )
-        for suite in config.evaluation.suites
+        for suite in config.spec.evaluation.suites
     }
     indexes = tuple(
         prompts.SourceIndex(name=source.name, prompt_ids=source.prompt_ids, weight=source.weight)
@@ -66,8 +66,9 @@ def order_of(data: Data, config: roles.CoordinatorConfig, *, version: int = prom
     """Return the order of the prompts; `version` is the one that the ledger was made with. Raises DataError without a
     prompt.
     """
+    spec = config.spec
     return prompts.TaskOrder(
-        data.indexes, seed=config.seed, shuffle=config.data.shuffle, epochs=config.data.epochs, version=version
+        data.indexes, seed=spec.seed, shuffle=spec.data.shuffle, epochs=spec.data.epochs or 0, version=version
     )
 
 
@@ -81,7 +82,7 @@ def open_state(config: roles.CoordinatorConfig, *, data_digest: str, now: float)
     with contextlib.ExitStack() as undo:
         lock = undo.enter_context(_lock(folder / "lock"))
         again = path.exists()
-        ledger = undo.enter_context(contextlib.closing(database.Ledger(path, limits.of(config), now=now)))
+        ledger = undo.enter_context(contextlib.closing(database.Ledger(path, config, now=now)))
         with ledger.transaction():
             sessions.bind(ledger, _identity(config, data_digest), remedy=_FROZEN)
             _rebuild(ledger, config, again=again, now=now)
@@ -119,9 +120,9 @@ def _lock(path: pathlib.Path) -> IO[str]:
 def _identity(config: roles.CoordinatorConfig, data_digest: str) -> dict[str, str]:
     return {
         "job uid": config.job.uid,
-        "spec.seed": str(config.seed),
-        "spec.algorithm.promptsPerStep": str(config.algorithm.prompts_per_step),
-        "spec.algorithm.groupSize": str(config.algorithm.group_size),
+        "spec.seed": str(config.spec.seed),
+        "spec.algorithm.promptsPerStep": str(config.spec.algorithm.prompts_per_step),
+        "spec.algorithm.groupSize": str(config.spec.algorithm.group_size),
         "digest of spec.data.train": data_digest,
     }
 
@@ -130,13 +131,17 @@ def _rebuild(ledger: database.Ledger, config: roles.CoordinatorConfig, *, again:
     """Leases get one more period: their workers live on and renew. Counters need nothing: they are counted, not
     stored.
     """
-    groups.take_over(ledger, limits.of(config), now=now)
+    groups.take_over(ledger, config, now=now)
     if again:
         checkpoints.go_on_after_end(ledger)
         leases.extend_all(ledger, now=now)
         ledger.note({"kind": "restart", "at": now, "role": names.Role.COORDINATOR, "step": groups.committed(ledger)})
     # The first version of a fork is evaluated when it is published.
-    if evaluation.due_before_training(config.evaluation) and groups.committed(ledger) == 0 and not config.first_version:
+    if (
+        evaluation.due_before_training(config.spec.evaluation)
+        and groups.committed(ledger) == 0
+        and not config.first_version
+    ):
         versions.begin_evaluation(ledger, step=0, version=0, now=now)
 
 

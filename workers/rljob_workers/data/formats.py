@@ -7,7 +7,8 @@
 
 from collections.abc import Mapping
 
-from rljob_api import errors, roles
+from rljob_api import errors
+from rljob_api.manifest.data import DataSourceSpec
 from rljob_workers.data import id2info, readers, record_task
 
 # Families whose prompt is a conversation, and families that may have no answer column.
@@ -15,7 +16,7 @@ _CHATS = ("clevr", "dialogue")
 _WITHOUT_GOLD = ("code", "dialogue")
 
 
-def canonical(record: readers.RawRecord, config: roles.DataSourceConfig) -> dict[str, object]:
+def canonical(record: readers.RawRecord, config: DataSourceSpec) -> dict[str, object]:
     """Return the record's own columns with prompt, answer and id added. Raises DataError naming the column."""
     if record.problem:
         raise errors.DataError(record.problem)
@@ -38,7 +39,7 @@ def canonical(record: readers.RawRecord, config: roles.DataSourceConfig) -> dict
     return columns
 
 
-def recognise(columns: Mapping[str, object], config: roles.DataSourceConfig) -> str:
+def recognise(columns: Mapping[str, object], config: DataSourceSpec) -> str:
     """Return the family of a record: the configured one, or by its columns; `named` is what the manifest's names
     say.
     """
@@ -56,7 +57,7 @@ def recognise(columns: Mapping[str, object], config: roles.DataSourceConfig) -> 
     return "clevr" if "messages" in columns else "named"
 
 
-def _names(columns: Mapping[str, object], config: roles.DataSourceConfig, family: str) -> tuple[str, str, str]:
+def _names(columns: Mapping[str, object], config: DataSourceSpec, family: str) -> tuple[str, str, str]:
     """Return the names of the prompt, answer and id columns; what the manifest names wins where the record has it."""
     guessed = {
         "gsm8k": ("question", "answer"),
@@ -116,7 +117,7 @@ def _part(value: object, where: str) -> str:
     return text
 
 
-def _allows_null(config: roles.DataSourceConfig) -> bool:
+def _allows_null(config: DataSourceSpec) -> bool:
     return bool(config.reasoning_gym)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from rljob_api import roles
+from rljob_api.manifest.data import DataSourceSpec
 from rljob_workers.data import records
 
 # How many of a source's records that are left out a check tells of, one by one.
@@ -33,7 +33,7 @@ def joined(found: Iterable[Findings]) -> Findings:
 
 
 def judged(
-    source: roles.DataSourceConfig, loaded: records.LoadedSource, wrong: Sequence[tuple[int, str]], *, drops: bool
+    source: DataSourceSpec, loaded: records.LoadedSource, wrong: Sequence[tuple[int, str]], *, drops: bool
 ) -> Findings:
     """Return a problem for each record that cannot be used or, where such are dropped, one warning with their number;
     that no record would be left is a problem. wrong: (index of the record, sentence).

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, cast
 
-from rljob_api import roles
+from rljob_api.manifest.data import DataSourceSpec, ReasoningGymSpec
 
 SUFFIXES = (".jsonl", ".parquet")
 
@@ -57,21 +57,25 @@ class _Generator(Protocol):
     def __getitem__(self, index: int) -> Mapping[str, object]: ...
 
 
-def place(config: roles.DataSourceConfig) -> str:
+def place(config: DataSourceSpec) -> str:
     """Return what to call the source in messages: its file, or what makes it."""
-    return config.path or (f"hub:{config.hub}" if config.hub else f"reasoning_gym:{config.reasoning_gym}")
+    return config.path or (
+        f"hub:{config.hub}"
+        if config.hub
+        else f"reasoning_gym:{config.reasoning_gym.name if config.reasoning_gym else None}"
+    )
 
 
-def read(config: roles.DataSourceConfig) -> Iterator[RawRecord]:
+def read(config: DataSourceSpec) -> Iterator[RawRecord]:
     """Yield the records in order. Raises ReadError if the source is missing, of an unknown format, or cannot be
     made.
     """
     if config.path:
         yield from _read_path(pathlib.Path(config.path), config.split)
     elif config.hub:
-        yield from _read_path(_fetch(config), config.split)
+        yield from _read_path(_fetch(config.hub, config.split), config.split)
     elif config.reasoning_gym:
-        yield from _generate(config)
+        yield from _generate(config.name, config.reasoning_gym)
     else:
         raise ReadError(f"source {config.name!r} names no path, hub or reasoningGym")
 
@@ -116,25 +120,25 @@ def _read_parquet(file: pathlib.Path) -> Iterator[RawRecord]:
         yield RawRecord(line=number, columns=columns)
 
 
-def _fetch(config: roles.DataSourceConfig) -> pathlib.Path:
+def _fetch(hub_id: str, split: str) -> pathlib.Path:
     try:
         hub = cast(_Hub, importlib.import_module("huggingface_hub"))
-        patterns = [f"*{config.split}*{suffix}" for suffix in SUFFIXES]
-        return pathlib.Path(hub.snapshot_download(config.hub, repo_type="dataset", allow_patterns=patterns))
+        patterns = [f"*{split}*{suffix}" for suffix in SUFFIXES]
+        return pathlib.Path(hub.snapshot_download(hub_id, repo_type="dataset", allow_patterns=patterns))
     except (ImportError, OSError, ValueError) as error:
-        raise ReadError(f"the data set {config.hub!r} cannot be fetched from the hub: {error}") from error
+        raise ReadError(f"the data set {hub_id!r} cannot be fetched from the hub: {error}") from error
 
 
-def _generate(config: roles.DataSourceConfig) -> Iterator[RawRecord]:
+def _generate(name: str, task: ReasoningGymSpec) -> Iterator[RawRecord]:
     with warnings.catch_warnings():
         # Its dependencies have invalid escapes and `is` with literals; that is theirs to mend.
         warnings.simplefilter("ignore")
         gym = importlib.import_module("reasoning_gym")
-    settings = {"seed": zlib.crc32(config.name.encode()), **config.reasoning_gym_config, "size": config.size}
+    settings = {"seed": zlib.crc32(name.encode()), **task.config, "size": task.size}
     try:
-        made = cast(_Generator, gym.create_dataset(config.reasoning_gym, **settings))
+        made = cast(_Generator, gym.create_dataset(task.name, **settings))
     except (ValueError, TypeError, AssertionError) as error:
-        raise ReadError(f"reasoning_gym cannot make {config.reasoning_gym!r}: {error}") from error
+        raise ReadError(f"reasoning_gym cannot make {task.name!r}: {error}") from error
     for index in range(len(made)):
         # Through JSON, since that is how records travel; what JSON lacks becomes text.
         yield RawRecord(line=index + 1, columns=json.loads(json.dumps(dict(made[index]), default=str)))

@@ -11,7 +11,8 @@ import logging
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, types
+from rljob_api.manifest.data import DataSourceSpec, TrainSourceSpec
 from rljob_workers.data import formats, readers
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class LoadedSource:
         return f"{self.where}:{self.lines[index]}"
 
 
-def load_source(config: roles.DataSourceConfig) -> LoadedSource:
+def load_source(config: DataSourceSpec) -> LoadedSource:
     """Return a source. Raises DataError with all problems, one a line, unless invalid records are to be dropped."""
     loaded, problems = inspect_source(config)
     if problems:
@@ -62,7 +63,7 @@ def load_source(config: roles.DataSourceConfig) -> LoadedSource:
     return loaded
 
 
-def inspect_source(config: roles.DataSourceConfig) -> tuple[LoadedSource, list[Problem]]:
+def inspect_source(config: DataSourceSpec) -> tuple[LoadedSource, list[Problem]]:
     """Return what of a source is valid, and every problem. With onInvalidRecord drop, records' problems are only
     logged.
     """
@@ -88,7 +89,7 @@ def inspect_source(config: roles.DataSourceConfig) -> tuple[LoadedSource, list[P
     return loaded, problems
 
 
-def check_sources(configs: Iterable[roles.DataSourceConfig]) -> tuple[list[Problem], list[str]]:
+def check_sources(configs: Iterable[DataSourceSpec]) -> tuple[list[Problem], list[str]]:
     """Return every problem of the sources, none if they can be used, and a warning for each that drops records. Names
     must be unique.
     """
@@ -115,11 +116,11 @@ Valid = tuple[int, types.PromptRecord]
 
 
 def _loaded(
-    config: roles.DataSourceConfig, where: str, valid: Sequence[Valid], *, num_read: int, dropped: Mapping[str, int]
+    config: DataSourceSpec, where: str, valid: Sequence[Valid], *, num_read: int, dropped: Mapping[str, int]
 ) -> LoadedSource:
     return LoadedSource(
         name=config.name,
-        weight=config.weight,
+        weight=config.weight if isinstance(config, TrainSourceSpec) else 1.0,
         where=where,
         records=tuple(record for _, record in valid),
         lines=tuple(line for line, _ in valid),
@@ -130,7 +131,7 @@ def _loaded(
 
 
 def _validate(
-    config: roles.DataSourceConfig, where: str, raw: Sequence[readers.RawRecord]
+    config: DataSourceSpec, where: str, raw: Sequence[readers.RawRecord]
 ) -> tuple[list[Valid], list[Problem]]:
     valid: list[Valid] = []
     problems: list[Problem] = []

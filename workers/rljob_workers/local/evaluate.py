@@ -15,6 +15,7 @@ from typing import TextIO
 import pydantic
 
 from rljob_api import errors, names, roles
+from rljob_api.manifest import base
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local import prepare, session
 from rljob_workers.local.run import launch, outcome, runner
@@ -93,15 +94,13 @@ def chosen(known: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
     return [name for name in known if name in wanted] if wanted else list(known)
 
 
-def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[roles.CommonConfig]:
+def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[roles.ProcessConfig]:
     """Return the configs of an evaluation alone: no trainer, no step, the chosen suites."""
-    evaluation = resolved.coordinator.evaluation
-    kept = tuple(suite for suite in evaluation.suites if suite.source.name in suites)
+    spec = resolved.coordinator.spec
+    chosen_suites = tuple(suite for suite in spec.evaluation.suites if suite.name in suites)
+    evaluation = base.with_parts(spec.evaluation, suites=chosen_suites, before_training=True)
     coordinator = resolved.coordinator.model_copy(
-        update={
-            "max_steps": 0,
-            "evaluation": evaluation.model_copy(update={"suites": kept, "before_training": True}),
-        }
+        update={"spec": base.with_parts(spec, evaluation=evaluation), "evaluates_only": True}
     )
     return (coordinator, *resolved.verifiers, *resolved.rollouts)
 

@@ -111,9 +111,11 @@ def admit_here(manifest: Manifest) -> None:
         )
 
 
-def gpus_here(configs: Mapping[str, roles.CommonConfig]) -> dict[str, tuple[str, ...]]:
+def gpus_here(configs: Mapping[str, roles.ProcessConfig]) -> dict[str, tuple[str, ...]]:
     """Return the GPUs of this machine that each process gets, by its name. Raises ManifestError for too few of them."""
-    engines = [config.engine.type for config in configs.values() if isinstance(config, roles.RolloutConfig)]
+    engines = [
+        config.spec.rollout.engine.type for config in configs.values() if isinstance(config, roles.RolloutConfig)
+    ]
     return resources.plan_gpus(configs, device.gpus(), engine=device.engine_kind(engines[0]))
 
 

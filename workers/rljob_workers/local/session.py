@@ -67,7 +67,7 @@ def _already(directory: layout.RunDir) -> str:
     )
 
 
-def check(configs: Mapping[str, roles.CommonConfig], *, programs: launch.Programs, stream: TextIO) -> None:
+def check(configs: Mapping[str, roles.ProcessConfig], *, programs: launch.Programs, stream: TextIO) -> None:
     """Let the programs check their inputs and tell what they warn of. Raises ManifestError with all problems."""
     for warning in preflight.check(configs, programs=programs, waiting=_checking(stream)):
         print(f"warning: {warning}", file=stream, flush=True)
@@ -89,7 +89,7 @@ def _checking(stream: TextIO) -> Callable[[float], None]:
 def run_segment(
     manifest: prepare.Manifest,
     directory: layout.RunDir,
-    configs: Mapping[str, roles.CommonConfig],
+    configs: Mapping[str, roles.ProcessConfig],
     programs: launch.Programs,
     attempt: int,
     lock: int,
@@ -107,7 +107,7 @@ def run_segment(
 def _run_segment(
     manifest: prepare.Manifest,
     directory: layout.RunDir,
-    configs: Mapping[str, roles.CommonConfig],
+    configs: Mapping[str, roles.ProcessConfig],
     programs: launch.Programs,
     attempt: int,
     env: Mapping[str, str],
@@ -170,7 +170,7 @@ def _on_interrupt(request: Callable[[], None]) -> dict[int, "signal._HANDLER"]:
     return {number: signal.signal(number, lambda *_: request()) for number in wanted}
 
 
-def _asker(configs: Mapping[str, roles.CommonConfig]) -> Callable[[], bool] | None:
+def _asker(configs: Mapping[str, roles.ProcessConfig]) -> Callable[[], bool] | None:
     """Return a call that asks the trainer to stop at the next step boundary (POST /stop); None without a trainer."""
     trainer = next((config for config in configs.values() if config.role is names.Role.TRAINER), None)
     if trainer is None:

@@ -48,26 +48,26 @@ BUILTINS = {
 }
 
 
-def ensure_model(config: roles.ModelConfig) -> Path:
+def ensure_model(files: roles.ModelFiles) -> Path:
     """Return a folder with config.json, weights and tokenizer. Raises ManifestError that names spec.model.name."""
-    source = config.path or config.name
+    source = files.path or files.name
     if source.startswith(PREFIX):
-        return _ensure_builtin(source, Path(config.cache_dir))
+        return _ensure_builtin(source, Path(files.cache_dir))
     folder = Path(source)
     if folder.is_dir():
-        return _checked(folder, config.name)
+        return _checked(folder, files.name)
     if source.startswith((".", "/", "~")) or source.count("/") != 1:
         raise _refusal(
-            config.name,
+            files.name,
             f"there is no folder {source}; give a folder with config.json, a hub id such as"
             f" 'HuggingFaceTB/SmolLM2-135M-Instruct', or one of {', '.join(_builtin_names())}",
         )
-    return _hub_snapshot(config, source)
+    return _hub_snapshot(files, source)
 
 
-def present(config: roles.ModelConfig) -> Path | None:
+def present(files: roles.ModelFiles) -> Path | None:
     """Return the folder with config.json if it is on this machine already; nothing is made or downloaded."""
-    source = config.path or config.name
+    source = files.path or files.name
     if source.startswith(PREFIX):
         return None
     folder = Path(source)
@@ -75,21 +75,21 @@ def present(config: roles.ModelConfig) -> Path | None:
     if not folder.is_dir() and is_hub_id and importlib.util.find_spec("huggingface_hub"):
         from huggingface_hub import try_to_load_from_cache
 
-        cache = str(Path(config.cache_dir) / "hub")
-        found = try_to_load_from_cache(source, "config.json", cache_dir=cache, revision=config.revision or None)
+        cache = str(Path(files.cache_dir) / "hub")
+        found = try_to_load_from_cache(source, "config.json", cache_dir=cache, revision=files.revision or None)
         folder = Path(found).parent if isinstance(found, str) else folder
     return folder if (folder / "config.json").is_file() else None
 
 
-def ensure_tokenizer(config: roles.ModelConfig, model: Path) -> Path:
-    """Return the folder of the tokenizer: `model` unless the config names another. Raises ManifestError."""
-    if config.tokenizer in ("", config.name, config.path):
+def ensure_tokenizer(files: roles.ModelFiles, name: str, model: Path) -> Path:
+    """Return the folder of tokenizer `name`: `model`, if it is that of `files`. Raises ManifestError."""
+    if name in ("", files.name, files.path):
         return model
-    folder = Path(config.tokenizer)
+    folder = Path(name)
     if folder.is_dir():
         return folder.resolve()
     try:
-        return ensure_model(config.model_copy(update={"name": config.tokenizer, "path": "", "revision": ""}))
+        return ensure_model(files.model_copy(update={"name": name, "path": "", "revision": ""}))
     except errors.ManifestError as error:
         problems = (problem.replace("spec.model.name", "spec.model.tokenizer", 1) for problem in error.problems)
         raise errors.ManifestError(*problems) from error
@@ -169,26 +169,26 @@ def _run_converter(gguf: Path, work: Path) -> None:
         raise errors.EngineError(f"converting {gguf.name} failed: {done.stderr.strip()[-2000:]}")
 
 
-def _hub_snapshot(config: roles.ModelConfig, source: str) -> Path:
+def _hub_snapshot(files: roles.ModelFiles, source: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         found = snapshot_download(
             source,
-            revision=config.revision or None,
-            cache_dir=str(Path(config.cache_dir) / "hub"),
+            revision=files.revision or None,
+            cache_dir=str(Path(files.cache_dir) / "hub"),
             allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"],
         )
     except HFValidationError as error:
-        raise _refusal(config.name, f"this is neither a folder nor a hub id: {error}") from error
+        raise _refusal(files.name, f"this is neither a folder nor a hub id: {error}") from error
     except (LocalEntryNotFoundError, OSError, HfHubHTTPError) as error:
         raise _refusal(
-            config.name,
+            files.name,
             f"the hub could not deliver it ({type(error).__name__}) and it is not in the cache;"
             " check the name, the revision and the network, or give a local folder",
         ) from error
-    return _checked(Path(found), config.name)
+    return _checked(Path(found), files.name)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rljob_api import errors, roles
+from rljob_api import errors
 
 Config = Mapping[str, object]
 
@@ -46,11 +46,11 @@ _HEAD_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 _OTHER_INPUTS = ("vision_config", "audio_config", "speech_config")
 
 
-def check(config: roles.ModelConfig, folder: Path, *, longest: int, field: str = "spec.model.name") -> None:
+def check(name: str, folder: Path, *, longest: int, field: str = "spec.model.name") -> None:
     """Raise ManifestError naming `field` if the model of `folder` cannot be trained on rows of `longest` tokens."""
     problems = refusals(read(folder), longest=longest)
     if problems:
-        raise errors.ManifestError(*(f"{field} is {config.name!r}, but {problem}" for problem in problems))
+        raise errors.ManifestError(*(f"{field} is {name!r}, but {problem}" for problem in problems))
 
 
 def read(folder: Path) -> Config:

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_device(config: roles.RolloutConfig) -> list[str]:
-    engine = config.engine
+    engine = config.spec.rollout.engine
     return device.problems(
         config.device,
         needed=engine.num_gpus,

@@ -33,8 +33,8 @@ _SELFTEST_TEXT = "Seven plus five is twelve, and twelve is half of twenty-four: 
 
 def serve(config: roles.RolloutConfig) -> None:
     """Run until drained. Raises the error that ended the process otherwise."""
-    os.environ.update(base.find(config.engine.type).environment(config.num_threads))
-    probes = reporting.Readiness(max_lag_steps=config.max_off_policy_steps)
+    os.environ.update(base.find(config.spec.rollout.engine.type).environment(config.num_threads))
+    probes = reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:
         stop = _StopRequest(runner.get_loop())
@@ -80,18 +80,18 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.request)
     clock = clocks.SystemClock()
-    puller = weight_backends.find(config.weight_transport).puller(config)
+    puller = weight_backends.find(config.spec.weight_sync.transport).puller(config)
     prepared = await _unless_stopped(_prepare(config, puller, clock), stop)
     transport = work.WorkClient(address=config.coordinator_address, tls=config.tls)
     verifiers = verify.GradingClient(
         addresses=config.verifier_addresses,
         tls=config.tls,
         timeout_s=config.verify_timeout_s + VERIFY_CALL_EXTRA_S,
-        max_attempts=config.max_infra_attempts,
+        max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
         clock=clock,
     )
     try:
-        base.find(config.engine.type).expose_metrics(metrics.registry)
+        base.find(config.spec.rollout.engine.type).expose_metrics(metrics.registry)
         rollout = _worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
         draining = asyncio.ensure_future(_drain_when_asked(stop, rollout))
         await rollout.run()
@@ -118,10 +118,12 @@ async def _prepare(
     model = await asyncio.to_thread(builtin.ensure_model, config.model)
     logger.info("loading %s", config.model.name, extra={"event": "loading"})
     stager = await asyncio.to_thread(
-        lambda: staging.Stager(model=model, dtype=config.model.dtype, job=config.job.name, puller=puller, clock=clock)
+        lambda: staging.Stager(
+            model=model, dtype=config.spec.model.dtype, job=config.job.name, puller=puller, clock=clock
+        )
     )
     tokens = await asyncio.to_thread(load_tokenizer, config, model)
-    engine = base.find(config.engine.type).make(_settings(config, model, stager))
+    engine = base.find(config.spec.rollout.engine.type).make(_settings(config, model, stager))
     began = clock.monotonic()
     await engine.start()
     await selftest.check(
@@ -129,7 +131,7 @@ async def _prepare(
         layout=stager.layout,
         version=stager.initial.version,
         prompt=tokens.encode(_SELFTEST_TEXT),
-        longest=config.engine.max_model_len,
+        longest=config.spec.rollout.engine.max_model_len,
         field="spec.model.name",
         name=config.model.name,
     )
@@ -162,8 +164,9 @@ async def _drain_when_asked(stop: _StopRequest, rollout: worker.RolloutWorker) -
 def _settings(config: roles.RolloutConfig, model: Path, stager: staging.Stager) -> base.Settings:
     return base.Settings(
         model=model,
-        engine=config.engine,
-        trust_remote_code=config.model.trust_remote_code,
+        engine=config.spec.rollout.engine,
+        kv_cache_bytes=config.kv_cache_bytes,
+        trust_remote_code=config.spec.model.trust_remote_code,
         image_path=stager.buffer.path,
         image_bytes=stager.layout.image_bytes,
         progress_path=stager.buffer.progress_path,
@@ -189,8 +192,8 @@ def _worker(
         gate=gate,
         stager=stager,
         options=weights.UpdateOptions(
-            in_flight=config.in_flight_weight_updates,
-            recompute=config.kv_cache_policy == "recompute",
+            in_flight=config.spec.async_.in_flight_weight_updates,
+            recompute=config.spec.weight_sync.kv_cache == "recompute",
             pause_deadline_s=deadlines.pause_deadline_s(stager.layout.image_bytes),
             restart_deadline_s=deadlines.restart_deadline_s(stager.layout.image_bytes),
         ),
@@ -199,15 +202,15 @@ def _worker(
     )
     runner = group.GroupRunner(
         generator=gate,
-        flow=flow_of(config, config.template, tokens),
+        flow=flow_of(config, config.spec.data.template, tokens),
         flow_by_suite=flows_of_suites(config, tokens),
         verifiers=verifiers,
         receiver=receiver,
-        max_attempts=config.max_infra_attempts,
+        max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
         clock=clock,
         metrics=metrics,
-        rules=filters.RecordRules(by_source=config.record_rules, by_suite=config.record_rules_by_suite),
-        predicate=filters.load_predicate(config.group_predicate, file=config.user_code),
+        sources=filters.Sources(config.spec.data.train, config.spec.evaluation.suites),
+        predicate=filters.load_predicate(config.spec.data.filter_groups.predicate or "", file=config.user_code),
     )
 
     def on_session(token: str) -> None:
@@ -219,7 +222,7 @@ def _worker(
             boot_id=uuid.uuid4().hex,
             initial_state_hash=stager.initial.state_hash,
             max_groups=config.max_groups_in_flight,
-            drain_s=config.drain_s,
+            drain_s=float(config.spec.rollout.drain_seconds),
         ),
         worker.WorkerParts(
             transport=transport,
@@ -230,7 +233,7 @@ def _worker(
                 engine=engine, receiver=receiver, slots=slots, probes=probes, metrics=metrics, clock=clock
             ),
             dumper=dumps.Dumper(
-                _dump_options(config),
+                dumps.options_of(config.spec.observability, config.dump_dir),
                 tokens,
                 on_failure=lambda: metrics.counter("rljob_trajectory_dump_failures_total").inc(),
             ),
@@ -240,28 +243,20 @@ def _worker(
     )
 
 
-def _dump_options(config: roles.RolloutConfig) -> dumps.Options:
-    return dumps.Options(
-        folder=config.dump_dir,
-        groups_per_version=config.dump_groups_per_version,
-        text=config.dump_text,
-        monitor=config.dump_monitor,
-    )
-
-
 def load_tokenizer(config: roles.RolloutConfig, model: Path) -> tokenizer.PromptTokenizer:
     """Return the tokenizer that the config names, by default the model's. Raises ManifestError."""
-    folder = builtin.ensure_tokenizer(config.model, model)
+    folder = builtin.ensure_tokenizer(config.model, config.spec.model.tokenizer, model)
     return tokenizer.PromptTokenizer(
         folder,
-        template=config.template,
+        template=config.spec.data.template,
         code=config.user_code,
-        trust_remote_code=config.model.trust_remote_code,
+        trust_remote_code=config.spec.model.trust_remote_code,
     )
 
 
 def flows_of_suites(config: roles.RolloutConfig, tokens: tokenizer.PromptTokenizer) -> dict[str, group.Flow]:
     """Return the flow of each suite with a template of its own. Raises ManifestError."""
+    template_by_suite = {suite.name: suite.template for suite in config.spec.evaluation.suites if suite.template}
     return {
         suite: flow_of(
             config,
@@ -270,18 +265,18 @@ def flows_of_suites(config: roles.RolloutConfig, tokens: tokenizer.PromptTokeniz
                 template, code=config.user_code, field=f"spec.evaluation.suites: template of '{suite}'"
             ),
         )
-        for suite, template in config.template_by_suite.items()
+        for suite, template in template_by_suite.items()
     }
 
 
 def flow_of(config: roles.RolloutConfig, template: str, tokens: tokenizer.PromptTokenizer) -> group.Flow:
     """Return how prompts of one template become episodes of the workflow. Raises ManifestError."""
     collector = workflows.make_collector(
-        workflow=config.workflow,
-        config=config.workflow_config,
+        workflow=config.spec.workflow.type,
+        config=config.spec.workflow.config,
         tokens=tokens,
         template=template,
-        max_model_len=config.engine.max_model_len,
+        max_model_len=config.spec.rollout.engine.max_model_len,
         code=config.user_code,
     )
     return group.Flow(tokens=tokens, collector=collector)

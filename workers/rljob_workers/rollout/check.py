@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_api import errors, roles
+from rljob_api.manifest.data import DataSourceSpec
+from rljob_api.manifest.job import JobSpec
 from rljob_workers.data import left_out, records
 from rljob_workers.models import builtin, families
 from rljob_workers.rollout import app, filters, group
@@ -14,37 +16,37 @@ def findings(config: roles.RolloutConfig, sources: Path | None) -> left_out.Find
     """Return one sentence per problem, and one per source that leaves out records; one about a record names file and
     line. `sources`: the coordinator's config.
     """
+    spec, longest = config.spec, config.spec.rollout.engine.max_model_len
     try:
         model = builtin.ensure_model(config.model)
-        families.check(config.model, model, longest=config.engine.max_model_len)
+        families.check(config.model.name, model, longest=longest)
         tokens = app.load_tokenizer(config, model)
-        app.flow_of(config, config.template, tokens)
+        app.flow_of(config, spec.data.template, tokens)
         suites = app.flows_of_suites(config, tokens)
-        filters.load_predicate(config.group_predicate, file=config.user_code)
+        filters.load_predicate(spec.data.filter_groups.predicate or "", file=config.user_code)
     except errors.ManifestError as error:
         return left_out.Findings(problems=list(error.problems))
     if sources is None:
         return left_out.Findings()
     coordinator = roles.CoordinatorConfig.model_validate_json(sources.read_bytes())
     return left_out.joined(
-        _of_source(source, max_tokens, config.engine.max_model_len, tokens_of_it)
-        for source, max_tokens, tokens_of_it in _sources(coordinator, tokens, suites)
+        _of_source(source, max_tokens, longest, tokens_of_it)
+        for source, max_tokens, tokens_of_it in _sources(coordinator.spec, tokens, suites)
     )
 
 
 def _sources(
-    config: roles.CoordinatorConfig, tokens: protocols.Tokens, suites: Mapping[str, group.Flow]
-) -> Iterator[tuple[roles.DataSourceConfig, int, protocols.Tokens]]:
-    for source in config.data.train:
-        yield source, config.sampling.max_tokens, tokens
-    for suite in config.evaluation.suites:
-        name = suite.source.name
-        own = suites[name].tokens if name in suites else tokens
-        yield suite.source, config.evaluation.sampling_of(name).max_tokens, own
+    spec: JobSpec, tokens: protocols.Tokens, suites: Mapping[str, group.Flow]
+) -> Iterator[tuple[DataSourceSpec, int, protocols.Tokens]]:
+    for source in spec.data.train:
+        yield source, spec.rollout.sampling.max_tokens, tokens
+    for suite in spec.evaluation.suites:
+        own = suites[suite.name].tokens if suite.name in suites else tokens
+        yield suite, spec.evaluation.sampling.max_tokens, own
 
 
 def _of_source(
-    source: roles.DataSourceConfig, max_tokens: int, max_model_len: int, tokens: protocols.Tokens
+    source: DataSourceSpec, max_tokens: int, max_model_len: int, tokens: protocols.Tokens
 ) -> left_out.Findings:
     # What is wrong with a record whoever reads it, the coordinator's own check says.
     loaded, _ = records.inspect_source(source)

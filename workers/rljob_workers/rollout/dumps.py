@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rljob_api import names, types
+from rljob_api.manifest.lifecycle import ObservabilitySpec
 from rljob_workers.rollout import group
 from rljob_workers.rollout.episodes import protocols
 
@@ -136,6 +137,20 @@ class Options:
     groups_per_version: int = 0
     text: bool = False
     monitor: bool = False
+
+
+# Groups of each version that one rollout dumps where a sample is asked for.
+SAMPLED_GROUPS = 4
+
+
+def options_of(observability: ObservabilitySpec, folder: str) -> Options:
+    """Return what the manifest asks for."""
+    return Options(
+        folder=folder,
+        groups_per_version=SAMPLED_GROUPS if observability.trajectory_dump == "sampled" else 0,
+        text="text" in observability.trajectory_dump_also,
+        monitor="legacyMonitor" in observability.trajectory_dump_also,
+    )
 
 
 class Dumper:

@@ -4,12 +4,12 @@ Only here is a prompt's length known, for only a rollout has the tokenizer. The 
 out; in a cluster nothing is checked before, and what is left out is counted.
 """
 
-import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
-from rljob_api import errors, names, roles, types
+from rljob_api import errors, names, types
+from rljob_api.manifest.data import DataSourceSpec
 from rljob_workers.rollout.episodes import arrays
 from rljob_workers.runtime import redaction, user_code
 
@@ -19,27 +19,25 @@ PREDICATE_FIELD = "spec.data.filterGroups.predicate"
 Predicate = Callable[[Mapping[str, object]], bool]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRules:
-    """By training source, and by evaluation suite: a suite may have the name of a source."""
+class Sources:
+    """The data sources of training and the evaluation suites by name: a suite may have the name of a source."""
 
-    by_source: Mapping[str, roles.RecordRules] = dataclasses.field(default_factory=dict)
-    by_suite: Mapping[str, roles.RecordRules] = dataclasses.field(default_factory=dict)
+    def __init__(self, training: Iterable[DataSourceSpec] = (), suites: Iterable[DataSourceSpec] = ()) -> None:
+        """Keep them by name."""
+        self._training = {source.name: source for source in training}
+        self._suites = {suite.name: suite for suite in suites}
 
-    def of(self, lease: types.GroupLease) -> roles.RecordRules | None:
-        """Return the rules of a lease's prompt, None where there are none."""
-        of_kind = self.by_suite if lease.kind is names.GroupKind.EVALUATION else self.by_source
+    def of(self, lease: types.GroupLease) -> DataSourceSpec | None:
+        """Return the source of a lease's prompt, None where it is none of these."""
+        of_kind = self._suites if lease.kind is names.GroupKind.EVALUATION else self._training
         return of_kind.get(lease.prompt.source)
 
 
-NO_RULES = RecordRules()
-
-
-def too_long(record: types.PromptRecord, num_tokens: int, rules: roles.RecordRules | None) -> str:
+def too_long(record: types.PromptRecord, num_tokens: int, source: DataSourceSpec | None) -> str:
     """Return why a prompt is not to be generated from, empty if it may be."""
-    if rules is None or num_tokens <= rules.max_prompt_tokens:
+    if source is None or num_tokens <= source.max_prompt_tokens:
         return ""
-    return too_long_message(record, num_tokens, rules.max_prompt_tokens)
+    return too_long_message(record, num_tokens, source.max_prompt_tokens)
 
 
 def too_long_message(record: types.PromptRecord, num_tokens: int, most: int) -> str:
@@ -50,12 +48,13 @@ def too_long_message(record: types.PromptRecord, num_tokens: int, most: int) -> 
     )
 
 
-def failure_reason(error: errors.RLJobError, rules: roles.RecordRules | None) -> str:
+def failure_reason(error: errors.RLJobError, source: DataSourceSpec | None) -> str:
     """Return the reason of a member's failure: that its record is invalid, where such are dropped, else the error's
     name. What a reward function answers with is no fault of the record.
     """
     invalid = isinstance(error, errors.DataError | errors.RecordError)
-    return names.DropReason.INVALID_RECORD if invalid and rules is not None and rules.drops else error.name
+    drops = source is not None and source.on_invalid_record == "drop"
+    return names.DropReason.INVALID_RECORD if invalid and drops else error.name
 
 
 def load_predicate(reference: str, *, file: str) -> Predicate | None:

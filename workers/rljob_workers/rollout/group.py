@@ -71,7 +71,7 @@ class GroupRunner:
         clock: clocks.Clock,
         metrics: metrics_module.Metrics,
         predicate: filters.Predicate | None = None,
-        rules: filters.RecordRules = filters.NO_RULES,
+        sources: filters.Sources | None = None,
     ) -> None:
         """`flow` serves training and every suite that is not in `flow_by_suite`.
 
@@ -80,7 +80,7 @@ class GroupRunner:
         self._generator, self._flow, self._flow_by_suite = generator, flow, flow_by_suite
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
         self._clock, self._metrics, self._predicate = clock, metrics, predicate
-        self._rules, self._num_unusable = rules, 0
+        self._sources, self._num_unusable = sources or filters.Sources(), 0
 
     async def run(self, lease: types.GroupLease, slot: wait_accounting.Slot) -> ScoredGroup:
         """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
@@ -94,7 +94,7 @@ class GroupRunner:
                 self._failure(index, lease, error) for index in range(lease.group_size)
             ]
         else:
-            why = filters.too_long(lease.prompt, len(task.input_ids), self._rules.of(lease))
+            why = filters.too_long(lease.prompt, len(task.input_ids), self._sources.of(lease))
             if why:
                 outcomes = [_too_long(index, why) for index in range(lease.group_size)]
             else:
@@ -214,7 +214,7 @@ class GroupRunner:
         return types.MemberFailure(
             sample_index=index,
             role=names.Role.VERIFIER if of_verifier else names.Role.ROLLOUT,
-            reason=filters.failure_reason(error, self._rules.of(lease)),
+            reason=filters.failure_reason(error, self._sources.of(lease)),
             detail=str(error)[:512],
             infra=error.fault is errors.Fault.INFRA,
         )

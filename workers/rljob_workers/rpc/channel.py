@@ -72,7 +72,7 @@ def _ignore(error: errors.RLJobError) -> None:
     """The listener of nobody."""
 
 
-def aio_server(config: roles.CommonConfig | None, *, on_error: OnError = _ignore) -> grpc.aio.Server:
+def aio_server(config: roles.ProcessConfig | None, *, on_error: OnError = _ignore) -> grpc.aio.Server:
     """Return an asyncio server that turns errors of the tree into statuses and, with TLS, refuses wrong callers.
 
     Without a config or its TLS nobody can be told apart, and everybody may call. `on_error` hears of every call that

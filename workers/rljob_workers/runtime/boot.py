@@ -19,7 +19,7 @@ from rljob_workers.runtime import logs
 
 logger = logging.getLogger(__name__)
 
-ConfigT = TypeVar("ConfigT", bound=roles.CommonConfig)
+ConfigT = TypeVar("ConfigT", bound=roles.ProcessConfig)
 
 _NUMBERS = {"RLJOB_ATTEMPT": ("attempt", 1), "RLJOB_NODE_RANK": ("node_rank", 0)}
 _PR_SET_PDEATHSIG = 1
@@ -114,7 +114,7 @@ def read_config(config_type: type[ConfigT], path: pathlib.Path) -> ConfigT:
     raise SystemExit(int(names.ExitCode.CONFIGURATION))
 
 
-def configure_process(config: roles.CommonConfig) -> None:
+def configure_process(config: roles.ProcessConfig) -> None:
     """Set up logging and cores, and make this process die with the one that started it, where that one asked for it."""
     identity: dict[str, object] = {
         "rljob_namespace": config.job.namespace,

@@ -41,7 +41,7 @@ def nothing() -> None:
     """The stop request that nobody waits for."""
 
 
-def stop_token_file(config: roles.CommonConfig) -> pathlib.Path:
+def stop_token_file(config: roles.ProcessConfig) -> pathlib.Path:
     """Return where a process leaves what a request to stop it must carry; several may share a scratch folder."""
     return pathlib.Path(config.scratch_dir) / f"stop-{config.health_port}.token"
 

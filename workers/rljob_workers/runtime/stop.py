@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if stopped else 1
 
 
-class _Process(roles.CommonConfig, extra="ignore"):
+class _Process(roles.ProcessConfig, extra="ignore"):
     """The fields that every role has."""
 
 

@@ -46,22 +46,23 @@ def check(config: roles.TrainerConfig) -> list[str]:
     from rljob_workers.trainer.engine import deepspeed_config
 
     try:
-        deepspeed_config.make(config)
+        deepspeed_config.make(config.spec.trainer)
     except errors.ManifestError as error:
         return list(error.problems)
-    if config.loss.type == "custom":
-        refusal = plugins.problem(plugins.LOSSES, config.loss.name or "", field="spec.algorithm.loss.name")
+    loss = config.spec.algorithm.loss
+    if loss.type == "custom":
+        refusal = plugins.problem(plugins.LOSSES, loss.name or "", field="spec.algorithm.loss.name")
         if refusal:
             return [refusal]
-    folder = pathlib.Path(config.checkpoint.dir)
+    folder = pathlib.Path(config.checkpoint_dir)
     return [f"spec.checkpoint: {folder} is no folder"] if folder.exists() and not folder.is_dir() else []
 
 
 def _without_device(config: roles.TrainerConfig) -> list[str]:
     return device.problems(
         config.device,
-        needed=config.processes_per_node,
-        because=f"spec.trainer.processesPerNode {config.processes_per_node}",
+        needed=config.spec.trainer.processes_per_node,
+        because=f"spec.trainer.processesPerNode {config.spec.trainer.processes_per_node}",
         image=device.image_kind(),
         engine=None,
         seen=len(device.gpus()),
@@ -71,7 +72,7 @@ def _without_device(config: roles.TrainerConfig) -> list[str]:
 def rank_environment(config: roles.TrainerConfig) -> dict[str, str]:
     """Return what ranks need in their environment: threads, and no search for accelerators where none is wanted."""
     variables = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": str(config.num_threads or 1)}
-    if config.num_threads == 0 and config.processes_per_node == 1:
+    if config.num_threads == 0 and config.spec.trainer.processes_per_node == 1:
         del variables["OMP_NUM_THREADS"]
     # DeepSpeed looks for one at import and warns if there is none.
     if config.device == "cpu" or (config.device == "auto" and not device.gpus()):

@@ -80,10 +80,10 @@ def run_rank(
 ) -> int:
     """Train until the coordinator says stop or finished; return the exit code. Call it under torchrun."""
     # Before anything is loaded: a custom loss that cannot be used ends the trainer at once.
-    policy_losses.find(config.loss)
+    policy_losses.find(config.spec.algorithm.loss)
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
-    torch.manual_seed(config.seed)
+    torch.manual_seed(config.spec.seed)
     # DeepSpeed calls collectives by their older names, at every step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     device = train_device(config, local_rank)
@@ -108,19 +108,19 @@ def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.de
     found = _newest(config, device)
     reference_hash = ""
     if dist.get_rank() == 0 and config.reference is not None:
-        reference_hash = _state_hash(config.reference, builtin.ensure_model(config.reference), config.job.name)
-    is_fork = found is None and config.fork is not None
+        reference_hash = _state_hash(config, builtin.ensure_model(config.reference))
+    is_fork = found is None and config.spec.resume_from is not None
     if found is not None:
         checkpoint.check_same_run(found, config, reference_hash=reference_hash)
-    elif config.fork is not None:
-        found = warm_start.find(config.fork)
+    elif config.spec.resume_from is not None:
+        found = warm_start.find(config.fork_from, config.spec.resume_from.step)
         warm_start.check_same_model(found, config)
         logger.info("forked from step %d of %s", found.progress.step, found.path, extra={"event": "fork"})
     built = _build(config, saving.weights_folder(found, model_dir), saving.state_folder(found), device)
     initial_hash = ""
     if built.rank == 0:
-        initial_hash = _state_hash(config.model, model_dir, config.job.name)
-    layout = image.layout_from_safetensors(model_dir, config.model.dtype)
+        initial_hash = _state_hash(config, model_dir)
+    layout = image.layout_from_safetensors(model_dir, config.spec.model.dtype)
     _check_files(config, built, layout)
     exporter = export.ImageExporter(layout=layout, visit=built.visit, writes=built.rank == 0)
     frozen = reference.load(config, device)
@@ -156,13 +156,13 @@ def _newest(config: roles.TrainerConfig, device: torch.device) -> checkpoint.Che
     if step and found is None:
         raise errors.CheckpointError(
             f"rank {dist.get_rank()} does not see the checkpoint of step {step}:"
-            f" is the volume of {config.checkpoint.dir} shared by all nodes?"
+            f" is the volume of {config.checkpoint_dir} shared by all nodes?"
         )
     return found
 
 
-def _state_hash(model: roles.ModelConfig, folder: pathlib.Path, job: str) -> str:
-    return image.initial_version(folder, job, model.dtype)[1].state_hash
+def _state_hash(config: roles.TrainerConfig, folder: pathlib.Path) -> str:
+    return image.initial_version(folder, config.job.name, config.spec.model.dtype)[1].state_hash
 
 
 def _check_files(config: roles.TrainerConfig, built: deepspeed.Engine, layout: types.Layout) -> None:
@@ -185,7 +185,7 @@ def _test_models(
             model,
             built,
             device=device,
-            longest=config.max_row_tokens,
+            longest=config.spec.rollout.engine.max_model_len,
             field=field,
             name=name,
             clock=clocks.SystemClock(),
@@ -195,7 +195,7 @@ def _test_models(
 def _build_critic(
     config: roles.TrainerConfig, model_dir: pathlib.Path, found: checkpoint.Checkpoint | None, device: torch.device
 ) -> deepspeed.CriticEngine | None:
-    if config.critic is None:
+    if config.spec.algorithm.critic is None:
         return None
     state = saving.critic_folder(found)
     if found is not None and state is None:
@@ -238,7 +238,7 @@ def _run(
     client = batches.BatchClient(address=config.coordinator_address, tls=config.tls)
     session = _register(config, loaded, client)
     registered.set()
-    transport = weight_backends.find(config.weight_transport).publisher(config)
+    transport = weight_backends.find(config.spec.weight_sync.transport).publisher(config)
     transport.session = session.token
     publisher = publish.VersionPublisher(
         exporter=loaded.exporter,
@@ -246,7 +246,7 @@ def _run(
         job=config.job.name,
         attempt=config.attempt,
         head=session.head_version,
-        description=f"rljob zero{config.deepspeed.zero_stage}",
+        description=f"rljob zero{config.spec.trainer.deepspeed.zero_stage}",
         clock=clock,
         patience_s=_PATIENCE_S,
     )
@@ -308,17 +308,17 @@ def _loop(
     steps = learner.Learner(
         engine=loaded.engine,
         reference=loaded.reference,
-        critic=None if loaded.critic is None else critic.Critic(loaded.critic, config, critic_count),
-        config=config,
+        critic=None if loaded.critic is None else critic.Critic(loaded.critic, config.spec, critic_count),
+        spec=config.spec,
         clock=clock,
         count=count,
         waiting=contextlib.nullcontext if meter is None else meter.waiting,
     )
     return loop.StepLoop(
         config=loop.LoopConfig(
-            publish_every=config.publish_every_steps,
-            checkpoint_every=config.checkpoint.every_steps,
-            export=config.checkpoint.export_hugging_face,
+            publish_every=config.spec.weight_sync.every_steps,
+            checkpoint_every=config.spec.checkpoint.every_steps,
+            export=config.spec.checkpoint.export_hugging_face,
         ),
         source=batch_source.BatchSource(
             transport=client,

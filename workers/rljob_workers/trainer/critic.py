@@ -10,7 +10,8 @@ from typing import Protocol
 
 import torch
 
-from rljob_api import names, roles, types
+from rljob_api import names, types
+from rljob_api.manifest.job import JobSpec
 from rljob_workers.trainer.algorithms import advantages, statistics, value_loss
 from rljob_workers.trainer.algorithms.statistics import Sum
 from rljob_workers.trainer.engine import schedule
@@ -35,11 +36,12 @@ class ValueEngine(Protocol):
 class Critic:
     """Steps the value model beside the policy: same minibatches and epochs, own AdamW and update count."""
 
-    def __init__(self, engine: ValueEngine, config: roles.TrainerConfig, count: schedule.UpdateCount) -> None:
+    def __init__(self, engine: ValueEngine, spec: JobSpec, count: schedule.UpdateCount) -> None:
         """`config` must have a critic."""
-        assert config.critic is not None, "a critic needs its settings"
-        self._engine, self._config, self._settings, self.count = engine, config, config.critic, count
-        self._optimizer = config.optimizer.model_copy(update={"learning_rate": config.critic.learning_rate})
+        settings = spec.algorithm.critic
+        assert settings is not None, "a critic needs its settings"
+        self._engine, self._spec, self._settings, self.count = engine, spec, settings, count
+        self._optimizer = spec.trainer.optimizer.model_copy(update={"learning_rate": settings.learning_rate})
 
     def warms_up(self, step: int) -> bool:
         """Return whether only the critic is updated in `step`, which counts from 1."""
@@ -92,8 +94,8 @@ class Critic:
         rate = schedule.learning_rate(
             self.count.applied,
             config=self._optimizer,
-            updates_per_step=self._config.minibatches * self._config.epochs,
-            max_steps=self._config.max_steps,
+            updates_per_step=self._spec.algorithm.updates_per_step,
+            max_steps=self._spec.max_steps,
         )
         outcome = self._engine.step(rate)
         self.count.add(outcome, rate_field="spec.algorithm.critic.learningRate")

@@ -44,9 +44,9 @@ def run_ranks(config: roles.TrainerConfig, module: Sequence[str]) -> int:
 def launch_config(config: roles.TrainerConfig) -> LaunchConfig:
     """Return torchrun's settings: fixed nodes, no restarts, no signal handlers of its own."""
     return LaunchConfig(
-        min_nodes=config.nodes,
-        max_nodes=config.nodes,
-        nproc_per_node=config.processes_per_node,
+        min_nodes=config.spec.trainer.nodes,
+        max_nodes=config.spec.trainer.nodes,
+        nproc_per_node=config.spec.trainer.processes_per_node,
         run_id=f"{config.job.uid}-{config.attempt}",
         role="trainer",
         rdzv_backend="static",

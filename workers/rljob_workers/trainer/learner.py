@@ -14,7 +14,8 @@ from typing import Protocol
 
 import torch
 
-from rljob_api import errors, names, roles, types
+from rljob_api import errors, names, types
+from rljob_api.manifest.job import JobSpec
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import pre_update
@@ -86,26 +87,27 @@ class Learner:
         engine: PolicyEngine,
         reference: pre_update.Reference | None = None,
         critic: critics.Critic | None = None,
-        config: roles.TrainerConfig,
+        spec: JobSpec,
         clock: clocks.Clock,
         count: schedule.UpdateCount | None = None,
         waiting: Callable[[str], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
         """Continue after `count`. `reference`: the frozen model of the KL term; `waiting`: what counts waits."""
         self._waiting = waiting
-        self._engine, self._config, self._clock = engine, config, clock
+        self._engine, self._spec, self._clock = engine, spec, clock
+        self._algorithm = spec.algorithm
         self._reference, self._critic = reference, critic
         self.count = count or schedule.UpdateCount()
 
     def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> Learned:
         """Apply the updates of a step. Raises RLJobError after too many skipped updates, WireError for a bad batch."""
-        num_updates = self._config.minibatches * self._config.epochs
+        num_updates = self._algorithm.updates_per_step
         if header.num_updates != num_updates or len(header.minibatches) != num_updates:
             raise errors.WireError(f"the batch has {header.num_updates} updates where the config has {num_updates}")
         work, observed = self._lay_out(header, micro_batches)
         measured = _Measured(statistics.Tally(self._engine.device))
         started = self._clock.monotonic()
-        prepared = pre_update.prepare(work, self._engine, self._reference, self._config, self._critic)
+        prepared = pre_update.prepare(work, self._engine, self._reference, self._algorithm, self._critic)
         measured.proximal_s = self._clock.monotonic() - started
         measured.flops = self._flops(header, micro_batches)
         for update in range(num_updates):
@@ -121,7 +123,7 @@ class Learner:
             chip.size,
             micro_batches,
             trains_policy=self._critic is None or not self._critic.warms_up(header.step),
-            num_scores=pre_update.needs_proximal(self._config) + (self._reference is not None),
+            num_scores=pre_update.needs_proximal(self._algorithm) + (self._reference is not None),
             has_critic=self._critic is not None,
         )
 
@@ -137,11 +139,11 @@ class Learner:
             work[micro_batch.update].append(
                 pre_update.Work(batch_tensors.to_tensors(micro_batch, self._engine.device), idle=False)
             )
-        first = [item.tensors for part in work[: self._config.minibatches] for item in part]
+        first = [item.tensors for part in work[: self._algorithm.minibatches] for item in part]
         with self._waiting(PEERS):
             most = self._engine.largest([float(len(part)) for part in work])
             computed = self._engine.total(self._computed(first))
-        minibatches = header.minibatches[: self._config.minibatches]
+        minibatches = header.minibatches[: self._algorithm.minibatches]
         observed = statistics.Observed.of(minibatches, trained=computed[:2], seen=computed[2:])
         for update, part in enumerate(work):
             idle = batch_tensors.to_tensors(batch_tensors.idle_batch(update), self._engine.device)
@@ -160,16 +162,9 @@ class Learner:
 
     def _observed(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return which rows [rows] are only looked at: without advantage, and where no term of the loss needs them."""
-        config = self._config
-        correct = config.loss.rollout_correction
-        takes_all = (
-            config.loss.entropy_coef != 0.0
-            or config.loss.kl_coef > 0
-            or config.loss.m2_threshold is not None
-            or config.returns is not None
-            or (correct is not None and correct.batch_normalize)
-        )
-        return torch.zeros_like(tensors.row_idle) if takes_all else tensors.row_idle & ~tensors.row_masked
+        if self._algorithm.trains_zero_advantage:
+            return torch.zeros_like(tensors.row_idle)
+        return tensors.row_idle & ~tensors.row_masked
 
     def _update(
         self,
@@ -198,9 +193,9 @@ class Learner:
     def _step(self, measured: _Measured) -> None:
         measured.learning_rate = schedule.learning_rate(
             self.count.applied,
-            config=self._config.optimizer,
-            updates_per_step=self._config.minibatches * self._config.epochs,
-            max_steps=self._config.max_steps - (self._config.critic.warmup_steps if self._config.critic else 0),
+            config=self._spec.trainer.optimizer,
+            updates_per_step=self._algorithm.updates_per_step,
+            max_steps=self._spec.max_steps - (self._algorithm.critic.warmup_steps if self._algorithm.critic else 0),
         )
         outcome = self._engine.step(measured.learning_rate)
         measured.outcomes.append(outcome)
@@ -251,12 +246,12 @@ class Learner:
                 row_observed=self._observed(item.tensors),
                 observed=observed,
             ),
-            self._config.loss,
+            self._algorithm.loss,
         )
         self._engine.backward(outputs.loss * self._engine.world_size)
         measured.computed_tokens += item.tensors.tokens.numel()
-        first_epoch = update < self._config.minibatches
-        chosen = self._config.loss
+        first_epoch = update < self._algorithm.minibatches
+        chosen = self._algorithm.loss
         moved = update > 0 and (
             not policy_losses.find(chosen).uses_proximal or chosen.proximal in ("loglinear", "behaviour")
         )
@@ -272,7 +267,7 @@ class Learner:
         memory = [] if chip is None else [float(peak) for peak in chip.peak_memory()]
         peaks = self._engine.largest([*tally.peaks.tolist(), *memory, peak_rss])
         values = statistics.report(totals, peaks, header.minibatches, terms=self._terms())
-        first = header.minibatches[: self._config.minibatches]
+        first = header.minibatches[: self._algorithm.minibatches]
         values |= prepared.stats
         values |= {
             Stat.FORWARD_BACKWARD_S: measured.forward_backward_s,
@@ -326,12 +321,12 @@ class Learner:
         )
 
     def _terms(self) -> list[Stat]:
-        config = self._config.loss
+        config = self._algorithm.loss
         in_loss = self._reference is not None and config.kl_placement == "loss"
         return [Stat.KL_LOSS] * in_loss + [Stat.ENTROPY_LOSS] * bool(config.entropy_coef)
 
     def _denominator(self, minibatch: types.Minibatch) -> float:
-        config = self._config.loss
+        config = self._algorithm.loss
         if config.aggregation == "tokenMean":
             return float(minibatch.num_tokens)
         return minibatch.num_rows * (config.constant_denominator if config.aggregation == "constant" else 1.0)

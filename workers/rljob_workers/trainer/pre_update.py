@@ -11,7 +11,8 @@ from typing import Protocol
 
 import torch
 
-from rljob_api import names, roles
+from rljob_api import names
+from rljob_api.manifest.algorithm import AlgorithmSpec
 from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_workers.trainer import critic
 from rljob_workers.trainer.algorithms import advantages, correction, kl, m2po, policy_losses
@@ -73,11 +74,11 @@ def prepare(
     work: Sequence[Sequence[Work]],
     engine: Engine,
     reference: Reference | None,
-    config: roles.TrainerConfig,
+    algorithm: AlgorithmSpec,
     value_model: Critic | None = None,
 ) -> Prepared:
     """Fill in what the losses need. `work` lists the micro-batches of each update."""
-    if needs_proximal(config):
+    if needs_proximal(algorithm):
         for part in work:
             for item in part:
                 item.proximal = engine.score(item.tensors)
@@ -90,37 +91,33 @@ def prepare(
             for item in part:
                 item.values = value_model.score(item.tensors)
     found: dict[names.StepStat, float] = {}
-    if config.returns is not None:
-        found = _set_advantages(work, engine, config, config.returns)
-    if config.loss.m2_threshold is not None:
-        _drop_far_tokens(work, engine, config.loss.m2_threshold)
-    return Prepared(_mean_weight(work, engine, config), found)
+    if algorithm.trainer_returns:
+        found = _set_advantages(work, engine, algorithm)
+    if algorithm.loss.m2_threshold is not None:
+        _drop_far_tokens(work, engine, algorithm.loss.m2_threshold)
+    return Prepared(_mean_weight(work, engine, algorithm), found)
 
 
-def needs_proximal(config: roles.TrainerConfig) -> bool:
+def needs_proximal(algorithm: AlgorithmSpec) -> bool:
     """Return whether prox costs a forward before the first update.
 
     With one update the training forward itself is prox, unless something must be known before the first loss: a mean
     weight, M2PO's cut, a KL term in the reward.
     """
-    loss = config.loss
+    loss = algorithm.loss
     compared = policy_losses.find(loss).uses_proximal
-    moving = compared and loss.proximal == "recompute" and config.minibatches * config.epochs > 1
+    moving = compared and loss.proximal == "recompute" and algorithm.updates_per_step > 1
     normalized = loss.normalizes_weights
-    early = normalized or loss.m2_threshold is not None or _kl_in_reward(loss)
+    early = normalized or loss.m2_threshold is not None or loss.kl_in_reward
     return moving or (early and loss.proximal in ("recompute", "reuse"))
-
-
-def _kl_in_reward(config: LossSpec) -> bool:
-    return config.kl_coef > 0 and config.kl_placement == "reward"
 
 
 def _active(work: Sequence[Sequence[Work]]) -> list[Work]:
     return [item for part in work for item in part if not item.idle]
 
 
-def _first_epoch(work: Sequence[Sequence[Work]], config: roles.TrainerConfig) -> list[Work]:
-    return _active(work[: config.minibatches])
+def _first_epoch(work: Sequence[Sequence[Work]], algorithm: AlgorithmSpec) -> list[Work]:
+    return _active(work[: algorithm.minibatches])
 
 
 def _proximal_or_behave(item: Work) -> torch.Tensor:
@@ -129,24 +126,27 @@ def _proximal_or_behave(item: Work) -> torch.Tensor:
 
 
 def _set_advantages(
-    work: Sequence[Sequence[Work]], engine: Engine, config: roles.TrainerConfig, returns: roles.ReturnsConfig
+    work: Sequence[Sequence[Work]], engine: Engine, algorithm: AlgorithmSpec
 ) -> dict[names.StepStat, float]:
-    items, counted = _active(work), _first_epoch(work, config)
+    items, counted = _active(work), _first_epoch(work, algorithm)
     for item in items:
-        made = advantages.estimate(item.tensors, returns, penalty=_penalty(item, config.loss), values=item.values)
+        made = advantages.estimate(
+            item.tensors, algorithm.gae, penalty=_penalty(item, algorithm.loss), values=item.values
+        )
         item.returns = made.returns
         item.tensors = dataclasses.replace(item.tensors, advantages=made.advantages)
-    if returns.normalize is not None:
+    normalization = algorithm.advantage_normalization
+    if normalization is not None:
         parts = [advantages.Part(item.tensors.advantages, _token_groups(item)) for item in items]
         normalized = advantages.normalize(
-            parts, returns.normalize, counted=len(counted), total=engine.total, largest=engine.largest
+            parts, normalization, counted=len(counted), total=engine.total, largest=engine.largest
         )
         for item, values in zip(items, normalized, strict=True):
             item.tensors = dataclasses.replace(item.tensors, advantages=values)
     for item in items:
         item.tensors = dataclasses.replace(item.tensors, advantages=item.tensors.advantages.float())
     found = advantages.describe([item.tensors for item in counted], engine)
-    if config.critic is not None:
+    if algorithm.critic is not None:
         old = [item.values.tokens for item in counted if item.values is not None]
         found |= critic.explained_variance(old, [item.returns for item in counted if item.returns is not None], engine)
     return found
@@ -158,7 +158,7 @@ def _token_groups(item: Work) -> torch.Tensor:
 
 def _penalty(item: Work, loss: LossSpec) -> torch.Tensor | None:
     """Return what the KL term takes off the reward of each token [N], None without one in the reward."""
-    if not _kl_in_reward(loss):
+    if not loss.kl_in_reward:
         return None
     assert item.reference is not None, "the reference is scored first"
     return kl.penalty(_proximal_or_behave(item), item.reference, coef=loss.kl_coef, estimator=loss.kl_estimator)
@@ -176,11 +176,11 @@ def _drop_far_tokens(work: Sequence[Sequence[Work]], engine: Engine, threshold: 
             item.kept = value.double() <= cut
 
 
-def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, config: roles.TrainerConfig) -> float:
-    correct = config.loss.rollout_correction
+def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, algorithm: AlgorithmSpec) -> float:
+    correct = algorithm.loss.rollout_correction
     if correct is None or not correct.batch_normalize:
         return 1.0
-    terms = [_weight_terms(item, correct) for item in _first_epoch(work, config)]
+    terms = [_weight_terms(item, correct) for item in _first_epoch(work, algorithm)]
     total, count = engine.total([sum(term[0] for term in terms), sum(term[1] for term in terms)])
     return total / count if total > 0 else 1.0
 

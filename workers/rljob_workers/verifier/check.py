@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from rljob_api import errors, roles, types
+from rljob_api.manifest.data import DataSourceSpec
 from rljob_workers.data import left_out, record_task, records
 from rljob_workers.verifier import rubric, service
 from rljob_workers.verifier.graders import base
@@ -15,7 +16,7 @@ from rljob_workers.verifier.graders import base
 class Graded:
     """A source of records and the evaluation suite that it is, "" in training."""
 
-    source: roles.DataSourceConfig
+    source: DataSourceSpec
     suite: str = ""
 
 
@@ -84,8 +85,8 @@ def _without_task(loaded: Sequence[types.PromptRecord]) -> collections.Counter[s
 
 def sources_of(config: roles.CoordinatorConfig) -> list[Graded]:
     """Return all sources of a run: training, then evaluation."""
-    training = [Graded(source=source) for source in config.data.train]
-    return training + [Graded(source=one.source, suite=one.source.name) for one in config.evaluation.suites]
+    training = [Graded(source=source) for source in config.spec.data.train]
+    return training + [Graded(source=suite, suite=suite.name) for suite in config.spec.evaluation.suites]
 
 
 def read_sources(path: pathlib.Path) -> list[Graded]:

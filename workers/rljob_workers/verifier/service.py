@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import grpc.aio
 
 from rljob_api import errors, names, roles
+from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, runtime_class
 from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_workers.rpc import channel
@@ -33,7 +34,7 @@ def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tup
     """Return the graders of a config. Raises ManifestError or SandboxError for what it may not ask for."""
     if not config.rewards:
         raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
-    if config.isolation == "none" and not config.allow_unsafe:
+    if config.execution.isolation == "none" and not config.execution.allow_unsafe:
         raise errors.SandboxError("spec.verifier.isolation is none, which needs spec.verifier.allowUnsafe: true")
     return registry.build(config.rewards, {**registry.BUILT_IN, **registry.imported(extra)})
 
@@ -68,7 +69,11 @@ def make_pool(
     config: roles.VerifierConfig, *, num_slots: int, metrics: metrics_module.Metrics, extra: Sequence[str] = ()
 ) -> pool.Pool:
     """Return the pool of a config. `extra`: further grader types for its workers, as `name=module:attribute`."""
-    hello = worker.Hello(rewards=config.rewards, memory_bytes=config.memory_bytes, isolation=config.isolation)
+    hello = worker.Hello(
+        rewards=config.rewards,
+        memory_bytes=num_bytes(config.execution.memory_bytes),
+        isolation=config.execution.isolation,
+    )
     launch = functools.partial(
         launcher.start,
         module=WORKER_MODULE,
@@ -108,7 +113,7 @@ class Service:
         self._config, self._programs = config, programs_of(config)
         graders = make_graders(config, extra)
         # Where every grader decides in place there is nothing to isolate, and no worker is kept.
-        self._num_slots = config.max_concurrent if any(grader.needs_worker for grader in graders) else 0
+        self._num_slots = config.num_slots if any(grader.needs_worker for grader in graders) else 0
         self.metrics = metrics_module.Metrics(role=names.Role.VERIFIER, job=config.job)
         self._pool = make_pool(config, num_slots=self._num_slots, metrics=self.metrics, extra=extra)
         self._calibration = calibration.Calibration(
@@ -127,7 +132,7 @@ class Service:
 
     async def start(self) -> None:
         """Start workers, then serve. Raises SandboxError or UnavailableError; `close` is safe after that."""
-        if runtime_class(self._config.isolation):
+        if runtime_class(self._config.execution.isolation):
             # Where there is no Landlock a program can open /proc, and this process holds answers and a key.
             confine.hide()
         scratch = _scratch_of(self._config)
@@ -144,7 +149,7 @@ class Service:
         address = f"{self._config.bind_host}:{self._config.port}"
         self.port = channel.bind(self._server, address, self._config.tls)
         await self._server.start()
-        if self._programs and self._config.isolation == "none":
+        if self._programs and self._config.execution.isolation == "none":
             logger.warning(
                 "rewards %s run what the policy wrote; only its time, memory, processes and output are limited",
                 ", ".join(self._programs),

@@ -6,6 +6,7 @@ verifier. It imports what its graders need, confines itself, reports that it is 
 import argparse
 import dataclasses
 import gc
+import json
 import os
 import pathlib
 import time
@@ -112,13 +113,13 @@ class Hello:
         assert isinstance(isolation, str)
         assert isinstance(scratch, str)
         assert isinstance(memory_bytes, int)
-        configs = tuple(roles.GraderConfig.model_validate(reward) for reward in rewards)
+        configs = tuple(roles.GraderConfig.model_validate_json(json.dumps(reward)) for reward in rewards)
         return cls(rewards=configs, memory_bytes=memory_bytes, isolation=isolation, scratch=scratch)
 
     def payload(self) -> dict[str, object]:
         """Return the frame of a hello."""
         return {
-            "rewards": [reward.model_dump() for reward in self.rewards],
+            "rewards": [reward.model_dump(mode="json") for reward in self.rewards],
             "memory_bytes": self.memory_bytes,
             "isolation": self.isolation,
             "scratch": self.scratch,

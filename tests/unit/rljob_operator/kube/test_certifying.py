@@ -238,7 +238,7 @@ async def test_a_coordinator_answers_the_operator_of_its_own_job_alone(tmp_path:
     data = scene.client.objects["Secret", "run-ca"]["data"]
     authority.pair = certificates.Pair(base64.b64decode(data["tls.crt"]), base64.b64decode(data["tls.key"]))
     tls = authority.files(tmp_path, names.Role.COORDINATOR, job=identity)
-    config = roles.CommonConfig(
+    config = roles.ProcessConfig(
         job=identity, role=names.Role.COORDINATOR, pod="run-0", health_port=1, scratch_dir="/tmp", tls=tls
     )
     server = channel.aio_server(config)

@@ -97,7 +97,7 @@ def test_plan_shows_the_values_that_were_set(here: pathlib.Path) -> None:
     shown = {row["path"]: (row["value"], row["why"]) for row in body["values"]}
     assert shown["spec.maxSteps"] == ("9", "written")
     assert shown["spec.algorithm.loss.clipLow"] == ("'0.3'", "written")
-    assert body["configs"][0]["max_steps"] == 9
+    assert body["configs"][0]["spec"]["maxSteps"] == 9
 
 
 @pytest.mark.parametrize(

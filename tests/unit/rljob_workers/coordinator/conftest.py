@@ -3,20 +3,21 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from rljob_api import names, roles, types
-from rljob_api.manifest.algorithm import NormalizeSpec
-from rljob_api.manifest.data import CurriculumSpec, FilterGroupsSpec
-from rljob_api.manifest.rollout import AsyncSpec
-from rljob_testing import makers
-from rljob_testing.sections import section
+from rljob_api.manifest.job import JobSpec
+from rljob_testing import makers, sections
 from rljob_workers.coordinator.ledger import checkpoints, database, leases, sessions, steps, submissions, versions
-from rljob_workers.coordinator.policy import limits, prompts
+from rljob_workers.coordinator.policy import prompts
 
-NO_FILTER = section(FilterGroupsSpec, enabled=False, max_extra_groups=1000)
+FEW: Mapping[str, object] = {
+    "data.filterGroups.maxExtraGroups": 1000,
+    "evaluation.everySteps": 2,
+    "checkpoint.everySteps": 5,
+}
 
 
 @dataclasses.dataclass
@@ -24,19 +25,23 @@ class Bench:
     """One ledger file, reopened at will. Time is `now`; prompts come from an order over `num_prompts` ids."""
 
     path: pathlib.Path
-    bounds: limits.Limits
+    config: roles.CoordinatorConfig
     order: prompts.TaskOrder
     now: float = 1000.0
-    filter_config: FilterGroupsSpec = NO_FILTER
+
+    @property
+    def spec(self) -> JobSpec:
+        """The manifest in force."""
+        return self.config.spec
 
     def __post_init__(self) -> None:
-        self.ledger = database.Ledger(self.path, self.bounds, now=self.now)
+        self.ledger = database.Ledger(self.path, self.config, now=self.now)
         self.boots = 0
 
     def reopen(self) -> None:
         """Restart the coordinator."""
         self.ledger.close()
-        self.ledger = database.Ledger(self.path, self.bounds, now=self.now)
+        self.ledger = database.Ledger(self.path, self.config, now=self.now)
         leases.extend_all(self.ledger, now=self.now)
 
     def rollout(self, pod: str = "rollout-0", boot_id: str = "") -> types.SessionToken:
@@ -84,7 +89,7 @@ class Bench:
             lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, rewards=rewards, versions=versions,
             failures=failures,
         )  # fmt: skip
-        return submissions.accept(self.ledger, token=token, group=group, filter_config=self.filter_config, now=self.now)
+        return submissions.accept(self.ledger, token=token, group=group, now=self.now)
 
     def pack(self) -> int | None:
         """Freeze the next step if it can be; return it."""
@@ -121,7 +126,7 @@ class Bench:
 
     def step(self, rollout: str, trainer: str, *, serving: int = 0, attempt: int = 1) -> int:
         """Generate, train and publish one whole step; return its version."""
-        for lease in self.lease(rollout, capacity=self.bounds.prompts_per_step, serving=serving):
+        for lease in self.lease(rollout, capacity=self.spec.algorithm.prompts_per_step, serving=serving):
             assert self.submit(rollout, lease, versions=serving).outcome == "accepted"
         step = self.pack()
         assert step is not None
@@ -155,45 +160,13 @@ def version_maker() -> Callable[..., types.WeightVersion]:
 
 @pytest.fixture
 def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
-    """Return a maker of benches: B 2, G 2, eta 1 unless said."""
+    """Return a maker of benches: B 2, G 2, eta 1 unless a change of the spec says otherwise."""
 
-    def make(
-        *,
-        group_size: int = 2,
-        prompts_per_step: int = 2,
-        max_off_policy_steps: int = 1,
-        num_prompts: int = 50,
-        epochs: int = 0,
-        lease_s: float = 60.0,
-        max_steps: int = 100,
-        max_infra_attempts: int = 5,
-        max_data_attempts: int = 2,
-        min_group_fraction: float = 1.0,
-        min_step_fraction: float = 1.0,
-        on_stale_wait: bool = False,
-        first_version: int = 0,
-        filter_config: FilterGroupsSpec = NO_FILTER,
-        curriculum: CurriculumSpec | None = None,
-        path: pathlib.Path | None = None,
-    ) -> Bench:
-        bounds = limits.Limits(
-            group_size=group_size,
-            prompts_per_step=prompts_per_step,
-            max_off_policy_steps=max_off_policy_steps,
-            max_inflight_groups=(max_off_policy_steps + 1) * prompts_per_step,
-            max_steps=max_steps,
-            lease_s=lease_s,
-            max_infra_attempts=max_infra_attempts,
-            max_data_attempts=max_data_attempts,
-            min_group_fraction=min_group_fraction,
-            min_step_fraction=min_step_fraction,
-            on_stale_wait=on_stale_wait,
-            curriculum=curriculum,
-            first_version=first_version,
-        )
+    def make(*, num_prompts: int = 50, epochs: int = 0, path: pathlib.Path | None = None, **changes: object) -> Bench:
         index = prompts.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(num_prompts)))
         order = prompts.TaskOrder([index], seed=7, epochs=epochs)
-        return Bench(path=path or tmp_path / "ledger.sqlite", bounds=bounds, order=order, filter_config=filter_config)
+        config = sections.make_config(roles.CoordinatorConfig, tmp_path, FEW, **{"max_steps": 100, **changes})
+        return Bench(path=path or tmp_path / "ledger.sqlite", config=config, order=order)
 
     return make
 
@@ -201,62 +174,21 @@ def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
 @pytest.fixture
 def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig]:
     """Return a maker of coordinator configs over a small data file and a suite: B 2, G 2, eta 1."""
-    train, held_out = tmp_path / "train.jsonl", tmp_path / "held_out.jsonl"
-    train.write_text("".join(_record(f"p{i}") for i in range(20)), encoding="utf-8")
-    held_out.write_text("".join(_record(f"e{i}") for i in range(3)), encoding="utf-8")
+    (tmp_path / "train.jsonl").write_text("".join(_record(f"p{i}") for i in range(20)), encoding="utf-8")
+    (tmp_path / "held_out.jsonl").write_text("".join(_record(f"e{i}") for i in range(3)), encoding="utf-8")
 
-    def source(name: str, path: pathlib.Path, *, drop: bool) -> roles.DataSourceConfig:
-        return roles.DataSourceConfig(
-            name=name, path=str(path), max_prompt_tokens=64, on_invalid_record="drop" if drop else "fail"
-        )
+    def source(name: str, *, drop: bool) -> dict[str, object]:
+        invalid = "drop" if drop else "fail"
+        return {"name": name, "path": f"{name}.jsonl", "maxPromptTokens": 56, "onInvalidRecord": invalid}
 
     def make(
-        *,
-        suites: bool = False,
-        max_steps: int = 10,
-        world_size: int = 1,
-        seed: int = 7,
-        uid: str = "uid",
-        on_stale: str = "drop",
-        first_version: int = 0,
-        drop: bool = False,
-        suite_drops: bool = False,
+        *, suites: bool = False, drop: bool = False, suite_drops: bool = False, **changes: object
     ) -> roles.CoordinatorConfig:
-        suite = roles.EvaluationSuite(source=source("held_out", held_out, drop=suite_drops))
-        return roles.CoordinatorConfig(
-            job=roles.JobIdentity(name="job", namespace="default", uid=uid),
-            role=names.Role.COORDINATOR,
-            pod="coordinator-0",
-            health_port=1,
-            scratch_dir=str(tmp_path),
-            bind_host="127.0.0.1",
-            control_port=1,
-            store_port=2,
-            store_address="127.0.0.1:2",
-            state_dir=str(tmp_path / "state"),
-            max_steps=max_steps,
-            seed=seed,
-            first_version=first_version,
-            data=roles.DataConfig(train=(source("train", train, drop=drop),)),
-            sampling=types.Sampling(max_tokens=8),
-            algorithm=roles.AlgorithmConfig(
-                group_size=2,
-                prompts_per_step=2,
-                normalize_reward=section(NormalizeSpec, mean="group", std="group"),
-                filter=NO_FILTER,
-            ),
-            staleness=section(AsyncSpec, max_off_policy_steps=1, max_inflight_groups=4, on_stale=on_stale),
-            evaluation=roles.EvaluationConfig(
-                every_steps=2,
-                before_training=True,
-                suites=(suite,) if suites else (),
-                sampling=types.Sampling(greedy=True),
-            ),
-            failure=roles.FailureConfig(),
-            world_size=world_size,
-            max_tokens_per_micro_batch=64,
-            checkpoint_every_steps=5,
-        )
+        data = {
+            "data.train": [source("train", drop=drop)],
+            "evaluation.suites": [source("held_out", drop=suite_drops)] if suites else [],
+        }
+        return sections.make_config(roles.CoordinatorConfig, tmp_path, {**FEW, **data}, **changes)
 
     return make
 

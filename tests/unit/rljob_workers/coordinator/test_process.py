@@ -15,6 +15,7 @@ import pytest
 
 from rljob_api import errors, names, roles, types
 from rljob_testing import makers
+from rljob_testing.sections import with_spec
 from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
 from rljob_workers.weights.backends import base, file_store, grpc_store
@@ -39,7 +40,7 @@ class Program:
     def edit(self, **changes: object) -> None:
         job = self.config.job.model_copy(update={"config_generation": 2})
         part = self._path.with_suffix(".part")
-        changed = self.config.model_copy(update={"job": job, **changes})
+        changed = with_spec(self.config, **changes).model_copy(update={"job": job})
         part.write_text(changed.model_dump_json(), encoding="utf-8")
         part.replace(self._path)
 

@@ -7,8 +7,10 @@ import pathlib
 import pytest
 
 from rljob_api import errors, roles
+from rljob_api.manifest.data import ColumnsSpec, DataSourceSpec
 from rljob_testing import marked
 from rljob_testing.marked import GOLD, HIDDEN_TEST, PROMPT
+from rljob_testing.sections import section
 from rljob_workers.data import records
 from rljob_workers.verifier.graders import base, registry
 
@@ -33,10 +35,11 @@ BROKEN: dict[str, object] = {
 }
 
 
-def source(path: pathlib.Path, record: object, *, drop: bool) -> roles.DataSourceConfig:
+def source(path: pathlib.Path, record: object, *, drop: bool) -> DataSourceSpec:
     path.write_text(f"{record if isinstance(record, str) else json.dumps(record)}\n", encoding="utf-8")
-    columns = roles.ColumnsConfig(id="key") if isinstance(record, dict) and "key" in record else roles.ColumnsConfig()
-    return roles.DataSourceConfig(
+    columns = section(ColumnsSpec, id="key") if isinstance(record, dict) and "key" in record else ColumnsSpec()
+    return section(
+        DataSourceSpec,
         name="train", path=str(path), max_prompt_tokens=64, on_invalid_record="drop" if drop else "fail",
         columns=columns,
     )  # fmt: skip

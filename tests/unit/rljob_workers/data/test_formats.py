@@ -1,16 +1,17 @@
 import pytest
 
-from rljob_api import roles
+from rljob_api.manifest.data import ColumnsSpec, DataSourceSpec
+from rljob_testing.sections import section
 from rljob_workers.data import formats, readers
 
 ASKED = [{"role": "system", "content": "Count."}, {"role": "user", "content": "How many?"}]
 
 
-def config(**changes: object) -> roles.DataSourceConfig:
-    return roles.DataSourceConfig(name="s", path="/x.jsonl", max_prompt_tokens=9).model_copy(update=changes)
+def config(**changes: object) -> DataSourceSpec:
+    return section(DataSourceSpec, name="s", path="/x.jsonl", max_prompt_tokens=9).model_copy(update=changes)
 
 
-def canonical(columns: dict[str, object], source: roles.DataSourceConfig | None = None) -> dict[str, object]:
+def canonical(columns: dict[str, object], source: DataSourceSpec | None = None) -> dict[str, object]:
     return formats.canonical(readers.RawRecord(line=4, columns=columns), source or config())
 
 
@@ -33,7 +34,7 @@ def test_a_family_is_recognised_by_its_columns(columns: dict[str, object], promp
 
 
 def test_what_the_manifest_names_wins_over_what_is_recognised() -> None:
-    source = config(columns=roles.ColumnsConfig(prompt="ask"))
+    source = config(columns=section(ColumnsSpec, prompt="ask"))
     assert canonical({"ask": "mine", "question": "theirs", "answer": "1"}, source)["prompt"] == "mine"
 
 
@@ -110,7 +111,7 @@ def test_the_query_id_is_the_id_and_must_not_hold_an_at_sign() -> None:
 @pytest.mark.parametrize("value", [None, "", 1.5, True])
 def test_a_named_id_is_a_text_or_an_integer(value: object) -> None:
     with pytest.raises(ValueError, match="id column 'key'"):
-        canonical({"key": value, "prompt": "p", "answer": "1"}, config(columns=roles.ColumnsConfig(id="key")))
+        canonical({"key": value, "prompt": "p", "answer": "1"}, config(columns=section(ColumnsSpec, id="key")))
 
 
 def test_a_generated_task_with_many_right_answers_has_no_gold() -> None:

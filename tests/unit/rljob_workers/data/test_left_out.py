@@ -1,6 +1,8 @@
 import pytest
 
-from rljob_api import roles, types
+from rljob_api import types
+from rljob_api.manifest.data import DataSourceSpec
+from rljob_testing.sections import section
 from rljob_workers.data import left_out, records
 
 LOADED = records.LoadedSource(
@@ -13,8 +15,8 @@ LOADED = records.LoadedSource(
 
 
 def judged(wrong: list[tuple[int, str]], *, drop: bool) -> left_out.Findings:
-    source = roles.DataSourceConfig(
-        name="train", path="/d.jsonl", max_prompt_tokens=9, on_invalid_record="drop" if drop else "fail"
+    source = section(
+        DataSourceSpec, name="train", path="/d.jsonl", max_prompt_tokens=9, on_invalid_record="drop" if drop else "fail"
     )
     return left_out.judged(source, LOADED, wrong, drops=drop)
 

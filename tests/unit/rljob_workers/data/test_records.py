@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors
+from rljob_api.manifest.data import ColumnsSpec, DataSourceSpec, ReasoningGymSpec
+from rljob_testing.sections import section
 from rljob_workers.data import records
 
-Write = Callable[..., roles.DataSourceConfig]
+Write = Callable[..., DataSourceSpec]
 
 
 @pytest.fixture
@@ -15,8 +17,8 @@ def write(tmp_path: pathlib.Path) -> Write:
     """Return a writer of sources: records as objects or as raw lines."""
 
     def make(
-        *lines: object, name: str = "train.jsonl", drop: bool = False, columns: roles.ColumnsConfig | None = None
-    ) -> roles.DataSourceConfig:
+        *lines: object, name: str = "train.jsonl", drop: bool = False, columns: ColumnsSpec | None = None
+    ) -> DataSourceSpec:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
@@ -26,12 +28,11 @@ def write(tmp_path: pathlib.Path) -> Write:
     return make
 
 
-def source(
-    path: pathlib.Path, *, drop: bool = False, columns: roles.ColumnsConfig | None = None
-) -> roles.DataSourceConfig:
-    return roles.DataSourceConfig(
+def source(path: pathlib.Path, *, drop: bool = False, columns: ColumnsSpec | None = None) -> DataSourceSpec:
+    return section(
+        DataSourceSpec,
         name="train", path=str(path), max_prompt_tokens=64, on_invalid_record="drop" if drop else "fail",
-        columns=columns or roles.ColumnsConfig(),
+        columns=columns or ColumnsSpec(),
     )  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def record(prompt_id: str, **more: object) -> dict[str, object]:
     return {"id": prompt_id, "prompt": f"{prompt_id}=", "answer": "1", **more}
 
 
-def problems(config: roles.DataSourceConfig) -> list[str]:
+def problems(config: DataSourceSpec) -> list[str]:
     return [str(problem).removeprefix(f"{config.path}:") for problem in records.inspect_source(config)[1]]
 
 
@@ -62,7 +63,7 @@ def test_without_an_id_the_line_number_is_the_id(write: Write) -> None:
 
 
 def test_named_columns_become_canonical(write: Write) -> None:
-    columns = roles.ColumnsConfig(prompt="q", answer="gold", id="key")
+    columns = section(ColumnsSpec, prompt="q", answer="gold", id="key")
     loaded = records.load_source(write({"q": "1+1", "gold": 2, "key": 7}, columns=columns))
     assert loaded.records[0].columns == {"q": "1+1", "gold": 2, "key": 7, "prompt": "1+1", "answer": "2", "id": "7"}
 
@@ -157,10 +158,9 @@ def test_a_file_that_is_no_parquet_is_refused(write: Write) -> None:
     assert "not a readable parquet file" in problem.text
 
 
-def gym(name: str) -> roles.DataSourceConfig:
-    return roles.DataSourceConfig(
-        name="gym", reasoning_gym=name, size=3, reasoning_gym_config={"seed": 5}, max_prompt_tokens=64
-    )
+def gym(name: str) -> DataSourceSpec:
+    task = section(ReasoningGymSpec, name=name, size=3, config={"seed": 5})
+    return section(DataSourceSpec, name="gym", reasoning_gym=task)
 
 
 def test_tasks_are_generated_the_same_way_each_time_with_what_their_scorer_needs() -> None:

@@ -101,9 +101,9 @@ def test_the_configs_of_an_evaluation_have_no_step_and_the_chosen_suites(tmp_pat
     resolved = prepare.resolve_here(manifest, run_dir=tmp_path, uid="u")
     configs = evaluate.without_training(resolved, ["hard"])
     assert [config.role for config in configs] == ["coordinator", "verifier", "rollout"]
-    coordinator = resolved.coordinator.model_validate(configs[0].model_dump())
-    assert (coordinator.max_steps, coordinator.evaluation.before_training) == (0, True)
-    assert [suite.source.name for suite in coordinator.evaluation.suites] == ["hard"]
+    coordinator = resolved.coordinator.model_validate_json(configs[0].model_dump_json())
+    assert (coordinator.max_steps, coordinator.spec.evaluation.before_training) == (0, True)
+    assert [suite.name for suite in coordinator.spec.evaluation.suites] == ["hard"]
 
 
 def test_the_table_has_a_row_a_suite_and_no_zero_for_what_is_missing() -> None:

@@ -42,7 +42,7 @@ def test_a_run_and_an_evaluation_of_a_runtime_class_are_refused_and_nothing_is_w
 
 def test_a_manifest_of_a_runtime_class_can_be_looked_at_here(tmp_path: pathlib.Path) -> None:
     resolved = prepare.resolve_here(manifest(tmp_path, "runtimeClass:gvisor"), run_dir=tmp_path, uid="u")
-    assert resolved.verifiers[0].isolation == "runtimeClass:gvisor"
+    assert resolved.verifiers[0].execution.isolation == "runtimeClass:gvisor"
 
 
 @pytest.mark.parametrize("isolation", ["sandbox", "none"])

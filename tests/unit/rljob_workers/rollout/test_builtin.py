@@ -6,8 +6,8 @@ from rljob_api import errors, roles
 from rljob_workers.models import builtin
 
 
-def config(name: str, cache: pathlib.Path, **changes: str) -> roles.ModelConfig:
-    return roles.ModelConfig(name=name, cache_dir=str(cache), **changes)
+def config(name: str, cache: pathlib.Path, **changes: str) -> roles.ModelFiles:
+    return roles.ModelFiles(name=name, cache_dir=str(cache), **changes)
 
 
 def make_folder(path: pathlib.Path, *files: str) -> pathlib.Path:
@@ -70,11 +70,11 @@ def test_a_builtin_that_the_image_does_not_have_is_looked_for_in_the_cache(
 def test_the_tokenizer_is_the_models_own_unless_another_is_named(tmp_path: pathlib.Path) -> None:
     model = tmp_path / "model"
     other = make_folder(tmp_path / "other", "tokenizer.json")
-    assert builtin.ensure_tokenizer(config("a/b", tmp_path), model) == model
-    assert builtin.ensure_tokenizer(config("a/b", tmp_path, tokenizer="a/b"), model) == model
-    assert builtin.ensure_tokenizer(config("a/b", tmp_path, tokenizer=str(other)), model) == other.resolve()
+    assert builtin.ensure_tokenizer(config("a/b", tmp_path), "a/b", model) == model
+    assert builtin.ensure_tokenizer(config("a/b", tmp_path), "", model) == model
+    assert builtin.ensure_tokenizer(config("a/b", tmp_path), str(other), model) == other.resolve()
 
 
 def test_a_missing_tokenizer_names_its_own_field(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.ManifestError, match="spec.model.tokenizer is '/nowhere', but"):
-        builtin.ensure_tokenizer(config("a/b", tmp_path, tokenizer="/nowhere"), tmp_path)
+        builtin.ensure_tokenizer(config("a/b", tmp_path), "/nowhere", tmp_path)

@@ -2,16 +2,14 @@
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from rljob_api import errors, roles, types
-from rljob_testing import models
+from rljob_testing import models, sections
 from rljob_workers.rollout import __main__ as program
 from rljob_workers.rollout import tokenizer
-
-JOB = {"name": "job", "namespace": "default", "uid": "u"}
 
 
 @pytest.fixture(scope="module")
@@ -23,85 +21,32 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def rollout_config(model: str, tmp_path: pathlib.Path, **changes: object) -> pathlib.Path:
-    fields: dict[str, object] = {
-        "job": JOB,
-        "role": "rollout",
-        "pod": "rollout-0",
-        "health_port": 1,
-        "scratch_dir": str(tmp_path),
-        "coordinator_address": "127.0.0.1:1",
-        "verifier_addresses": ["127.0.0.1:2"],
-        "model": {"name": model, "cache_dir": str(tmp_path)},
-        "engine": {"max_model_len": 32, "max_num_seqs": 4},
-        "template": "no",
-        "workflow": "rlvr",
-        "group_size": 2,
-        "max_groups_in_flight": 2,
-        "in_flight_weight_updates": True,
-        "max_off_policy_steps": 1,
-        "drain_s": 1.0,
-        "verify_timeout_s": 1.0,
-        "max_infra_attempts": 2,
-        "seed": 1,
-    }
+def rollout_config(model: str, tmp_path: pathlib.Path, changes: Mapping[str, object] | None = None) -> pathlib.Path:
     path = tmp_path / "rollout.json"
-    path.write_text(roles.RolloutConfig.model_validate(fields | changes).model_dump_json())
+    path.write_text(config_of(roles.RolloutConfig, tmp_path, {"model.name": model, **(changes or {})}))
     return path
 
 
 def coordinator_config(
-    tmp_path: pathlib.Path,
-    *,
-    prompts: list[str],
-    max_prompt_tokens: int = 30,
-    suites: Sequence[str] = (),
+    tmp_path: pathlib.Path, *, prompts: list[str], max_prompt_tokens: int = 30, suites: Sequence[str] = ()
 ) -> pathlib.Path:
     data = tmp_path / "train.jsonl"
     lines = [json.dumps({"id": f"r{i}", "prompt": prompt, "answer": "1"}) for i, prompt in enumerate(prompts)]
     data.write_text("\n".join(lines) + "\n")
-    source = {
-        "name": "train",
-        "path": str(data),
-        "max_prompt_tokens": max_prompt_tokens,
-        "columns": {"id": "id"},
-    }
-    fields = {
-        "job": JOB,
-        "role": "coordinator",
-        "pod": "coordinator-0",
-        "health_port": 1,
-        "scratch_dir": str(tmp_path),
-        "bind_host": "127.0.0.1",
-        "control_port": 1,
-        "store_port": 2,
-        "store_address": "127.0.0.1:2",
-        "state_dir": str(tmp_path),
-        "max_steps": 1,
-        "seed": 1,
-        "data": {"train": [source]},
-        "sampling": {"max_tokens": 8},
-        "algorithm": {
-            "group_size": 2,
-            "prompts_per_step": 2,
-            "normalize_reward": {"mean": "group", "std": "group"},
-            "filter": {"maxExtraGroups": 1},
-        },
-        "staleness": {"maxOffPolicySteps": 1, "maxInflightGroups": 4},
-        "evaluation": {
-            "every_steps": 0,
-            "before_training": False,
-            "suites": [{"source": source | {"name": name}} for name in suites],
-            "sampling": {"max_tokens": 16},
-        },
-        "failure": {},
-        "world_size": 1,
-        "max_tokens_per_micro_batch": 64,
-        "checkpoint_every_steps": 1,
-    }
+    source = {"name": "train", "path": str(data), "maxPromptTokens": max_prompt_tokens, "columns": {"id": "id"}}
     path = tmp_path / "coordinator.json"
-    path.write_text(roles.CoordinatorConfig.model_validate(fields).model_dump_json())
+    changes = {
+        "data.train": [source],
+        "evaluation.suites": [source | {"name": name} for name in suites],
+        "evaluation.sampling.maxTokens": 16,
+    }
+    path.write_text(config_of(roles.CoordinatorConfig, tmp_path, changes))
     return path
+
+
+def config_of(kind: type[roles.ProcessConfig], folder: pathlib.Path, changes: Mapping[str, object]) -> str:
+    small = {"data.template": "no", "rollout.engine.maxModelLen": 32, "model.dtype": "bfloat16"}
+    return sections.make_config(kind, folder, {**small, **changes}).model_dump_json()
 
 
 def check(
@@ -152,14 +97,6 @@ def test_a_missing_model_is_one_sentence(tmp_path: pathlib.Path, capsys: pytest.
     code, problems = check(rollout_config("/nowhere", tmp_path), None, capsys)
     assert code == 2
     assert problems[0].startswith("error: spec.model.name is '/nowhere', but there is no folder /nowhere;")
-
-
-def test_an_unknown_workflow_is_refused(
-    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, problems = check(rollout_config(str(model), tmp_path, workflow="nope"), None, capsys)
-    known = "rlvr, math_code_single_step, multi_turn_math, or module:Class"
-    assert (code, problems) == (2, [f"error: spec.workflow.type is 'nope', but must be one of {known}"])
 
 
 @pytest.mark.covers("workflows 3")
@@ -234,17 +171,19 @@ def test_a_suite_has_prompts_of_its_own_template_and_the_model_is_loaded_once(mo
 def test_a_template_of_a_suite_that_does_not_exist_is_named_by_its_field(
     model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = rollout_config(str(model), tmp_path, template_by_suite={"held-out": "alpaca"})
+    suite = {"name": "held-out", "path": "d.jsonl", "template": "missing:render"}
+    config = rollout_config(str(model), tmp_path, {"evaluation.suites": [suite]})
     code, problems = check(config, None, capsys)
     assert code == 2
-    assert problems[0].startswith("error: spec.evaluation.suites: template of 'held-out' is 'alpaca', but must be one")
+    assert problems[0].startswith("error: spec.evaluation.suites: template of 'held-out' is 'missing:render', but")
 
 
 def test_a_prompt_of_a_suite_is_measured_in_the_suites_own_template(
     model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = coordinator_config(tmp_path, prompts=["x"], suites=["train"])
-    rollout = rollout_config(str(model), tmp_path, template_by_suite={"train": "chat"})
+    suite = {"name": "train", "path": "train.jsonl", "template": "chat"}
+    rollout = rollout_config(str(model), tmp_path, {"evaluation.suites": [suite]})
     code, problems = check(rollout, sources, capsys)
     # <|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n, where a special token is one token and a byte another.
     assert (code, len(problems)) == (2, 1)

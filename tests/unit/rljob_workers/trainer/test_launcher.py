@@ -17,7 +17,7 @@ PLACES = [worker.Place(rank=index, local_rank=index, local_world_size=2) for ind
 
 
 def config_of(**changes: object) -> roles.TrainerConfig:
-    return make_trainer_config(pathlib.Path("/nowhere")).model_copy(update=changes)
+    return make_trainer_config(pathlib.Path("/nowhere"), **changes)
 
 
 def test_help_does_not_load_torch() -> None:

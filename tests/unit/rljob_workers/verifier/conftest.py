@@ -32,7 +32,7 @@ def make_config() -> Callable[..., roles.VerifierConfig]:
             "bind_host": "127.0.0.1",
             "port": 0,
             "rewards": [reward.model_copy(update=limits) for reward in rewards],
-            "max_concurrent": 2,
+            "num_slots": 2,
         }
         return roles.VerifierConfig.model_validate({**fields, **changes})
 

@@ -47,7 +47,7 @@ async def test_example_has_its_verdicts_in_any_order_and_batch_size(
 ) -> None:
     examples = list(by_example(name).values())
     rewards = list({case.reward.name: case.reward for cases in examples for case in cases}.values())
-    config = make_config(*rewards, cpu_limit_s=20.0, wall_limit_s=200.0, max_concurrent=1)
+    config = make_config(*rewards, cpu_limit_s=20.0, wall_limit_s=200.0, num_slots=1)
     chance = random.Random(7)
     async with running(config) as verifier:
         for batch_size in (1, 5, len(examples)):

@@ -115,7 +115,7 @@ async def test_expression_that_passes_the_screen_and_is_hard_uses_up_its_own_lim
     hard = r"\frac{(x+y+z)^{90}-(x+y)^{90}}{z+%d}"
     # `math` decides it by residues at once; mode compat simplifies as the original does.
     reward = roles.GraderConfig(name="r", type="areal-math", mode="compat")
-    config = make_config(reward, cpu_limit_s=0.5, wall_limit_s=60.0, max_concurrent=1)
+    config = make_config(reward, cpu_limit_s=0.5, wall_limit_s=60.0, num_slots=1)
     async with running(config) as verifier:
         item = types.VerifyItem(
             sample_id="hard", attempt=0, prompt="", completion=rf"\boxed{{{hard % 2}}}", columns={"answer": hard % 1}

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api import resolve, resolved, types
+from rljob_api import resolve, types
 from rljob_api.load import load_manifest
 from rljob_testing import examples
 from rljob_workers.data import records
 from rljob_workers.verifier import check, rubric, service
 
 
-def resolved_example() -> resolved.ResolvedJob:
+def resolved_example() -> resolve.ResolvedJob:
     job = load_manifest((examples.EXAMPLES / "areal-math-code-cpu.yaml").read_text(encoding="utf-8"))
     placement = resolve.local_placement(
         job, uid="u", run_dir="/r", base_dir=str(examples.EXAMPLES), cache_dir="/c", ports=range(20), num_cores=2
@@ -57,7 +57,7 @@ async def test_a_right_answer_to_either_earns_1_and_a_wrong_one_0(
         return f"```python\nprint(int(input()) {operator} {number})\n```"
 
     job = resolved_example()
-    words, code = (records.load_source(source).records for source in job.coordinator.data.train)
+    words, code = (records.load_source(source).records for source in job.coordinator.spec.data.train)
     times = next(record for record in code if " times the integer" in str(record.columns["prompt"]))
     number = re.findall(r"(\d+) times", str(times.columns["prompt"]))[0]
     result = words[0].columns["result"]
@@ -69,7 +69,7 @@ async def test_a_right_answer_to_either_earns_1_and_a_wrong_one_0(
     ]
     # One worker, and patience: what is looked at here is who grades, not how fast.
     rewards = tuple(one.model_copy(update={"cpu_limit_s": 60.0}) for one in job.verifiers[0].rewards)
-    async with running(job.verifiers[0].model_copy(update={"max_concurrent": 1, "rewards": rewards})) as verifier:
+    async with running(job.verifiers[0].model_copy(update={"num_slots": 1, "rewards": rewards})) as verifier:
         verdicts = await verifier.grading.verify(items)
     assert [verdict.parts for verdict in verdicts] == [{"right": 1.0}, {"right": 0.0}, {"passes": 1.0}, {"passes": 0.0}]
     assert [verdict.grader for verdict in verdicts] == ["areal-math/strict"] * 2 + ["areal-code/strict"] * 2

@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from rljob_api import codec, errors, names, roles, types
+from rljob_api.manifest.base import Decimal
 from rljob_api.wire.v1 import verify_pb2, verify_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import health
@@ -27,8 +28,8 @@ from rljob_workers.verifier import service
 R = names.VerdictReason
 MakeConfig = Callable[..., roles.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
-MATH = roles.GraderConfig(name="maths", type="math", weight=2.0)
-EXACT = roles.GraderConfig(name="text", type="exact", weight=0.5)
+MATH = roles.GraderConfig(name="maths", type="math", weight=Decimal(2.0))
+EXACT = roles.GraderConfig(name="text", type="exact", weight=Decimal(0.5))
 
 
 class Client:
@@ -107,7 +108,7 @@ async def test_empty_batch_is_an_empty_answer(client: Client) -> None:
 async def test_full_queue_is_resource_exhausted_and_worth_another_try(
     make_config: MakeConfig, running: Running, make_item: Callable[..., types.VerifyItem]
 ) -> None:
-    config = make_config(MATH, max_waiting=3, max_concurrent=1)
+    config = make_config(MATH, max_waiting=3, num_slots=1)
     async with running(config) as verifier, client_of(verifier) as connected:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await connected.verify([make_item(r"\boxed{\sqrt{5}\sqrt{5}}", sample_id=str(n)) for n in range(5)])
@@ -201,7 +202,7 @@ def test_program_ends_in_order_on_sigterm(make_config: MakeConfig, tmp_path: pat
             names.ExitCode.CONFIGURATION,
             "unknown type 'maths'; expected one of ",
         ),
-        ({"isolation": "none"}, names.ExitCode.ISOLATION_REFUSED, "allowUnsafe"),
+        ({"execution": {"isolation": "none"}}, names.ExitCode.ISOLATION_REFUSED, "allowUnsafe"),
     ],
 )
 def test_program_refuses_what_it_cannot_serve(

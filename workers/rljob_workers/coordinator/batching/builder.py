@@ -43,30 +43,31 @@ class Built:
 
 def build(choice: steps.Choice, config: roles.CoordinatorConfig) -> Built:
     """Return the batch of a choice with payloads. Pure."""
-    assembled = samples.assemble(choice, config.algorithm)
+    spec, algorithm, sampling = config.spec, config.spec.algorithm, config.sampling
+    assembled = samples.assemble(choice, algorithm)
     packed = packing.pack(
         assembled.samples,
         step=choice.step,
         shape=packing.Shape(
-            seed=config.seed,
-            minibatches=config.algorithm.minibatches,
-            epochs=config.algorithm.epochs,
-            world_size=config.world_size,
-            max_tokens=config.max_tokens_per_micro_batch,
-            keep_zero_advantage=config.algorithm.train_zero_advantage,
-            keep_masked=config.algorithm.train_masked,
+            seed=spec.seed,
+            minibatches=algorithm.minibatches,
+            epochs=algorithm.epochs,
+            world_size=spec.trainer.world_size,
+            max_tokens=spec.trainer.max_tokens_per_micro_batch,
+            keep_zero_advantage=algorithm.trains_zero_advantage,
+            keep_masked=algorithm.trains_masked,
             observes_skipped=True,
         ),
     )
     frozen = steps.FrozenStep(
         step=choice.step,
         group_ids=assembled.group_ids,
-        world_size=config.world_size,
+        world_size=spec.trainer.world_size,
         minibatches=packed.minibatches,
         summary=assembled.summary
         | {
-            "actor/sampling_max_tokens": config.sampling.max_tokens,
-            "actor/sampling_temperature": config.sampling.temperature,
+            "actor/sampling_max_tokens": sampling.max_tokens,
+            "actor/sampling_temperature": sampling.temperature,
         },
         zero_advantage_groups=assembled.zero_advantage_groups,
     )

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rljob_api import codec, roles, types
+from rljob_api import codec, types
+from rljob_api.manifest.algorithm import AlgorithmSpec
 from rljob_workers.coordinator.batching import advantage, blocks, shaping
 from rljob_workers.coordinator.ledger import steps
 from rljob_workers.coordinator.policy import submission
@@ -41,23 +42,22 @@ class _Member:
     version_steps: types.Ints
 
 
-def assemble(choice: steps.Choice, config: roles.AlgorithmConfig) -> Assembled:
+def assemble(choice: steps.Choice, algorithm: AlgorithmSpec) -> Assembled:
     """Return rows and summary of a chosen batch, whose candidates must be set. Batch index V is `choice.step` - 1."""
     assert choice.candidates is not None, "a choice without candidates cannot be assembled"
     ordered = sorted(choice.candidates, key=lambda candidate: candidate.lease_order)
-    groups = [
-        _members(candidate, index, choice.version_steps, config.rewards) for index, candidate in enumerate(ordered)
-    ]
+    groups = [_members(candidate, index, choice.version_steps, algorithm) for index, candidate in enumerate(ordered)]
     sizes = [len(members) for members in groups]
     members = [member for group in groups for member in group]
-    values = advantage.normalize(config.normalize_reward, [member.shaped for member in members], sizes)
+    values = advantage.normalize(algorithm.normalize_reward, [member.shaped for member in members], sizes)
     samples = tuple(
-        _sample(member, value, index, config) for index, (member, value) in enumerate(zip(members, values, strict=True))
+        _sample(member, value, index, algorithm)
+        for index, (member, value) in enumerate(zip(members, values, strict=True))
     )
     # What the trainer makes of rewards is the trainer's to report.
-    zero = 0 if config.trainer_returns else _zero_groups(values, sizes)
-    summary = _summary(choice.step - 1, ordered, members) | _actor(ordered, members, config.rewards)
-    if not config.trainer_returns:
+    zero = 0 if algorithm.trainer_returns else _zero_groups(values, sizes)
+    summary = _summary(choice.step - 1, ordered, members) | _actor(ordered, members, algorithm)
+    if not algorithm.trainer_returns:
         summary |= {"zero_advantage_groups": zero} | _advantages(values)
     return Assembled(
         group_ids=tuple(candidate.group_id for candidate in ordered),
@@ -68,11 +68,12 @@ def assemble(choice: steps.Choice, config: roles.AlgorithmConfig) -> Assembled:
 
 
 def _members(
-    candidate: steps.Candidate, group: int, version_steps: Mapping[int, int], config: roles.RewardShapingConfig
+    candidate: steps.Candidate, group: int, version_steps: Mapping[int, int], algorithm: AlgorithmSpec
 ) -> list[_Member]:
     rows = codec.decode(types.PromptGroup, candidate.payload, checked=True).trajectories
     return [
-        _member(candidate, group, row, version_steps, config) for row in sorted(rows, key=lambda row: row.sample_index)
+        _member(candidate, group, row, version_steps, algorithm)
+        for row in sorted(rows, key=lambda row: row.sample_index)
     ]
 
 
@@ -81,17 +82,20 @@ def _member(
     group: int,
     row: types.Trajectory,
     version_steps: Mapping[int, int],
-    config: roles.RewardShapingConfig,
+    algorithm: AlgorithmSpec,
 ) -> _Member:
     cut, count = row.truncated, row.num_sampled
     turns: tuple[float, ...] = ()
     if row.turn_rewards:
-        turns = shaping.shape_turns(config, rewards=row.turn_rewards, truncated=cut, num_tokens=count)
+        turns = shaping.shape_turns(algorithm, rewards=row.turn_rewards, truncated=cut, num_tokens=count)
+        shaped = math.fsum(turns)
+    else:
+        shaped = shaping.shape(algorithm, reward=row.reward, truncated=cut, num_tokens=count)
     return _Member(
         candidate=candidate,
         row=row,
         group=group,
-        shaped=math.fsum(turns) if turns else shaping.shape(config, reward=row.reward, truncated=cut, num_tokens=count),
+        shaped=shaped,
         turns=turns,
         version_steps=_steps_of(row, version_steps),
     )
@@ -104,9 +108,9 @@ def _steps_of(row: types.Trajectory, version_steps: Mapping[int, int]) -> types.
     return blocks.view(np.repeat(steps, [count for _, count in runs]))
 
 
-def _sample(member: _Member, value: float, index: int, config: roles.AlgorithmConfig) -> types.TrainSample:
+def _sample(member: _Member, value: float, index: int, algorithm: AlgorithmSpec) -> types.TrainSample:
     row, count = member.row, len(member.version_steps)
-    returns = config.trainer_returns
+    returns = algorithm.trainer_returns
     turn_ids = types.NO_INTS
     if returns:
         turn_ids = blocks.view(blocks.ints(row.turn_ids)[np.frombuffer(row.loss_mask, dtype=np.bool_)])
@@ -122,7 +126,7 @@ def _sample(member: _Member, value: float, index: int, config: roles.AlgorithmCo
         raw_reward=row.raw_reward,
         shaped_reward=member.shaped,
         truncated=row.truncated,
-        masked=config.rewards.mask_truncated and row.truncated,
+        masked=algorithm.mask_truncated and row.truncated,
         group=member.group,
         rewards=_token_rewards(turn_ids, member.turns, value) if returns else types.NO_FLOATS,
         turn_ids=turn_ids,
@@ -188,7 +192,7 @@ def _summary(batch_index: int, candidates: Sequence[steps.Candidate], members: S
 
 
 def _actor(
-    candidates: Sequence[steps.Candidate], members: Sequence[_Member], config: roles.RewardShapingConfig
+    candidates: Sequence[steps.Candidate], members: Sequence[_Member], algorithm: AlgorithmSpec
 ) -> dict[str, object]:
     responses = [
         oat_metrics.Response(
@@ -203,7 +207,7 @@ def _actor(
     return dict(
         oat_metrics.metrics(
             responses,
-            zero_truncated=config.zero_truncated,
+            zero_truncated=algorithm.zero_truncated,
             generate_s=[c.generate_finished_at - c.generate_started_at for c in candidates],
             verify_s=[c.verify_s for c in candidates],
         )

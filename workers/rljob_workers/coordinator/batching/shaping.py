@@ -2,29 +2,33 @@
 
 from collections.abc import Sequence
 
-from rljob_api import roles
-from rljob_api.manifest.algorithm import OverlongSpec
+from rljob_api.manifest.algorithm import AlgorithmSpec, OverlongSpec
 
 
-def shape(config: roles.RewardShapingConfig, *, reward: float, truncated: bool, num_tokens: int) -> float:
+def shape(algorithm: AlgorithmSpec, *, reward: float, truncated: bool, num_tokens: int) -> float:
     """Return clamp((r + bias) * scale, -clip, clip) of a row with `num_tokens` sampled tokens.
 
     `zero_truncated` acts first, on the raw reward; DAPO's overlong penalty (arXiv:2503.14476) is added to the raw
     reward too, so the scale multiplies it. The bias is added before scaling.
     """
-    raw = 0.0 if config.zero_truncated and truncated else reward
-    if config.overlong is not None:
-        raw += overlong_penalty(config.overlong, num_tokens=num_tokens)
-    return min(config.clip, max(-config.clip, (raw + config.bias) * config.scale))
+    rewards = algorithm.rewards
+    raw = 0.0 if algorithm.zero_truncated and truncated else reward
+    if rewards.overlong is not None:
+        raw += overlong_penalty(rewards.overlong, num_tokens=num_tokens)
+    return _clamped((raw + rewards.bias) * rewards.scale, rewards.clip)
+
+
+def _clamped(value: float, bound: float | None) -> float:
+    return value if bound is None else min(bound, max(-bound, value))
 
 
 def shape_turns(
-    config: roles.RewardShapingConfig, *, rewards: Sequence[float], truncated: bool, num_tokens: int
+    algorithm: AlgorithmSpec, *, rewards: Sequence[float], truncated: bool, num_tokens: int
 ) -> tuple[float, ...]:
     """Return the shaped rewards of turns that are rewarded one by one. A row is cut, or too long, at its last turn."""
-    earlier = (shape(config.model_copy(update={"overlong": None}), reward=reward, truncated=False, num_tokens=0)
-               for reward in rewards[:-1])  # fmt: skip
-    return (*earlier, shape(config, reward=rewards[-1], truncated=truncated, num_tokens=num_tokens))
+    shaping = algorithm.rewards
+    earlier = (_clamped((reward + shaping.bias) * shaping.scale, shaping.clip) for reward in rewards[:-1])
+    return (*earlier, shape(algorithm, reward=rewards[-1], truncated=truncated, num_tokens=num_tokens))
 
 
 def overlong_penalty(config: OverlongSpec, *, num_tokens: int) -> float:

@@ -72,7 +72,7 @@ def go_on_after_end(ledger: Ledger) -> None:
     Before that the trainer that was told of the end may still be saving; its next attempt asks anew.
     """
     ended = groups.announced_end(ledger)
-    if ended is None or ended >= ledger.limits.max_steps:
+    if ended is None or ended >= ledger.config.max_steps:
         return
     if ledger.db.one("SELECT 1 FROM checkpoints WHERE final = 1 AND step >= ?", ended) is not None:
         steps.forget_announced_end(ledger)

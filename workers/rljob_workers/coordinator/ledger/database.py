@@ -14,8 +14,9 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, cast
 
-from rljob_api import errors, names
-from rljob_workers.coordinator.policy import limits, prompts
+from rljob_api import errors, names, roles
+from rljob_api.manifest.job import JobSpec
+from rljob_workers.coordinator.policy import prompts
 
 SCHEMA_VERSION = 3
 _SCHEMA = pathlib.Path(__file__).with_name("schema.sql")
@@ -132,16 +133,16 @@ class Database:
 
 
 class Ledger:
-    """The run's state: its database, the limits in force, and what is remembered only while this process runs.
+    """The run's state: its database, the config in force, and what is remembered only while this process runs.
 
     What happens to groups, leases, steps and versions are functions of this folder that take a Ledger first, each one
     transaction (`leases.expire(ledger, now=now)`); the methods here are what all of them need. Synchronous;
     `LedgerThread` is its asyncio face.
     """
 
-    def __init__(self, path: pathlib.Path, bounds: limits.Limits, *, now: float) -> None:
+    def __init__(self, path: pathlib.Path, config: roles.CoordinatorConfig, *, now: float) -> None:
         """Open or create the ledger at `path`. Raises LedgerError for another schema."""
-        self.db, self.limits = Database(path), bounds
+        self.db, self.config = Database(path), config
         # Prompts that were found unusable: the records may be others at the next start.
         self.unusable: set[tuple[str, int]] = set()
         self.why_ended = ""
@@ -156,6 +157,11 @@ class Ledger:
             if self.meta("created_at") is None:
                 self.set_meta("created_at", repr(now))
                 self.set_meta("order_version", str(prompts.VERSION))
+
+    @property
+    def spec(self) -> JobSpec:
+        """Return the manifest in force."""
+        return self.config.spec
 
     def order_version(self) -> int:
         """Return the version of the order in which this run draws its prompts: it keeps the one that it began with."""

@@ -5,10 +5,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rljob_api import names, types
+from rljob_api import names, roles, types
 from rljob_api.manifest.data import CurriculumSpec
 from rljob_workers.coordinator.ledger.database import Ledger, Row
-from rljob_workers.coordinator.policy import curriculum, limits, prompts, staleness, submission
+from rljob_workers.coordinator.policy import curriculum, prompts, staleness, submission
 
 TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
 QUEUED, LEASED = names.GroupState.QUEUED, names.GroupState.LEASED
@@ -58,7 +58,7 @@ def counts(ledger: Ledger) -> Counts:
         recorded=newest,
         committed=committed(ledger),
         published_step=published_step(ledger),
-        accepted=newest * ledger.limits.prompts_per_step + submitted,
+        accepted=newest * ledger.spec.algorithm.prompts_per_step + submitted,
     )
 
 
@@ -87,7 +87,7 @@ def published_step(ledger: Ledger) -> int:
 
 def last_step(ledger: Ledger) -> int:
     """Return the last step of the run: max_steps, or earlier where the data end or the trainer was told so."""
-    asked, announced = ledger.limits.max_steps, announced_end(ledger)
+    asked, announced = ledger.config.max_steps, announced_end(ledger)
     return min(asked, int(ledger.meta("data_end_step") or asked), asked if announced is None else announced)
 
 
@@ -97,23 +97,23 @@ def announced_end(ledger: Ledger) -> int | None:
     return None if text is None else int(text)
 
 
-def take_over(ledger: Ledger, bounds: limits.Limits, *, now: float) -> None:
-    """Let `bounds` hold from now on, and drop what they leave no room for (algorithms reference 2, eta).
+def take_over(ledger: Ledger, config: roles.CoordinatorConfig, *, now: float) -> None:
+    """Let `config` hold from now on, and drop what it leaves no room for (docs/design/algorithms.md#s-2, eta).
 
     The largest bound that ever held is kept: the audit must not blame what came before a lower one.
     """
     with ledger.db.transaction():
-        eta = max(bounds.max_off_policy_steps, int(ledger.meta("max_off_policy_steps") or 0))
+        eta = max(config.spec.async_.max_off_policy_steps, int(ledger.meta("max_off_policy_steps") or 0))
         ledger.set_meta("max_off_policy_steps", str(eta))
-        ledger.limits = bounds
+        ledger.config = config
         drop_stale(ledger, now=now)
 
 
 def capacity(ledger: Ledger, counts: Counts) -> int:
     """Return how many more groups may be leased; no more than the remaining steps can use."""
-    remaining = last_step(ledger) * ledger.limits.prompts_per_step - counts.accepted - counts.running
+    remaining = last_step(ledger) * ledger.spec.algorithm.prompts_per_step - counts.accepted - counts.running
     admitted = staleness.capacity(
-        ledger.limits, published_step=counts.published_step, accepted=counts.accepted, running=counts.running
+        ledger.spec, published_step=counts.published_step, accepted=counts.accepted, running=counts.running
     )
     return min(admitted, remaining)
 
@@ -129,7 +129,7 @@ def fill(ledger: Ledger, take: Take, *, now: float) -> int:
     """Open groups for the next prompts while capacity and the pending limit allow it. QUEUED. Returns how many."""
     with ledger.db.transaction():
         now_open = counts(ledger)
-        room = min(staleness.pending_limit(ledger.limits), capacity(ledger, now_open)) - now_open.queued
+        room = min(staleness.pending_limit(ledger.spec), capacity(ledger, now_open)) - now_open.queued
         if room <= 0:
             return 0
         refs, following = _draw(ledger, take, room, now=now)
@@ -138,7 +138,7 @@ def fill(ledger: Ledger, take: Take, *, now: float) -> int:
         for ref in refs:
             open_group(ledger, ref, kind=TRAIN, now=now)
             # Each prompt of an epoch has a first copy.
-            if ref.copy == 0 and ledger.limits.curriculum is not None:
+            if ref.copy == 0 and ledger.spec.data.curriculum is not None:
                 ledger.count(f"drawn:{ref.epoch}")
         ledger.set_meta("cursor", f"{following.epoch}:{following.position}")
         return len(refs)
@@ -147,7 +147,7 @@ def fill(ledger: Ledger, take: Take, *, now: float) -> int:
 def _draw(ledger: Ledger, take: Take, room: int, *, now: float) -> tuple[list[prompts.PromptRef], prompts.Cursor]:
     """Return the next prompts and the cursor behind them, without those that a curriculum leaves out."""
     position = cursor(ledger)
-    if ledger.limits.curriculum is None:
+    if ledger.spec.data.curriculum is None:
         return take(position, room)
     refs: list[prompts.PromptRef] = []
     left_out: dict[int, frozenset[curriculum.Prompt]] = {}
@@ -157,7 +157,7 @@ def _draw(ledger: Ledger, take: Take, room: int, *, now: float) -> tuple[list[pr
             break
         ref = drawn[0]
         if ref.epoch not in left_out:
-            left_out[ref.epoch] = _left_out(ledger, ref.epoch, ledger.limits.curriculum, now=now)
+            left_out[ref.epoch] = _left_out(ledger, ref.epoch, ledger.spec.data.curriculum, now=now)
         if (ref.source, ref.index) not in left_out[ref.epoch]:
             refs.append(ref)
     return refs, position
@@ -209,7 +209,7 @@ def open_group(
         " group_size, attempt, infra_attempts, data_attempts, created_at, eval_step, parent)"
         " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
         group_id, kind, QUEUED, ref.source, ref.index, ref.prompt_id, ref.epoch, ref.position, ref.copy, key,
-        group_size or ledger.limits.group_size, 0 if previous is None else previous["attempt"] + 1,
+        group_size or ledger.spec.algorithm.group_size, 0 if previous is None else previous["attempt"] + 1,
         previous["infra_attempts"] if previous is not None and kept else 0,
         previous["data_attempts"] if previous is not None and kept else 0,
         now, eval_step, None if previous is None else previous["group_id"],
@@ -278,7 +278,7 @@ def drop(ledger: Ledger, group: Row, reason: names.DropReason, *, requeue: submi
 def drop_stale(ledger: Ledger, *, now: float) -> int:
     """Drop what is too old for the next batch, leased or submitted. Returns how many groups."""
     with ledger.db.transaction():
-        oldest = recorded(ledger) - ledger.limits.max_off_policy_steps
+        oldest = recorded(ledger) - ledger.spec.async_.max_off_policy_steps
         rows = ledger.db.all(
             "SELECT * FROM groups WHERE kind = 'train' AND state = 'submitted' AND min_step < ?"
             " UNION ALL SELECT * FROM groups WHERE kind = 'train' AND state = 'leased' AND granted_step < ?"

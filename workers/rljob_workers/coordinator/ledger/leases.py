@@ -42,7 +42,7 @@ def lease(
     with ledger.db.transaction():
         sessions.check_session(ledger, token, names.Role.ROLLOUT)
         version = ledger.db.one("SELECT step FROM versions WHERE version = ?", serving_version)
-        if version is None or serving_version < ledger.limits.first_version:
+        if version is None or serving_version < ledger.config.first_version:
             return [], names.WaitReason.WEIGHTS
         grant = _Grant(token=token, version=serving_version, step=version["step"], now=now)
         leases = _lease_evaluation(ledger, grant, capacity) if evaluates else []
@@ -78,7 +78,7 @@ def _lease_one(
     """Return the lease, or what is missing for it, and the counts behind it."""
     if groups.capacity(ledger, counts) <= 0:
         return [], names.WaitReason.STALENESS, counts
-    floor = staleness.version_floor(ledger.limits, accepted=counts.accepted, running=counts.running)
+    floor = staleness.version_floor(ledger.spec, accepted=counts.accepted, running=counts.running)
     # Above `recorded`: weights of steps that were undone for good; no batch may take their tokens.
     if not floor <= grant.step <= counts.recorded:
         return [], names.WaitReason.WEIGHTS, counts
@@ -91,7 +91,7 @@ def _lease_one(
         "SELECT * FROM groups WHERE kind = 'train' AND state = 'queued' ORDER BY queue_key LIMIT 1",
         problem="the queue is empty although it was filled",
     )
-    target = (counts.accepted + counts.running) // ledger.limits.prompts_per_step
+    target = (counts.accepted + counts.running) // ledger.spec.algorithm.prompts_per_step
     lease = _grant(ledger, grant, row, floor=floor, target=target, pinned=None)
     return [lease], None, dataclasses.replace(counts, queued=counts.queued - 1, running=counts.running + 1)
 
@@ -109,7 +109,7 @@ def _grant(ledger: Ledger, grant: "_Grant", row: Row, *, floor: int, target: int
     ledger.db.change(
         "INSERT INTO leases (lease_id, group_id, attempt, session, state, granted_at, deadline, floor_step,"
         " target_step, granted_version, granted_step) VALUES (?,?,?,?,'open',?,?,?,?,?,?)",
-        lease_id, row["group_id"], row["attempt"], grant.token, grant.now, grant.now + ledger.limits.lease_s, floor,
+        lease_id, row["group_id"], row["attempt"], grant.token, grant.now, grant.now + ledger.config.lease_s, floor,
         target, grant.version, grant.step,
     )  # fmt: skip
     return Lease(
@@ -136,11 +136,11 @@ def renew(ledger: Ledger, *, token: str, lease_ids: Sequence[str], now: float) -
         sessions.check_session(ledger, token, names.Role.ROLLOUT)
         rows = ledger.db.all("SELECT lease_id, deadline FROM leases WHERE session = ? AND state = 'open'", token)
         deadlines = {row["lease_id"]: row["deadline"] for row in rows}
-        due = now + ledger.limits.lease_s * 2 / 3
+        due = now + ledger.config.lease_s * 2 / 3
         for lease_id in lease_ids:
             if deadlines.get(lease_id, due) < due:
                 ledger.db.change(
-                    "UPDATE leases SET deadline = ? WHERE lease_id = ?", now + ledger.limits.lease_s, lease_id
+                    "UPDATE leases SET deadline = ? WHERE lease_id = ?", now + ledger.config.lease_s, lease_id
                 )
         return [types.LeaseId(lease_id) for lease_id in lease_ids if lease_id not in deadlines]
 
@@ -191,7 +191,7 @@ def extend_all(ledger: Ledger, *, now: float) -> None:
     with ledger.db.transaction():
         ledger.db.change(
             "UPDATE leases SET deadline = ? WHERE state = 'open' AND deadline < ?",
-            now + ledger.limits.lease_s, now + ledger.limits.lease_s,
+            now + ledger.config.lease_s, now + ledger.config.lease_s,
         )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def lose(ledger: Ledger, lease_id: str, *, detail: str, state: str, now: float, 
     ledger.db.change("UPDATE leases SET state = ? WHERE lease_id = ? AND state = 'open'", state, lease_id)
     group = ledger.require("SELECT * FROM groups WHERE group_id = ?", lease["group_id"], problem="no such group")
     if charge:
-        judgement = submission.lost(groups.facts(ledger, group), ledger.limits, detail)
+        judgement = submission.lost(groups.facts(ledger, group), ledger.spec, detail)
         ledger.count("retries:infra")
     else:
         judgement = submission.Decision(

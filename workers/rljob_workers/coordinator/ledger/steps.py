@@ -88,7 +88,7 @@ def choose(ledger: Ledger, *, more_prompts: bool) -> Choice:
     ahead = step > committed + 1
     if step > committed + 2 or step > groups.last_step(ledger):
         return Choice(step=step, candidates=None, wait_reason=f"step {committed + 1} to be committed")
-    oldest = step - 1 - ledger.limits.max_off_policy_steps
+    oldest = step - 1 - ledger.spec.async_.max_off_policy_steps
     fitting = "FROM groups INDEXED BY groups_ready WHERE kind = 'train' AND state = 'submitted' AND min_step >= ?"
     ready = ledger.number(f"SELECT COUNT(*) AS n {fitting}", oldest)
     size, wait_reason, no_more = _size(ledger, step, ready, more_prompts=more_prompts, ahead=ahead)
@@ -114,14 +114,14 @@ def _size(ledger: Ledger, step: int, ready: int, *, more_prompts: bool, ahead: b
     A short step closes where minStepBatchFraction allows it and nothing healthy is outstanding: every other group
     has already failed for infrastructure, or the data end. Never ahead: there is time yet.
     """
-    wanted = ledger.limits.prompts_per_step
+    wanted = ledger.spec.algorithm.prompts_per_step
     if ready >= wanted:
         return wanted, "", False
     if ahead:
         return 0, f"{ready} of {wanted} groups of step {step}", False
     healthy, failing = _outstanding(ledger)
     ended = not more_prompts and healthy + failing == 0
-    if ready >= staleness.smallest_batch(ledger.limits) and (ended or (failing > 0 and healthy == 0)):
+    if ready >= staleness.smallest_batch(ledger.spec) and (ended or (failing > 0 and healthy == 0)):
         return ready, "", False
     return 0, f"{ready} of {wanted} groups of step {step}", ended
 
@@ -130,7 +130,7 @@ def _steps_in_reach(ledger: Ledger, step: int) -> dict[int, int]:
     """Return the steps of all versions whose tokens the batch of `step` may hold, undone ones among them."""
     rows = ledger.db.all(
         "SELECT version, step FROM versions WHERE step BETWEEN ? AND ?",
-        step - 1 - ledger.limits.max_off_policy_steps, step - 1,
+        step - 1 - ledger.spec.async_.max_off_policy_steps, step - 1,
     )  # fmt: skip
     return {row["version"]: row["step"] for row in rows}
 
@@ -144,7 +144,7 @@ def _outstanding(ledger: Ledger) -> tuple[int, int]:
 
 
 def _may_close(ledger: Ledger, step: int, chosen: Sequence[str], *, ahead: bool) -> bool:
-    if not (ahead or ledger.limits.on_stale_wait):
+    if not ahead and ledger.spec.async_.on_stale != "wait":
         return True
     rows = ledger.db.all(
         "SELECT group_id, min_step AS oldest FROM groups WHERE kind = 'train' AND state = 'submitted'"
@@ -152,9 +152,9 @@ def _may_close(ledger: Ledger, step: int, chosen: Sequence[str], *, ahead: bool)
         " WHERE kind = 'train' AND state = 'leased'"
     )
     left_out = [row["oldest"] for row in rows if row["group_id"] not in set(chosen)]
-    if ledger.limits.on_stale_wait:
-        return staleness.may_close_waiting(ledger.limits, batch_index=step - 1, left_out=left_out)
-    return staleness.may_close_ahead(ledger.limits, batch_index=step - 1, left_out=left_out)
+    if ledger.spec.async_.on_stale == "wait":
+        return staleness.may_close_waiting(ledger.spec, batch_index=step - 1, left_out=left_out)
+    return staleness.may_close_ahead(ledger.spec, batch_index=step - 1, left_out=left_out)
 
 
 def stage(ledger: Ledger, *, step: int, parts: Sequence[Part], fresh: bool) -> bool:

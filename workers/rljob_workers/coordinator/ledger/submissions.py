@@ -3,7 +3,6 @@
 import statistics
 
 from rljob_api import codec, names, types
-from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_workers.coordinator.ledger import groups, retention, sessions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import submission
@@ -14,7 +13,6 @@ def accept(
     *,
     token: str,
     group: types.PromptGroup,
-    filter_config: FilterGroupsSpec,
     now: float,
     payload: bytes = b"",
 ) -> types.SubmitReply:
@@ -39,7 +37,7 @@ def accept(
         else:
             sampled = {version for member in group.trajectories for version in submission.sampling_versions(member)}
             facts = groups.facts(ledger, row, sampled)
-            judgement = submission.evaluate(group, facts, bounds=ledger.limits, filter_config=filter_config)
+            judgement = submission.evaluate(group, facts, spec=ledger.spec)
             _settle(ledger, row, group, facts, judgement, payload=payload, now=now)
         _record(ledger, group, judgement, now=now)
         return types.SubmitReply(outcome=judgement.outcome, detail=judgement.detail)
@@ -132,7 +130,7 @@ def _submit(
 
 def _score(ledger: Ledger, row: Row, group: types.PromptGroup) -> None:
     """Keep what a curriculum decides by; groups that the filter rejects count too, for those are the easiest."""
-    if ledger.limits.curriculum is not None:
+    if ledger.spec.data.curriculum is not None:
         ledger.db.change(
             "INSERT INTO scores (epoch, source, prompt_index, total, num_groups) VALUES (?, ?, ?, ?, 1)"
             " ON CONFLICT DO UPDATE SET total = total + excluded.total, num_groups = num_groups + 1",

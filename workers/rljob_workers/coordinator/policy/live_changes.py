@@ -1,28 +1,20 @@
 """What a running coordinator takes over of a config that changed under it. Pure: two configs in, one in force out.
 
-Operator reference 5.9: some fields are editable at any time. Of those the coordinator reads the ones of `_LIVE`;
-everything else was decided when the process began, and a difference there is told and not followed.
+Some fields are editable at any time (docs/design/operator.md#s-5-9); everything else was decided when the process
+began, and a difference there is logged and not followed.
 """
 
 import dataclasses
 from collections.abc import Iterator, Mapping
 
 from rljob_api import roles
+from rljob_api.manifest.job import LIVE
 
-_MAX_STEPS = ("max_steps",)
-_BOUND = ("staleness", "maxOffPolicySteps")
+_MAX_STEPS = ("spec", "maxSteps")
+_BOUND = ("spec", "async", "maxOffPolicySteps")
 # Resolved from the bound where the manifest does not set them, so they move with it and never alone.
-_WITH_BOUND = frozenset({("staleness", "maxInflightGroups"), ("staleness", "inFlightWeightUpdates")})
-# A prefix stands for all that is below it.
-_LIVE = (
-    _MAX_STEPS,
-    _BOUND,
-    ("evaluation", "every_steps"),
-    ("failure",),
-    ("trainer_wait_target",),
-    ("expected_rollouts",),
-    ("log_level",),
-)
+_WITH_BOUND = frozenset({("spec", "async", "maxInflightGroups"), ("spec", "async", "inFlightWeightUpdates")})
+_LIVE = tuple(("spec", *path.split(".")) for path in LIVE)
 # The pod's name comes from its environment, and the generation is what is acknowledged.
 _APART = frozenset({("pod",), ("job", "config_generation")})
 Path = tuple[str, ...]
@@ -42,18 +34,18 @@ class LiveChanges:
 
 
 def live_changes(old: roles.CoordinatorConfig, new: roles.CoordinatorConfig) -> LiveChanges:
-    """Return what becomes of `old`, the config in force, when the file says `new`; a lower max_steps is refused."""
+    """Return what becomes of `old`, the config in force, when the file says `new`; a lower maxSteps is refused."""
     before, after = dict(_leaves(old.model_dump())), dict(_leaves(new.model_dump()))
     changed = sorted(
         path for path in before.keys() | after.keys() if before.get(path) != after.get(path) and path not in _APART
     )
-    refused = (_MAX_STEPS,) if new.max_steps < old.max_steps else ()
+    refused = (_MAX_STEPS,) if new.spec.max_steps < old.spec.max_steps else ()
     taken = [path for path in changed if _is_live(path, bound_moves=_BOUND in changed) and path not in refused]
     ignored = [path for path in changed if path not in taken and path not in refused]
     values = {path: after.get(path) for path in taken}
     if not refused and not ignored:
         values["job", "config_generation"] = new.job.config_generation
-    lower = f"max_steps is {new.max_steps}, but was {old.max_steps}: the end of a run moves upwards only"
+    lower = f"spec.maxSteps is {new.spec.max_steps}, but was {old.spec.max_steps}: the end of a run moves upwards only"
     return LiveChanges(
         config=_with(old, values),
         taken=tuple(f"{_dotted(path)} {before.get(path)} to {after.get(path)}" for path in taken),

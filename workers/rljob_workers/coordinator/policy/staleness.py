@@ -8,35 +8,33 @@ version; eta the bound on age, in steps; B the groups of a step. Source: the adm
 import math
 from collections.abc import Sequence
 
-from rljob_workers.coordinator.policy import limits as limits_module
-
-Limits = limits_module.Limits
+from rljob_api.manifest.job import JobSpec
 
 
-def capacity(limits: Limits, *, published_step: int, accepted: int, running: int) -> int:
+def capacity(spec: JobSpec, *, published_step: int, accepted: int, running: int) -> int:
     """Return how many more groups may be leased; negative means: lease nothing, cancel nothing.
 
     min(max(1, max_inflight_groups) - running, (eta + P + 1) * B - (accepted + running)). A closed step counts as B
     accepted groups however many it had.
     """
-    concurrency = max(1, limits.max_inflight_groups) - running
-    admitted = (limits.max_off_policy_steps + published_step + 1) * max(1, limits.prompts_per_step)
+    concurrency = max(1, spec.async_.max_inflight_groups) - running
+    admitted = (spec.async_.max_off_policy_steps + published_step + 1) * max(1, spec.algorithm.prompts_per_step)
     return min(concurrency, admitted - (accepted + running))
 
 
-def pending_limit(limits: Limits) -> int:
+def pending_limit(spec: JobSpec) -> int:
     """Return the cap on queued groups, (eta + 1) * B."""
-    return (limits.max_off_policy_steps + 1) * limits.prompts_per_step
+    return spec.most_inflight_groups
 
 
-def version_floor(limits: Limits, *, accepted: int, running: int) -> int:
+def version_floor(spec: JobSpec, *, accepted: int, running: int) -> int:
     """Return the smallest step that a worker's version may have to take the next group: floor(N / B) - eta, not
     negative.
 
     A slot whose weights are published but not yet served by anybody is thereby not usable: it is released when they are
     LIVE.
     """
-    return max(0, (accepted + running) // limits.prompts_per_step - limits.max_off_policy_steps)
+    return max(0, (accepted + running) // spec.algorithm.prompts_per_step - spec.async_.max_off_policy_steps)
 
 
 def age(*, batch_index: int, min_step: int) -> int:
@@ -44,37 +42,38 @@ def age(*, batch_index: int, min_step: int) -> int:
     return batch_index - min_step
 
 
-def is_stale(limits: Limits, *, batch_index: int, min_step: int) -> bool:
+def is_stale(spec: JobSpec, *, batch_index: int, min_step: int) -> bool:
     """Return whether a group would break the bound in the batch of index V."""
-    return age(batch_index=batch_index, min_step=min_step) > limits.max_off_policy_steps
+    return age(batch_index=batch_index, min_step=min_step) > spec.async_.max_off_policy_steps
 
 
-def may_close_waiting(limits: Limits, *, batch_index: int, left_out: Sequence[int]) -> bool:
+def may_close_waiting(spec: JobSpec, *, batch_index: int, left_out: Sequence[int]) -> bool:
     """Return whether batch V may close under onStale wait, given the min steps of the groups left out (leased,
     submitted).
 
     For every k = 0..eta at most k * B groups left out have a min step <= V - eta + k.
     """
-    eta = limits.max_off_policy_steps
+    eta = spec.async_.max_off_policy_steps
     return all(
-        sum(step <= batch_index - eta + k for step in left_out) <= k * limits.prompts_per_step for k in range(eta + 1)
+        sum(step <= batch_index - eta + k for step in left_out) <= k * spec.algorithm.prompts_per_step
+        for k in range(eta + 1)
     )
 
 
-def may_close_ahead(limits: Limits, *, batch_index: int, left_out: Sequence[int]) -> bool:
+def may_close_ahead(spec: JobSpec, *, batch_index: int, left_out: Sequence[int]) -> bool:
     """Return whether batch V may be decided before anybody asks for it: no group left out (min steps of the leased and
     submitted) would be too old for batch V + 1.
     """
-    return not any(is_stale(limits, batch_index=batch_index + 1, min_step=step) for step in left_out)
+    return not any(is_stale(spec, batch_index=batch_index + 1, min_step=step) for step in left_out)
 
 
-def smallest_batch(limits: Limits) -> int:
+def smallest_batch(spec: JobSpec) -> int:
     """Return how many groups a step needs at least: ceil(min_step_fraction * B), and 1."""
-    return max(1, math.ceil(limits.min_step_fraction * limits.prompts_per_step - 1e-9))
+    return max(1, math.ceil(spec.failure_policy.min_step_batch_fraction * spec.algorithm.prompts_per_step - 1e-9))
 
 
-def smallest_group(limits: Limits) -> int:
+def smallest_group(spec: JobSpec) -> int:
     """Return how many good members a group needs: max(2, ceil(min_group_fraction * G)); 1 where G is 1."""
-    if limits.group_size == 1:
+    if spec.algorithm.group_size == 1:
         return 1
-    return max(2, math.ceil(limits.min_group_fraction * limits.group_size - 1e-9))
+    return max(2, math.ceil(spec.failure_policy.min_group_fraction * spec.algorithm.group_size - 1e-9))

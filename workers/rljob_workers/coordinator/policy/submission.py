@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from rljob_api import errors, names, types
-from rljob_api.manifest.data import FilterGroupsSpec
-from rljob_workers.coordinator.policy import filters, limits, staleness
+from rljob_api.manifest.job import JobSpec
+from rljob_workers.coordinator.policy import filters, staleness
 
 # A record that nobody can use, where such are not to be dropped: no attempt would end otherwise (graders 2.2).
 _UNUSABLE = frozenset({errors.DataError.__name__, errors.RecordError.__name__})
@@ -102,13 +102,11 @@ def step_range(rows: Sequence[types.Trajectory], version_steps: Mapping[int, int
     return min(steps), max(steps)
 
 
-def evaluate(
-    group: types.PromptGroup, facts: Facts, *, bounds: limits.Limits, filter_config: FilterGroupsSpec
-) -> Decision:
+def evaluate(group: types.PromptGroup, facts: Facts, *, spec: JobSpec) -> Decision:
     """Return what becomes of the group. An infrastructure failure is masked and retried, never scored."""
-    wrong = problem(group, facts, turn_rewards=bounds.turn_rewards)
+    wrong = problem(group, facts, turn_rewards=spec.algorithm.takes_turn_rewards)
     if wrong:
-        return _failed(facts, bounds, infra=False, outcome=names.TrajectoryOutcome.INVALID, detail=wrong)
+        return _failed(facts, spec, infra=False, outcome=names.TrajectoryOutcome.INVALID, detail=wrong)
     left_out = next((failure for failure in group.failures if failure.reason in names.LEFT_OUT), None)
     if left_out is not None:
         drop = names.DropReason(left_out.reason)
@@ -124,13 +122,14 @@ def evaluate(
         )
     good, infra = len(members_of(group.trajectories)), any(failure.infra for failure in group.failures)
     evaluation = facts.kind is names.GroupKind.EVALUATION
-    needed = facts.group_size if evaluation else min(facts.group_size, staleness.smallest_group(bounds))
+    needed = facts.group_size if evaluation else min(facts.group_size, staleness.smallest_group(spec))
     if good < needed:
         detail = f"{good} of {facts.group_size} members, {needed} needed"
-        return _failed(facts, bounds, infra=infra, outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
+        return _failed(facts, spec, infra=infra, outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
     if evaluation:
         return Decision(outcome=names.TrajectoryOutcome.RECORDED)
-    reason = filters.rejection(filter_config, [metric(row, filter_config.metric) for row in group.trajectories])
+    wanted = spec.data.filter_groups
+    reason = filters.rejection(wanted, [metric(row, wanted.metric) for row in group.trajectories])
     if reason is None and group.rejected:
         reason = names.DropReason.REJECTED
     if reason is not None:
@@ -141,7 +140,7 @@ def evaluate(
         return Decision(
             outcome=names.TrajectoryOutcome.STALE, detail=detail, drop=names.DropReason.REWOUND, requeue=Requeue.HEAD
         )
-    if staleness.is_stale(bounds, batch_index=facts.batch_index, min_step=oldest):
+    if staleness.is_stale(spec, batch_index=facts.batch_index, min_step=oldest):
         detail = f"oldest token of step {oldest} for batch {facts.batch_index}"
         return Decision(
             outcome=names.TrajectoryOutcome.STALE, detail=detail, drop=names.DropReason.STALE, requeue=Requeue.HEAD
@@ -154,19 +153,18 @@ def metric(row: types.Trajectory, name: str) -> float:
     return row.raw_reward if name == "sum" else float(row.verdict.parts.get(name, 0.0))
 
 
-def lost(facts: Facts, bounds: limits.Limits, detail: str) -> Decision:
+def lost(facts: Facts, spec: JobSpec, detail: str) -> Decision:
     """Return what becomes of a group whose lease expired, was released or belonged to a process that is gone."""
-    return _failed(facts, bounds, infra=True, outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
+    return _failed(facts, spec, infra=True, outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
 
 
-def _failed(
-    facts: Facts, bounds: limits.Limits, *, infra: bool, outcome: names.TrajectoryOutcome, detail: str
-) -> Decision:
+def _failed(facts: Facts, spec: JobSpec, *, infra: bool, outcome: names.TrajectoryOutcome, detail: str) -> Decision:
     """Another attempt while the budget lasts. An infra-exhausted prompt starts afresh at the tail, a data-exhausted
     one ends.
     """
     spent = (facts.infra_attempts if infra else facts.data_attempts) + 1
-    budget = bounds.max_infra_attempts if infra else bounds.max_data_attempts
+    policy = spec.failure_policy
+    budget = policy.max_infra_attempts_per_prompt if infra else policy.max_data_attempts_per_prompt
     charged = {"infra": int(infra), "data": int(not infra)}
     if spent < budget:
         return Decision(

@@ -9,7 +9,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from rljob_api import codec, roles, types
+from rljob_api import codec, types
+from rljob_api.manifest.evaluation import EvaluationSpec
 from rljob_workers.coordinator.ledger import evaluations
 from rljob_workers.coordinator.policy import prompts, submission
 from rljob_workers.data import records
@@ -23,9 +24,7 @@ class Suite:
     samples_per_prompt: int
 
 
-def is_due(
-    config: roles.EvaluationConfig, *, after_step: int, step: int, last_step: int, is_first: bool = False
-) -> bool:
+def is_due(config: EvaluationSpec, *, after_step: int, step: int, last_step: int, is_first: bool = False) -> bool:
     """Return whether publishing a version of `step`, the version before being of `after_step`, makes an evaluation
     due. is_first: it is what a fork begins with.
     """
@@ -39,7 +38,7 @@ def is_due(
     return every > 0 and step > 0 and step // every > min(after_step, step - 1) // every
 
 
-def due_before_training(config: roles.EvaluationConfig) -> bool:
+def due_before_training(config: EvaluationSpec) -> bool:
     """Return whether the weights that training begins with are evaluated."""
     return bool(config.suites) and config.before_training
 

@@ -81,16 +81,16 @@ class Metering:
         if len(view.facts.steps) > 1:
             gauge("rljob_wait_share_ratio").set(now.trainer_wait_share, waiter=names.Role.TRAINER)
             if scaling_signal.is_settled(now.phase, rollouts):
-                target = view.config.trainer_wait_target
+                target = view.config.spec.rollout.trainer_wait_target
                 ratio = scaling_signal.pressure(blocked=blocked, waiting=now.trainer_wait_share, target=target)
         gauge("rljob_rollout_pressure_ratio").set(ratio)
 
     def _settings(self, config: roles.CoordinatorConfig) -> None:
         """Set the job values that alerts compare with; some may change while the job runs."""
         for name, value in (
-            ("stall_timeout_seconds", config.failure.stall_timeout_s),
-            ("max_off_policy_steps", config.staleness.max_off_policy_steps),
-            ("checkpoint_every_steps", config.checkpoint_every_steps),
+            ("stall_timeout_seconds", float(config.spec.failure_policy.stall.timeout_seconds)),
+            ("max_off_policy_steps", config.spec.async_.max_off_policy_steps),
+            ("checkpoint_every_steps", config.spec.checkpoint.every_steps),
         ):
             self._metrics.gauge("rljob_setting").set(value, name=name)
 

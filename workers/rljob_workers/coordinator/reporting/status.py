@@ -48,7 +48,7 @@ def is_finished(config: roles.CoordinatorConfig, known: queries.Completion) -> b
     With max_steps 0 there is an evaluation alone.
     """
     trained = config.max_steps == 0 or (known.committed >= known.last_step and known.final_checkpoint_at is not None)
-    evaluated = not config.evaluation.suites or (known.newest_evaluated or 0) >= known.last_step
+    evaluated = not config.spec.evaluation.suites or (known.newest_evaluated or 0) >= known.last_step
     return trained and evaluated and not known.evaluating
 
 
@@ -71,9 +71,9 @@ def phase(config: roles.CoordinatorConfig, known: queries.Facts) -> names.Phase:
 
 def reason(config: roles.CoordinatorConfig, known: queries.Facts, *, infra_share: float) -> str:
     """Return the condition reason that holds, empty if none."""
-    if filters.starved(config.algorithm.filter, rejected=known.filtered_this_step):
+    if filters.starved(config.spec.data.filter_groups, rejected=known.filtered_this_step):
         return "FilterStarvation"
-    if infra_share > config.failure.max_infra_failure_fraction:
+    if infra_share > config.spec.failure_policy.max_infra_failure_fraction:
         return conditions.INFRA_FAILURE_SHARE_HIGH
     return known.degraded
 
@@ -168,7 +168,7 @@ def _pod(view: View, pod: processes.Pod) -> types.PodStatus:
             pod,
             serving_step=serving_step,
             head_step=known.head_step,
-            bound=view.config.staleness.max_off_policy_steps,
+            bound=view.config.spec.async_.max_off_policy_steps,
             now=view.now,
             silent_s=silent_s(view.config),
             evaluates=pod.token in view.evaluators,

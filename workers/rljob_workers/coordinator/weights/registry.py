@@ -29,7 +29,7 @@ class Publishing:
 
         def register(ledger: database.Ledger) -> tuple[version_rules.Answer, int]:
             due = evaluation.is_due(
-                self._context.config.evaluation,
+                self._context.config.spec.evaluation,
                 after_step=versions.head(ledger).step,
                 step=proposal.step,
                 last_step=groups.last_step(ledger),

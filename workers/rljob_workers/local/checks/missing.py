@@ -23,7 +23,7 @@ def data_files(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     ]
 
 
-def gpus(configs: Mapping[str, roles.CommonConfig]) -> list[str]:
+def gpus(configs: Mapping[str, roles.ProcessConfig]) -> list[str]:
     """Return why this machine and installation cannot compute on what a job wants, a sentence each."""
     try:
         prepare.gpus_here(configs)

@@ -20,7 +20,7 @@ def check(resolved: ResolvedJob) -> list[str]:
         folder = None if model is None else builtin.present(model)
         if model is None or folder is None:
             continue
-        families.check(model, folder, longest=trainer.max_row_tokens, field=field)
+        families.check(model.name, folder, longest=trainer.spec.rollout.engine.max_model_len, field=field)
         if not families.is_tested(families.read(folder)):
             found.append(
                 f"{field} is {model.name!r}, whose family docs/models.md does not list: the trainer compares packed"
@@ -31,23 +31,23 @@ def check(resolved: ResolvedJob) -> list[str]:
 
 def lines(resolved: ResolvedJob) -> list[str]:
     """Return one line per part; a single line saying so if the model's shape cannot be known here."""
-    trainer, rollout = resolved.trainer, resolved.rollouts[0]
+    trainer = resolved.trainer
     shape = shape_of(trainer.model)
     if shape is None:
         return [f"unknown: {trainer.model.name} has no config.json on this machine"]
-    ranks = trainer.nodes * trainer.processes_per_node
+    spec, ranks = trainer.spec, trainer.spec.trainer.world_size
     needed = memory.memory_estimate(
         shape,
-        zero_stage=trainer.deepspeed.zero_stage,
+        zero_stage=spec.trainer.deepspeed.zero_stage,
         num_ranks=ranks,
-        tokens_per_micro_batch=trainer.max_tokens_per_micro_batch,
-        logits_chunk_tokens=trainer.logits_chunk_tokens,
-        gradient_checkpointing=trainer.gradient_checkpointing,
-        max_model_len=rollout.engine.max_model_len,
-        max_num_seqs=rollout.engine.max_num_seqs,
-        dtype=trainer.model.dtype,
-        trainer_dtype=trainer.dtype,
-        critic=trainer.critic is not None,
+        tokens_per_micro_batch=spec.trainer.max_tokens_per_micro_batch,
+        logits_chunk_tokens=spec.trainer.logits_chunk_tokens,
+        gradient_checkpointing=spec.trainer.gradient_checkpointing,
+        max_model_len=spec.rollout.engine.max_model_len,
+        max_num_seqs=spec.rollout.engine.max_num_seqs,
+        dtype=spec.model.dtype,
+        trainer_dtype=spec.trainer.dtype,
+        critic=spec.algorithm.critic is not None,
         reference=trainer.reference is not None,
     )
     models = {"state": needed.state_bytes, "critic": needed.critic_bytes, "reference": needed.reference_bytes}
@@ -64,13 +64,13 @@ def lines(resolved: ResolvedJob) -> list[str]:
 
 def update_lines(resolved: ResolvedJob) -> list[str]:
     """Return how large a version is, and from when on its transfer or its pause counts as broken."""
-    model = resolved.trainer.model
+    model, dtype = resolved.trainer.model, resolved.trainer.spec.model.dtype
     shape = shape_of(model)
     if shape is None:
         return [f"unknown: {model.name} has no config.json on this machine"]
-    size = shape.num_params * memory.BYTES_PER_PARAM[model.dtype]
+    size = shape.num_params * memory.BYTES_PER_PARAM[dtype]
     return [
-        f"version: {_gb(size)} in {model.dtype}",
+        f"version: {_gb(size)} in {dtype}",
         f"upload or pull: broken after {deadlines.idle_deadline_s(size):,.0f} s without a byte, or"
         f" {deadlines.transfer_deadline_s(size):,.0f} s in all ({deadlines.LINK_BYTES_PER_S / 1e6:g} MB/s)",
         f"pause of a rollout: the engine counts as dead after {deadlines.pause_deadline_s(size):,.0f} s in which it"
@@ -78,7 +78,7 @@ def update_lines(resolved: ResolvedJob) -> list[str]:
     ]
 
 
-def shape_of(model: roles.ModelConfig) -> memory.ModelShape | None:
+def shape_of(model: roles.ModelFiles) -> memory.ModelShape | None:
     """Return a model's shape from our table or its config.json, None if neither has it."""
     if model.name in _BUILTIN_SHAPES:
         return _BUILTIN_SHAPES[model.name]

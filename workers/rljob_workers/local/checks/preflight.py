@@ -18,7 +18,7 @@ _TAIL_LINES = 8
 
 
 def check(
-    configs: Mapping[str, roles.CommonConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
+    configs: Mapping[str, roles.ProcessConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
 ) -> list[str]:
     """Let the coordinator check the data, one rollout the model, tokenizer and lengths, one verifier the gold answers.
 
@@ -53,7 +53,7 @@ class _Ended:
     lines: Sequence[str]
 
 
-def _first(configs: Mapping[str, roles.CommonConfig], role: names.Role) -> str:
+def _first(configs: Mapping[str, roles.ProcessConfig], role: names.Role) -> str:
     return next(name for name, config in configs.items() if config.role is role)
 
 

@@ -20,11 +20,11 @@ def own_programs(role: names.Role) -> Sequence[str]:
     return (sys.executable, "-m", f"rljob_workers.{role}")
 
 
-def process_names(configs: Sequence[roles.CommonConfig]) -> dict[str, roles.CommonConfig]:
+def process_names(configs: Sequence[roles.ProcessConfig]) -> dict[str, roles.ProcessConfig]:
     """Return configs by process name: the role, numbered where it has more than one process."""
     counts = {role: sum(config.role is role for config in configs) for role in names.Role}
     seen: dict[names.Role, int] = {}
-    named: dict[str, roles.CommonConfig] = {}
+    named: dict[str, roles.ProcessConfig] = {}
     for config in configs:
         index = seen.get(config.role, 0)
         seen[config.role] = index + 1
@@ -49,7 +49,7 @@ class Launcher:
     def __init__(
         self,
         *,
-        configs: Mapping[str, roles.CommonConfig],
+        configs: Mapping[str, roles.ProcessConfig],
         directory: layout.RunDir,
         programs: Programs,
         log: journal.Journal,
@@ -95,11 +95,11 @@ class Launcher:
         self._attempt += 1
         return config.model_copy(update={"attempt": self._attempt, "rendezvous_port": resources.free_ports(1)[0]})
 
-    def _attempt_of(self, config: roles.CommonConfig) -> int:
+    def _attempt_of(self, config: roles.ProcessConfig) -> int:
         return self._attempt if isinstance(config, roles.TrainerConfig) else 0
 
 
-def write_configs(configs: Mapping[str, roles.CommonConfig], folder: pathlib.Path) -> dict[str, pathlib.Path]:
+def write_configs(configs: Mapping[str, roles.ProcessConfig], folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Write every config as `<name>.json` and return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: folder / f"{name}.json" for name in configs}

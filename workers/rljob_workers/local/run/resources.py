@@ -55,7 +55,7 @@ def _slices(cores: Sequence[int], parts: int) -> list[tuple[int, ...]]:
 
 
 def plan_gpus(
-    configs: Mapping[str, roles.CommonConfig], gpus: Sequence[str], *, engine: device.Kind | None
+    configs: Mapping[str, roles.ProcessConfig], gpus: Sequence[str], *, engine: device.Kind | None
 ) -> dict[str, tuple[str, ...]]:
     """Return the GPUs of each process that computes on some, by its name; none where the job is not for GPUs.
 
@@ -66,10 +66,10 @@ def plan_gpus(
     needed, shares = {}, []
     for name, config in configs.items():
         if isinstance(config, roles.RolloutConfig) and (config.device == "cuda" or engine != "cpu"):
-            needed[name] = config.engine.num_gpus
-            shares.append(config.engine.gpu_memory_utilization)
+            needed[name] = config.spec.rollout.engine.num_gpus
+            shares.append(config.spec.rollout.engine.gpu_memory_utilization)
         elif isinstance(config, roles.TrainerConfig):
-            needed[name] = config.processes_per_node
+            needed[name] = config.spec.trainer.processes_per_node
     wanted = {
         config.device for config in configs.values() if isinstance(config, roles.RolloutConfig | roles.TrainerConfig)
     }

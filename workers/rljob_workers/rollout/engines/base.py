@@ -13,19 +13,22 @@ from typing import Protocol
 
 import prometheus_client
 
-from rljob_api import errors, plugins, roles, types
+from rljob_api import errors, plugins, types
+from rljob_api.manifest.rollout import EngineSpec
 from rljob_workers.rollout import generation
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the engine is built from. `image_path` and `image_bytes` name the shared image.
+    """What the engine is built from. `image_path` and `image_bytes` name the shared image. kv_cache_bytes 0: its own
+    choice.
 
     progress_path: where the engine process writes how far a load has come; loaded_bytes: reads it.
     """
 
     model: Path
-    engine: roles.EngineConfig
+    engine: EngineSpec
+    kv_cache_bytes: int = 0
     trust_remote_code: bool
     image_path: str
     image_bytes: int

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import torch
 
-from rljob_api import errors, names, roles
-from rljob_api.manifest.algorithm import Decay, NormalizeSpec
+from rljob_api import errors, names
+from rljob_api.manifest.algorithm import Decay, GaeSpec, NormalizeSpec
 from rljob_workers.trainer.algorithms.rows import Rows
 from rljob_workers.trainer.model import batch_tensors
 
@@ -151,7 +151,7 @@ class Values:
 
 def estimate(
     tensors: batch_tensors.BatchTensors,
-    config: roles.ReturnsConfig,
+    gae: GaeSpec,
     *,
     penalty: torch.Tensor | None = None,
     values: Values | None = None,
@@ -166,15 +166,15 @@ def estimate(
     rewards = tensors.rewards.double()
     states = torch.zeros_like(rewards) if values is None else values.tokens.double()
     ends = torch.zeros_like(tensors.row_tokens, dtype=torch.float64)
-    if values is not None and config.bootstrap_truncated:
+    if values is not None and gae.bootstrap_truncated:
         ends = torch.where(tensors.row_truncated, values.ends.double(), ends)
     lost = torch.zeros_like(rewards) if penalty is None else penalty.double()
-    if config.unit == "turn":
-        decay = row_decay(config.decay, num_turns(tensors.turns, rows))
-        made = over_turns(rewards, states, tensors.turns, rows, gamma=config.gamma, decay=decay, bootstrap=ends)
+    if gae.unit == "turn":
+        decay = row_decay(gae.decay, num_turns(tensors.turns, rows))
+        made = over_turns(rewards, states, tensors.turns, rows, gamma=gae.gamma, decay=decay, bootstrap=ends)
         return dataclasses.replace(made, advantages=made.advantages - lost)
-    decay = row_decay(config.decay, tensors.row_tokens)
-    return over_tokens(rewards - lost, states, rows, gamma=config.gamma, decay=decay, bootstrap=ends)
+    decay = row_decay(gae.decay, tensors.row_tokens)
+    return over_tokens(rewards - lost, states, rows, gamma=gae.gamma, decay=decay, bootstrap=ends)
 
 
 def describe(parts: Sequence[batch_tensors.BatchTensors], ranks: Ranks) -> dict[Stat, float]:

@@ -32,24 +32,25 @@ class _Trained:
     def __init__(self, module: torch.nn.Module, config: roles.TrainerConfig, device: torch.device) -> None:
         """Build the DeepSpeed engine. torch.distributed must be initialised."""
         self.device, self.rank, self.world_size = device, dist.get_rank(), dist.get_world_size()
-        self._stage, self._numbers = config.deepspeed.zero_stage, config.optimizer
+        trainer = config.spec.trainer
+        self._stage, self._numbers = trainer.deepspeed.zero_stage, trainer.optimizer
         # DeepSpeed would compile its shared-memory collectives with g++ at this point; gloo does without.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._engine, self._optimizer, _, _ = deepspeed.initialize(
-            model=module, model_parameters=trainable, config=deepspeed_config.make(config)
+            model=module, model_parameters=trainable, config=deepspeed_config.make(trainer)
         )
         self._engine.train()
         # DeepSpeed allocates the moments by a step with zero gradients; counted, it would weaken the first updates.
         for state in self._engine.basic_optimizer.state.values():
             state["step"].zero_()
-        if config.dtype == "bfloat16" and self._stage == 0:
+        if trainer.dtype == "bfloat16" and self._stage == 0:
             # Micro-batches then add up in fp32; stages 1 to 3 have their own fp32 accumulation buffers.
             for parameter in trainable:
                 parameter.grad_dtype = torch.float32
-        clips = deepspeed_config.clips_itself(config)
-        self._clipper = _Clipper(self._optimizer, trainable, config.optimizer.max_grad_norm) if clips else None
-        if config.dtype == "float32" and self._stage in (1, 2):
+        clips = deepspeed_config.clips_itself(trainer)
+        self._clipper = _Clipper(self._optimizer, trainable, trainer.optimizer.max_grad_norm) if clips else None
+        if trainer.dtype == "float32" and self._stage in (1, 2):
             # DeepSpeed looks for non-finite gradients in reduced precision only.
             self._optimizer.check_grad_overflow = True
 
@@ -106,13 +107,13 @@ class Engine(_Trained):
 
     def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
         """Load the model. Raises ManifestError if it cannot be."""
-        model = loading.load_model(model_dir, config, device)
+        model = loading.load_model(model_dir, config.spec, device)
         # Sizes before ZeRO-3 leaves each rank its part.
         self.accelerator = _accelerator(model, config, device)
         self._policy = policy.Policy(
             model,
-            temperature=config.temperature,
-            chunk_tokens=config.logits_chunk_tokens,
+            temperature=config.spec.rollout.sampling.temperature,
+            chunk_tokens=config.spec.trainer.logits_chunk_tokens,
         )
         self._saved = loading.SavedNames(model, self._policy.named_tensors())
         super().__init__(self._policy, config, device)
@@ -175,7 +176,7 @@ class CriticEngine(_Trained):
 
     def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
         """Load the model. Raises ManifestError if it cannot be."""
-        super().__init__(policy.ValueModel(loading.load_model(model_dir, config, device)), config, device)
+        super().__init__(policy.ValueModel(loading.load_model(model_dir, config.spec, device)), config, device)
 
     def values(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the values of the states before each sampled token [N] and after each row [rows], with gradient."""
@@ -207,7 +208,7 @@ class _Clipper:
 def _accelerator(model: Any, config: roles.TrainerConfig, device: torch.device) -> mfu.Accelerator | None:
     if device.type != "cuda":
         return None
-    peak = mfu.dense_bf16_peak(torch.cuda.get_device_name(device)) if config.dtype == "bfloat16" else None
+    peak = mfu.dense_bf16_peak(torch.cuda.get_device_name(device)) if config.spec.trainer.dtype == "bfloat16" else None
 
     def peak_memory() -> tuple[int, int]:
         found = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)

@@ -1,26 +1,26 @@
-"""TrainerConfig to DeepSpeed's dict. Plain dicts and nothing else, so that it is testable without DeepSpeed.
+"""spec.trainer to DeepSpeed's dict. Plain dicts and nothing else, so that it is testable without DeepSpeed.
 
 The step loop owns accumulation and scaling: `managed_gradient_accumulation` is off, so backward only accumulates and
 step reduces, averages over ranks, clips and updates. PyTorch's AdamW: DeepSpeed's own CPU kernel needs a compiler.
 """
 
-from rljob_api import errors, roles
-from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_api import errors
+from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec, TrainerSpec
 
 Config = dict[str, object]
 
 
-def make(config: roles.TrainerConfig, *, fused: bool = True) -> Config:
+def make(trainer: TrainerSpec, *, fused: bool = True) -> Config:
     """Return the dict for deepspeed.initialize. Raises ManifestError for an extra key that is set here already."""
-    half = config.dtype == "bfloat16"
+    half = trainer.dtype == "bfloat16"
     settings: Config = {
         # Not used by the loop, but DeepSpeed refuses to start without a batch size.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
-        "gradient_clipping": 0.0 if clips_itself(config) else config.optimizer.max_grad_norm,
-        "optimizer": {"type": "AdamW", "params": _adam(config.optimizer, fused=fused)},
-        "zero_optimization": _zero(config.deepspeed),
+        "gradient_clipping": 0.0 if clips_itself(trainer) else trainer.optimizer.max_grad_norm,
+        "optimizer": {"type": "AdamW", "params": _adam(trainer.optimizer, fused=fused)},
+        "zero_optimization": _zero(trainer.deepspeed),
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "communication_data_type": "fp32",
@@ -29,14 +29,14 @@ def make(config: roles.TrainerConfig, *, fused: bool = True) -> Config:
     }
     if half:
         settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
-    if half and config.deepspeed.zero_stage > 0:
+    if half and trainer.deepspeed.zero_stage > 0:
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
-    return merge(settings, dict(config.deepspeed.extra), path="spec.trainer.deepspeed.extra")
+    return merge(settings, dict(trainer.deepspeed.extra), path="spec.trainer.deepspeed.extra")
 
 
-def clips_itself(config: roles.TrainerConfig) -> bool:
+def clips_itself(trainer: TrainerSpec) -> bool:
     """True for stage 0 in fp32: there DeepSpeed clips without telling the norm and steps on NaN; engine.py does it."""
-    return config.dtype == "float32" and config.deepspeed.zero_stage == 0
+    return trainer.dtype == "float32" and trainer.deepspeed.zero_stage == 0
 
 
 def merge(settings: Config, extra: Config, *, path: str) -> Config:

@@ -16,7 +16,8 @@ import torch
 import transformers
 from transformers import core_model_loading
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, types
+from rljob_api.manifest.job import JobSpec
 from rljob_workers.models import families
 from rljob_workers.runtime import machine
 from rljob_workers.trainer.model import attention, cpu_float32_matmul
@@ -73,32 +74,38 @@ class SavedNames:
         return f"its files lack {lacking[0]}, which would start at random" if lacking else ""
 
 
-def load_model(model_dir: pathlib.Path, config: roles.TrainerConfig, device: torch.device) -> torch.nn.Module:
-    """Return the causal LM of a Hugging Face folder with packed attention. Raises ManifestError if that cannot be."""
-    families.check(config.model, model_dir, longest=config.max_row_tokens)
+def load_model(
+    model_dir: pathlib.Path, spec: JobSpec, device: torch.device, *, name: str = "", frozen: bool = False
+) -> torch.nn.Module:
+    """Return the causal LM of a Hugging Face folder with packed attention. Raises ManifestError if that cannot be.
+
+    name: of the model in errors, by default spec.model.name. frozen: without gradients nothing is checkpointed.
+    """
+    name = name or spec.model.name
+    families.check(name, model_dir, longest=spec.rollout.engine.max_model_len)
     transformers.utils.logging.disable_progress_bar()
     transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
     try:
         # The annotation leaves out that it returns a pair when it is asked for what it found in the files.
         found: Any = transformers.AutoModelForCausalLM.from_pretrained(
             str(model_dir),
-            dtype=getattr(torch, config.dtype),
+            dtype=getattr(torch, spec.trainer.dtype),
             attn_implementation=attention.NAME,
-            trust_remote_code=config.model.trust_remote_code,
+            trust_remote_code=spec.model.trust_remote_code,
             local_files_only=True,
             output_loading_info=True,
         )
         model, loading = found
     except (OSError, ValueError) as error:
-        raise errors.ManifestError(f"spec.model.name is {config.model.name!r}, but does not load: {error}") from error
+        raise errors.ManifestError(f"spec.model.name is {name!r}, but does not load: {error}") from error
     if lacking := sorted(loading["missing_keys"]):
         raise errors.ManifestError(
-            f"spec.model.name is {config.model.name!r}, but its files lack {lacking[0]}"
+            f"spec.model.name is {name!r}, but its files lack {lacking[0]}"
             f" ({len(lacking)} tensors of {type(model).__name__}), which would start at random"
         )
     model.config.use_cache = False
-    _widen_where_slow(model, config.dtype, device)
-    if config.gradient_checkpointing:
+    _widen_where_slow(model, spec.trainer.dtype, device)
+    if spec.trainer.gradient_checkpointing and not frozen:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     loaded: torch.nn.Module = model.train()
     return loaded

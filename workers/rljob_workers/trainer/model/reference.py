@@ -5,6 +5,7 @@ import pathlib
 import torch
 
 from rljob_api import errors, roles
+from rljob_api.manifest.job import JobSpec
 from rljob_workers.models import builtin
 from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
 
@@ -12,13 +13,13 @@ from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
 class Reference:
     """Scores micro-batches with weights that never change."""
 
-    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
+    def __init__(self, spec: JobSpec, model_dir: pathlib.Path, device: torch.device) -> None:
         """Load the model in the trainer's number format. Raises ManifestError if it does not load."""
-        chosen = config.model_copy(update={"model": config.reference, "gradient_checkpointing": False})
+        name = "" if spec.model.reference is None else spec.model.reference.name
         made = policy.Policy(
-            loading.load_model(model_dir, chosen, device),
-            temperature=config.temperature,
-            chunk_tokens=config.logits_chunk_tokens,
+            loading.load_model(model_dir, spec, device, name=name, frozen=True),
+            temperature=spec.rollout.sampling.temperature,
+            chunk_tokens=spec.trainer.logits_chunk_tokens,
         )
         self._policy = made.to(device).eval().requires_grad_(False)
 
@@ -48,7 +49,7 @@ def load(config: roles.TrainerConfig, device: torch.device) -> Reference | None:
     if config.reference is None:
         return None
     try:
-        return Reference(config, builtin.ensure_model(config.reference), device)
+        return Reference(config.spec, builtin.ensure_model(config.reference), device)
     except errors.ManifestError as error:
         problems = (text.replace("spec.model.name", "spec.model.reference.name", 1) for text in error.problems)
         raise errors.ManifestError(*problems) from error

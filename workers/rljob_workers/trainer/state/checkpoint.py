@@ -16,8 +16,7 @@ import pathlib
 import shutil
 from collections.abc import Mapping, Sequence
 
-from rljob_api import errors, roles
-from rljob_api.resolution import common
+from rljob_api import errors, resolve, roles
 from rljob_workers.runtime import atomic
 
 logger = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class CheckpointStore:
         """Say durably that this attempt goes on from `step`; earlier ones write no checkpoint from now on."""
         self._directory.mkdir(parents=True, exist_ok=True)
         fence = {"run": self._run, "attempt": self._attempt, "goes_on_from": step}
-        name = f"{_FENCE}{common.digest(self._run)[:12]}-{self._attempt:06d}.json"
+        name = f"{_FENCE}{resolve.digest(self._run)[:12]}-{self._attempt:06d}.json"
         atomic.write_text(self._directory / name, json.dumps(fence))
 
     def _fences(self) -> list[_Fence]:
@@ -179,7 +178,7 @@ def _is_behind(progress: Progress, fences: Sequence[_Fence]) -> bool:
 
 def store_of(config: roles.TrainerConfig) -> CheckpointStore:
     """Return the job's checkpoints, as its present attempt writes them."""
-    return CheckpointStore(pathlib.Path(config.checkpoint.dir), run=config.job.uid, attempt=config.attempt)
+    return CheckpointStore(pathlib.Path(config.checkpoint_dir), run=config.job.uid, attempt=config.attempt)
 
 
 def read(path: pathlib.Path) -> Checkpoint | None:
@@ -207,15 +206,16 @@ def sections(config: roles.TrainerConfig, *, reference_hash: str = "") -> dict[s
 
     reference_hash: of the reference model's tensors; rank 0 alone reads them.
     """
+    algorithm, trainer = config.spec.algorithm, config.spec.trainer
     values: dict[str, object] = {
-        "seed": config.seed,
+        "seed": config.spec.seed,
         "model": [config.model.name, config.model.revision],
-        "shape": [config.nodes * config.processes_per_node, config.deepspeed.zero_stage, config.dtype],
-        "loss": config.loss.model_dump(mode="json"),
-        "updates": [config.minibatches, config.epochs],
-        "optimizer": config.optimizer.model_dump(mode="json"),
+        "shape": [trainer.world_size, trainer.deepspeed.zero_stage, trainer.dtype],
+        "loss": algorithm.loss.model_dump(mode="json"),
+        "updates": [algorithm.minibatches, algorithm.epochs],
+        "optimizer": trainer.optimizer.model_dump(mode="json"),
     }
-    made = {name: common.digest(value) for name, value in values.items()} | config.spec_digests
+    made = {name: resolve.digest(value) for name, value in values.items()} | config.spec_digests
     return made | ({"reference": reference_hash} if reference_hash else {})
 
 

@@ -94,7 +94,7 @@ class RankCheckpoints:
         self._engine.barrier()
 
     def _write(self, work: pathlib.Path) -> None:
-        if self._config.checkpoint.save_optimizer:
+        if self._config.spec.checkpoint.save_optimizer:
             self._engine.save(work / _STATE)
         else:
             self._before_export()
@@ -122,7 +122,7 @@ class RankCheckpoints:
             critic=self._critic is not None,
             critic_updates_applied=self._critic_progress.applied,
             critic_skipped_in_a_row=self._critic_progress.skipped_in_a_row,
-            optimizer=self._config.checkpoint.save_optimizer,
+            optimizer=self._config.spec.checkpoint.save_optimizer,
             attempt=self._config.attempt,
             run=self._config.job.uid,
             sections=checkpoint.sections(self._config, reference_hash=self._reference_hash),
@@ -135,14 +135,15 @@ class RankCheckpoints:
     def export(self) -> None:
         """Write the final weights as a Hugging Face folder."""
         self._before_export()
-        self._exporter.write_hugging_face(self._model_dir, pathlib.Path(self._config.checkpoint.export_dir))
+        self._exporter.write_hugging_face(self._model_dir, pathlib.Path(self._config.export_dir))
         self._engine.barrier()
 
     def prune(self) -> None:
         """Keep the newest and every so many."""
         if self._engine.rank == 0:
             self._store.prune(
-                keep_last=self._config.checkpoint.keep_last, keep_every=self._config.checkpoint.keep_every
+                keep_last=self._config.spec.checkpoint.keep_last,
+                keep_every=self._config.spec.checkpoint.keep_every or 0,
             )
 
 

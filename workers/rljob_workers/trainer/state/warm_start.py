@@ -10,12 +10,12 @@ _FOLDER = "checkpoints"
 _OF_WEIGHTS, _OF_STATE = ("model",), ("model", "shape")
 
 
-def find(config: roles.ForkConfig) -> checkpoint.Checkpoint:
+def find(origin: str, step: int | None) -> checkpoint.Checkpoint:
     """Return the checkpoint that a fork begins with. Raises ManifestError if there is none, or none of that step.
 
     The path is a checkpoint, a folder of checkpoints, or a run's folder that holds one.
     """
-    path = pathlib.Path(config.path)
+    path = pathlib.Path(origin)
     if not path.is_dir():
         raise errors.ManifestError(f"spec.resumeFrom is {str(path)!r}, but there is no such folder")
     single = checkpoint.read(path)
@@ -23,15 +23,13 @@ def find(config: roles.ForkConfig) -> checkpoint.Checkpoint:
     found = [single] if single is not None else checkpoint.CheckpointStore(folder).all()
     if not found:
         raise errors.ManifestError(f"spec.resumeFrom is {str(path)!r}, but no complete checkpoint is in it")
-    if config.step is None:
+    if step is None:
         return max(found, key=lambda each: each.progress.step)
     for each in found:
-        if each.progress.step == config.step:
+        if each.progress.step == step:
             return each
     steps = ", ".join(str(step) for step in sorted(each.progress.step for each in found))
-    raise errors.ManifestError(
-        f"spec.resumeFrom.step is {config.step}, but {str(path)!r} has checkpoints of steps {steps}"
-    )
+    raise errors.ManifestError(f"spec.resumeFrom.step is {step}, but {str(path)!r} has checkpoints of steps {steps}")
 
 
 def check_same_model(found: checkpoint.Checkpoint, config: roles.TrainerConfig) -> None:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from rljob_api import codec, roles, types
-from rljob_api.manifest.algorithm import NormalizeSpec
-from rljob_api.manifest.data import FilterGroupsSpec
+from rljob_api import codec, types
+from rljob_api.manifest.algorithm import AlgorithmSpec, NormalizeSpec, RewardsSpec
 from rljob_testing import makers
 from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import samples
@@ -17,11 +16,8 @@ DRGRPO = section(NormalizeSpec, mean="group", std="none")
 NONE = section(NormalizeSpec, mean="none", std="none")
 
 
-def config(**changes: object) -> roles.AlgorithmConfig:
-    return roles.AlgorithmConfig.model_validate(
-        {"group_size": 2, "prompts_per_step": 2, "normalize_reward": DRGRPO,
-         "filter": section(FilterGroupsSpec, max_extra_groups=9), **changes}
-    )  # fmt: skip
+def config(**changes: object) -> AlgorithmSpec:
+    return section(AlgorithmSpec, **{"group_size": 2, "prompts_per_step": 2, "normalize_reward": DRGRPO, **changes})
 
 
 def candidate(order: int, group: types.PromptGroup, *, min_step: int = 0, finished_step: int = 0) -> steps.Candidate:
@@ -33,7 +29,7 @@ def candidate(order: int, group: types.PromptGroup, *, min_step: int = 0, finish
 
 
 def assemble(
-    groups: Sequence[types.PromptGroup], *, chosen: roles.AlgorithmConfig | None = None, step: int = 1
+    groups: Sequence[types.PromptGroup], *, chosen: AlgorithmSpec | None = None, step: int = 1
 ) -> samples.Assembled:
     candidates = tuple(candidate(order, group) for order, group in enumerate(groups))
     choice = steps.Choice(step=step, candidates=candidates, version_steps={0: 0})
@@ -54,7 +50,7 @@ def test_age_is_split_into_in_flight_and_in_queue() -> None:
 
 @pytest.mark.covers("algorithms 11")
 def test_rewards_are_reported_raw_shaped_and_as_success() -> None:
-    shaped = config(rewards=roles.RewardShapingConfig(bias=-0.5, scale=2))
+    shaped = config(rewards=section(RewardsSpec, bias=-0.5, scale=2))
     summary = assemble([makers.make_group(rewards=(1.0, 0.0)), makers.make_group(rewards=(1.0, 1.0))], chosen=shaped)
     assert summary.summary["reward_mean"] == 0.75
     assert summary.summary["shaped_mean"] == 0.5
@@ -76,7 +72,7 @@ def test_a_group_whose_advantages_are_all_zero_is_counted() -> None:
 
 
 def test_what_the_trainer_makes_of_rewards_is_not_reported_before_it_does() -> None:
-    chosen = config(normalize_reward=NONE, trainer_returns=True)
+    chosen = config(normalize_reward=NONE, advantage_estimator="ppo")
     made = assemble([makers.make_group(rewards=(0.0, 0.0))], chosen=chosen)
     assert made.zero_advantage_groups == 0
     assert not {"zero_advantage_groups", "advantage_mean"} & made.summary.keys()
@@ -96,7 +92,7 @@ def test_lengths_are_reported_apart_for_right_and_wrong_rows() -> None:
 
 
 def test_a_row_earns_its_reward_on_its_last_token_where_the_trainer_makes_advantages() -> None:
-    chosen = config(normalize_reward=NONE, trainer_returns=True)
+    chosen = config(normalize_reward=NONE, advantage_estimator="ppo")
     first, second = assemble([makers.make_group(rewards=(1.0, 0.25))], chosen=chosen).samples
     assert (list(first.rewards), list(second.rewards)) == ([0.0, 1.0], [0.0, 0.25])
     assert list(first.advantages) == [0.0, 0.0]
@@ -125,7 +121,7 @@ def turns_row(rewards: tuple[float, ...], *, truncated: bool = False) -> types.T
 @pytest.mark.covers("algorithms 3")
 def test_turn_rewards_are_shaped_each_and_stand_on_the_last_token_of_their_turn() -> None:
     chosen = config(
-        group_size=1, normalize_reward=NONE, trainer_returns=True, rewards=roles.RewardShapingConfig(bias=-0.5, scale=2)
+        group_size=1, normalize_reward=NONE, advantage_estimator="ppo", rewards=section(RewardsSpec, bias=-0.5, scale=2)
     )
     group = dataclasses.replace(makers.make_group(rewards=(1.0,)), trajectories=(turns_row((0.0, 1.0)),))
     (row,) = assemble([group], chosen=chosen).samples
@@ -135,8 +131,7 @@ def test_turn_rewards_are_shaped_each_and_stand_on_the_last_token_of_their_turn(
 
 
 def test_zero_truncated_takes_the_reward_of_the_cut_turn_alone() -> None:
-    shaped = roles.RewardShapingConfig(zero_truncated=True)
-    chosen = config(group_size=1, normalize_reward=NONE, trainer_returns=True, rewards=shaped)
+    chosen = config(group_size=1, normalize_reward=NONE, advantage_estimator="ppo", zero_truncated=True)
     group = dataclasses.replace(
         makers.make_group(rewards=(1.0,)), trajectories=(turns_row((0.5, 1.0), truncated=True),)
     )
@@ -157,8 +152,8 @@ def test_a_step_of_oats_actor_is_the_published_example(masked: bool) -> None:
         for index, (length, cut) in enumerate([(3, False), (2, True)])
     ]
     group = dataclasses.replace(makers.make_group(rewards=(1.0,)), trajectories=tuple(rows))
-    rewards = roles.RewardShapingConfig(zero_truncated=True, mask_truncated=masked)
-    made = assemble([group], chosen=config(normalize_reward=NONE, trainer_returns=True, rewards=rewards))
+    chosen = config(normalize_reward=NONE, advantage_estimator="ppo", zero_truncated=True, mask_truncated=masked)
+    made = assemble([group], chosen=chosen)
     assert [list(row.rewards) for row in made.samples] == [[0, 0, 1], [0, 0]]
     assert [not row.masked for row in made.samples] == [True, not masked]
     told = {key: made.summary[f"actor/{key}"] for key in ("rewards", "avg_reward", "no_eos_count", "response_tok_len")}

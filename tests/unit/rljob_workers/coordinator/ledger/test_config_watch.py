@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import pathlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
 from rljob_api import names, roles
 from rljob_testing import clock as fake_clock
+from rljob_testing.sections import with_spec
 from rljob_workers.coordinator import app, config_watch, context, housekeeping, resume
 from rljob_workers.coordinator.ledger import groups, steps
 from rljob_workers.coordinator.weights import registry
@@ -43,10 +44,10 @@ class Watched:
         link.symlink_to(file)
         link.replace(self.path)
 
-    def edit(self, **changes: object) -> None:
-        config = self.core.config
+    def edit(self, changes: Mapping[str, object] | None = None, **by_name: object) -> None:
+        config = with_spec(self.core.config, changes, **by_name)
         job = config.job.model_copy(update={"config_generation": config.job.config_generation + 1})
-        self.mount(config.model_copy(update={"job": job, **changes}))
+        self.mount(config.model_copy(update={"job": job}))
 
     async def last_step(self) -> int:
         return await self.core.ledger.run(groups.last_step)
@@ -85,7 +86,7 @@ async def test_the_file_is_looked_at_again_and_again(watched: Watched) -> None:
     watching = asyncio.ensure_future(watched.watch.run())
     for limit in (20, 30):
         watched.edit(max_steps=limit)
-        while watched.core.config.max_steps != limit:
+        while watched.core.config.spec.max_steps != limit:
             await watched.clock.advance(1.0)
             await asyncio.to_thread(lambda: None)
             assert not watching.done()
@@ -93,21 +94,16 @@ async def test_the_file_is_looked_at_again_and_again(watched: Watched) -> None:
 
 
 async def test_a_changed_bound_and_interval_hold_and_the_largest_bound_is_kept_for_the_audit(watched: Watched) -> None:
-    config = watched.core.config
     for bound in (3, 0):
-        watched.edit(
-            staleness=config.staleness.model_copy(update={"max_off_policy_steps": bound}),
-            evaluation=config.evaluation.model_copy(update={"every_steps": 5}),
-        )
+        watched.edit({"evaluation.everySteps": 5}, max_off_policy_steps=bound)
         await watched.watch.look()
-        assert watched.core.config.staleness.max_off_policy_steps == bound
+        assert watched.core.config.spec.async_.max_off_policy_steps == bound
         assert await watched.held_bound() == "3"
-    assert watched.core.config.evaluation.every_steps == 5
+    assert watched.core.config.spec.evaluation.every_steps == 5
 
 
 async def test_settings_that_alerts_compare_with_follow(watched: Watched) -> None:
-    staleness = watched.core.config.staleness.model_copy(update={"max_off_policy_steps": 3})
-    watched.edit(staleness=staleness)
+    watched.edit(max_off_policy_steps=3)
     await watched.watch.look()
     await watched.housekeeper.refresh()
     labels = {"name": "max_off_policy_steps", "rljob": "job", "rljob_namespace": "default"}
@@ -125,17 +121,17 @@ async def test_the_log_level_follows(watched: Watched, said: Callable[[], list[s
     watched.edit(log_level="debug")
     await watched.watch.look()
     assert logging.getLogger().level == logging.DEBUG
-    assert said() == ["took over log_level info to debug"]
+    assert said() == ["took over spec.observability.logLevel info to debug"]
 
 
 async def test_what_is_not_followed_is_told_in_one_line_and_once(
     watched: Watched, said: Callable[[], list[str]]
 ) -> None:
-    watched.edit(seed=8, world_size=2)
+    watched.edit(seed=8, processes_per_node=2)
     for _ in range(3):
         await watched.watch.look()
     (line,) = said()
-    assert "seed, world_size" in line
+    assert "spec.seed, spec.trainer.processesPerNode" in line
     assert (await watched.housekeeper.current()).config_generation == 1
 
 
@@ -143,21 +139,21 @@ async def test_a_lower_end_is_told_and_does_not_hold(watched: Watched, said: Cal
     watched.edit(max_steps=5)
     await watched.watch.look()
     (line,) = said()
-    assert "max_steps is 5" in line
+    assert "spec.maxSteps is 5" in line
     assert await watched.last_step() == 10
 
 
 async def test_a_file_that_is_no_config_is_told_once_naming_the_field_and_the_next_good_one_holds(
     watched: Watched, said: Callable[[], list[str]]
 ) -> None:
-    watched.mount_text(watched.core.config.model_dump_json().replace('"max_steps":10', '"max_steps":"many"'))
+    watched.mount_text(watched.core.config.model_dump_json().replace('"maxSteps":10', '"maxSteps":"many"'))
     for _ in range(3):
         await watched.watch.look()
     (line,) = said()
-    assert "max_steps" in line
+    assert "spec.maxSteps" in line
     watched.edit(max_steps=20)
     await watched.watch.look()
-    assert watched.core.config.max_steps == 20
+    assert watched.core.config.spec.max_steps == 20
 
 
 async def test_a_file_that_is_gone_is_told_once_and_the_next_one_holds(
@@ -170,7 +166,7 @@ async def test_a_file_that_is_gone_is_told_once_and_the_next_one_holds(
     assert "No such file" in line
     watched.edit(max_steps=20)
     await watched.watch.look()
-    assert watched.core.config.max_steps == 20
+    assert watched.core.config.spec.max_steps == 20
 
 
 async def test_an_end_that_is_raised_after_the_trainer_heard_of_it_is_told_as_too_late(
@@ -180,4 +176,4 @@ async def test_an_end_that_is_raised_after_the_trainer_heard_of_it_is_told_as_to
     watched.edit(max_steps=20)
     await watched.watch.look()
     assert await watched.last_step() == 10
-    assert "max_steps 20 came too late: step 10 ended the run" in said()
+    assert "spec.maxSteps 20 came too late: step 10 ended the run" in said()

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from rljob_api import roles
 from rljob_api.manifest.data import CurriculumSpec, FilterGroupsSpec
 from rljob_testing.sections import section
 from rljob_workers.coordinator.ledger import groups, leases
-from rljob_workers.coordinator.policy import curriculum, limits
+from rljob_workers.coordinator.policy import curriculum
 
 # A maker of the bench that conftest.py describes.
 Make = Callable[..., Any]
@@ -82,7 +81,7 @@ def test_a_prompt_above_the_threshold_is_in_no_later_epoch_also_after_a_restart(
 @pytest.mark.covers("workflows 6.2")
 def test_a_group_that_the_filter_rejects_as_too_easy_counts(make_bench: Make) -> None:
     rejecting = section(FilterGroupsSpec, enabled=True, max_extra_groups=1000)
-    bench = make_bench(num_prompts=2, max_off_policy_steps=0, curriculum=config(0.9, 0.5), filter_config=rejecting)
+    bench = make_bench(num_prompts=2, max_off_policy_steps=0, curriculum=config(0.9, 0.5), filter_groups=rejecting)
     rollout = bench.rollout()
     drawn = []
     for _ in range(4):
@@ -107,13 +106,6 @@ def test_where_the_last_prompts_of_the_data_are_left_out_the_data_end(make_bench
     rest = bench.lease(rollout, 2, serving=serving)
     assert len(rest) == 1
     assert bench.order.take(groups.cursor(bench.ledger), 1)[0] == []
-
-
-def test_the_ledger_is_told_of_the_jobs_curriculum(make_config: Callable[..., roles.CoordinatorConfig]) -> None:
-    job = make_config()
-    chosen = job.model_copy(update={"data": job.data.model_copy(update={"curriculum": config()})})
-    assert limits.of(job).curriculum is None
-    assert limits.of(chosen).curriculum == config()
 
 
 def test_without_a_curriculum_nothing_is_kept_of_rewards(make_bench: Make) -> None:

@@ -2,19 +2,20 @@ import dataclasses
 
 import pytest
 
-from rljob_api import codec, roles, types
+from rljob_api import codec, types
+from rljob_api.manifest.evaluation import EvaluationSpec, SuiteSpec
 from rljob_testing import makers
+from rljob_testing.sections import section
 from rljob_workers.coordinator.ledger import evaluations
 from rljob_workers.coordinator.reporting import evaluation
 from rljob_workers.data import records
 
-SUITE = roles.EvaluationSuite(source=roles.DataSourceConfig(name="s", path="/x.jsonl", max_prompt_tokens=9))
+SUITE = section(SuiteSpec, name="s", path="/x.jsonl")
 
 
-def config(*, every: int = 20, before: bool = True, suites: bool = True) -> roles.EvaluationConfig:
-    return roles.EvaluationConfig(
-        every_steps=every, before_training=before, suites=(SUITE,) if suites else (), sampling=types.Sampling()
-    )
+def config(*, every: int = 20, before: bool = True, suites: bool = True) -> EvaluationSpec:
+    chosen = (SUITE,) if suites else ()
+    return section(EvaluationSpec, every_steps=every, before_training=before, suites=chosen)
 
 
 @pytest.mark.covers("algorithms 9", "workflows 11")

@@ -196,7 +196,7 @@ def test_a_worker_below_the_version_floor_gets_no_lease(make_bench: Make) -> Non
 
 
 def test_a_fork_gives_no_lease_to_a_worker_that_serves_the_model_files(make_bench: Make) -> None:
-    bench = make_bench(first_version=1)
+    bench = make_bench(resume_from={"job": "old"})
     rollout, trainer = bench.rollout(), bench.trainer()
     assert bench.lease(rollout, serving=0) == []
     assert bench.publish(trainer, 0) == 1
@@ -306,7 +306,7 @@ def test_a_submission_that_no_batch_can_take_is_answered_stale(make_bench: Make)
 
 
 def test_an_infra_failure_is_retried_then_starts_afresh_behind_the_queue(make_bench: Make) -> None:
-    bench = make_bench(max_infra_attempts=2, prompts_per_step=1, max_off_policy_steps=0)
+    bench = make_bench(max_infra_attempts_per_prompt=2, prompts_per_step=1, max_off_policy_steps=0)
     rollout = bench.rollout()
     failed = types.MemberFailure(sample_index=1, role="verifier", reason="timeout")
     (lease,) = bench.lease(rollout)
@@ -322,7 +322,7 @@ def test_an_infra_failure_is_retried_then_starts_afresh_behind_the_queue(make_be
 @pytest.mark.covers("algorithms 4", "workflows 6.2")
 def test_a_filtered_group_frees_its_slot_for_another_prompt(make_bench: Make) -> None:
     zero_spread = section(FilterGroupsSpec, enabled=True, max_extra_groups=5)
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=0, filter_config=zero_spread)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=0, filter_groups=zero_spread)
     rollout = bench.rollout()
     (lease,) = bench.lease(rollout)
     assert bench.submit(rollout, lease, rewards=(1.0, 1.0)).outcome == "filtered"
@@ -331,7 +331,7 @@ def test_a_filtered_group_frees_its_slot_for_another_prompt(make_bench: Make) ->
 
 
 def test_a_drain_costs_the_prompt_no_attempt_of_its_budget(make_bench: Make) -> None:
-    bench = make_bench(max_infra_attempts=2)
+    bench = make_bench(max_infra_attempts_per_prompt=2)
     rollout = bench.rollout()
     (lease,) = bench.lease(rollout)
     for _ in range(3):
@@ -400,7 +400,7 @@ def test_a_step_is_packed_ahead_only_where_no_group_under_way_gets_too_old_by_it
 
 
 def test_a_short_step_is_never_packed_ahead(make_bench: Make) -> None:
-    bench = make_bench(prompts_per_step=2, min_step_fraction=0.5, epochs=1, num_prompts=3)
+    bench = make_bench(prompts_per_step=2, min_step_batch_fraction=0.5, epochs=1, num_prompts=3)
     rollout, trainer = bench.rollout(), bench.trainer()
     for lease in bench.lease(rollout, 4):
         bench.submit(rollout, lease)
@@ -614,7 +614,7 @@ def test_steps_beyond_the_last_are_finished(make_bench: Make) -> None:
 
 @pytest.mark.covers("algorithms 2.1")
 def test_a_short_step_closes_where_only_failing_groups_are_outstanding(make_bench: Make) -> None:
-    bench = make_bench(prompts_per_step=2, max_off_policy_steps=0, min_step_fraction=0.5)
+    bench = make_bench(prompts_per_step=2, max_off_policy_steps=0, min_step_batch_fraction=0.5)
     rollout = bench.rollout()
     good, bad = bench.lease(rollout, 2)
     bench.submit(rollout, good)
@@ -804,7 +804,7 @@ def test_a_ledger_of_another_schema_is_refused(make_bench: Make, tmp_path: pathl
 
 
 def test_under_wait_a_step_waits_for_its_oldest_groups(make_bench: Make) -> None:
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2, on_stale_wait=True)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2, on_stale="wait")
     rollout, trainer = bench.rollout(), bench.trainer()
     first, second, third = bench.lease(rollout, 3)
     bench.submit(rollout, third)

@@ -47,7 +47,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
             self.bench = make(
                 path=pathlib.Path(self.folder.name) / "ledger.sqlite",
                 max_off_policy_steps=eta, prompts_per_step=groups, group_size=3, min_group_fraction=fraction,
-                max_infra_attempts=infra, num_prompts=7, lease_s=30,
+                max_infra_attempts_per_prompt=infra, num_prompts=7, lease_s=30,
             )  # fmt: skip
             self.tokens = {pod: self.bench.rollout(pod) for pod in PODS}
             self.fenced: list[str] = []
@@ -71,15 +71,15 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
         @rule(pod=st.sampled_from(PODS), capacity=st.integers(1, 4), behind=st.integers(0, 2))
         def lease(self, pod: str, capacity: int, behind: int) -> None:
             serving = self.serving(behind)
-            bounds, published = self.bench.bounds, groups.published_step(self.bench.ledger)
+            spec, published = self.bench.spec, groups.published_step(self.bench.ledger)
             open_groups = self.bench.ledger.number(
                 "SELECT COUNT(*) AS n FROM groups WHERE state IN ('leased', 'submitted')"
             )
-            before = groups.recorded(self.bench.ledger) * bounds.prompts_per_step + open_groups
+            before = groups.recorded(self.bench.ledger) * spec.algorithm.prompts_per_step + open_groups
             for number, lease in enumerate(self.bench.lease(self.tokens[pod], capacity, serving)):
                 held = before + number
-                assert held < (bounds.max_off_policy_steps + published + 1) * bounds.prompts_per_step
-                assert lease.floor_step == staleness.version_floor(bounds, accepted=held, running=0)
+                assert held < (spec.async_.max_off_policy_steps + published + 1) * spec.algorithm.prompts_per_step
+                assert lease.floor_step == staleness.version_floor(spec, accepted=held, running=0)
                 self.leases.append((pod, lease))
 
         @rule(pod=st.sampled_from(PODS), count=st.integers(1, 6), train=st.booleans(), publish=st.booleans())
@@ -133,7 +133,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
             self.answers[key] = answer.outcome
             if answer.outcome == names.TrajectoryOutcome.ACCEPTED:
                 assert lease.group_id not in self.accepted
-                assert good >= min(3, staleness.smallest_group(self.bench.bounds))
+                assert good >= min(3, staleness.smallest_group(self.bench.spec))
                 self.accepted.add(lease.group_id)
 
         def _is_pruned(self, group_id: str) -> bool:
@@ -240,7 +240,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
             if not hasattr(self, "bench"):
                 return
             database = self.bench.ledger.db
-            bound = self.bench.bounds.max_off_policy_steps
+            bound = self.bench.spec.async_.max_off_policy_steps
             assert audit.audit(database, max_off_policy_steps=bound) == []
             found = {row["group_id"] for row in database.all("SELECT group_id FROM answers WHERE outcome = 'accepted'")}
             pruned = {member.group_id for member in retention.everything(database) if member.accepted}

@@ -144,6 +144,6 @@ def test_closing_finishes_what_was_asked(make_bench: Make) -> None:
         await asked
 
     asyncio.run(ask_and_close())
-    again = database.Ledger(bench.path, bench.bounds, now=0.0)
+    again = database.Ledger(bench.path, bench.config, now=0.0)
     assert again.meta("key") == "value"
     again.close()

@@ -1,10 +1,10 @@
 """Limits that change while a ledger is in use: what they free, what they drop, and an end that was told already."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from rljob_api import names
+from rljob_testing.sections import with_spec
 from rljob_workers.coordinator.ledger import checkpoints, groups, queries, steps
 
 MakeBench = Callable[..., Any]
@@ -12,8 +12,8 @@ KIND = names.BatchKind
 
 
 def take_over(bench: Any, **changes: int) -> None:
-    bench.bounds = dataclasses.replace(bench.bounds, **changes)
-    groups.take_over(bench.ledger, bench.bounds, now=bench.now)
+    bench.config = with_spec(bench.config, **changes)
+    groups.take_over(bench.ledger, bench.config, now=bench.now)
 
 
 def answer(bench: Any, trainer: str, step: int) -> names.BatchKind:
@@ -93,7 +93,7 @@ def test_the_next_attempt_of_the_trainer_goes_on_to_the_later_end(make_bench: Ma
 def test_a_run_that_ended_goes_on_when_it_is_started_again_with_a_later_end(make_bench: MakeBench) -> None:
     bench = make_bench(max_steps=1)
     ended(bench, saved=True)
-    bench.bounds = dataclasses.replace(bench.bounds, max_steps=3)
+    bench.config = with_spec(bench.config, max_steps=3)
     bench.reopen()
     checkpoints.go_on_after_end(bench.ledger)
     assert queries.completion(bench.ledger).last_step == 3
@@ -103,7 +103,7 @@ def test_a_run_that_ended_goes_on_when_it_is_started_again_with_a_later_end(make
 def test_a_restart_while_the_trainer_saves_its_last_checkpoint_does_not_move_the_end(make_bench: MakeBench) -> None:
     bench = make_bench(max_steps=1)
     ended(bench, saved=False)
-    bench.bounds = dataclasses.replace(bench.bounds, max_steps=3)
+    bench.config = with_spec(bench.config, max_steps=3)
     bench.reopen()
     checkpoints.go_on_after_end(bench.ledger)
     assert queries.completion(bench.ledger).last_step == 1

@@ -147,7 +147,7 @@ def test_a_trainer_behind_a_pruned_checkpoint_gets_the_same_prompts_in_the_same_
 
 
 def test_dropped_groups_go_with_the_step_that_did_not_take_them(make_bench: Make) -> None:
-    bench = make_bench(prompts_per_step=1, max_infra_attempts=1)
+    bench = make_bench(prompts_per_step=1, max_infra_attempts_per_prompt=1)
     rollout, trainer = bench.rollout(), bench.trainer()
     (lease,) = bench.lease(rollout)
     leases.release(bench.ledger, token=rollout, lease_id=lease.lease_id, reason="engine", now=bench.now)

@@ -141,7 +141,10 @@ def test_a_ledger_that_does_not_answer_is_named_with_the_last_status_known() -> 
 def test_a_share_of_lost_answers_above_the_policys_is_the_reason(
     make_bench: Make, config: roles.CoordinatorConfig
 ) -> None:
-    seen, most = view(config, queries.snapshot(make_bench().ledger)), config.failure.max_infra_failure_fraction
+    seen, most = (
+        view(config, queries.snapshot(make_bench().ledger)),
+        config.spec.failure_policy.max_infra_failure_fraction,
+    )
     within, above = (
         status.status(dataclasses.replace(seen, infra_share=share)).reason for share in (most, most + 0.01)
     )

@@ -158,7 +158,7 @@ async def test_the_walk_of_a_trajectory_and_of_a_weight_version(start: Start) ->
     # The slot is there, but only for a worker that serves the new weights.
     assert (await run.work.lease(token=rollout, capacity=1, serving_version=0, wait_s=0)).wait_reason == "weights"
     plan = await run.weights.plan(token=rollout, want=version, with_layout=True)
-    assert (plan.chain[0].version, plan.sources[0].address) == (version, "127.0.0.1:2")
+    assert (plan.chain[0].version, plan.sources[0].address) == (version, run.config.store_address)
     await run.beat(rollout, version)
     await run.housekeeper.tick()
 
@@ -274,7 +274,7 @@ async def test_the_evaluation_before_training_holds_rollouts_on_version_0_until_
 
 
 async def test_a_fork_is_evaluated_on_the_first_version_that_its_trainer_publishes(start: Start) -> None:
-    run = start(suites=True, first_version=1)
+    run = start(suites=True, resume_from={"job": "old"})
     rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
     await run.housekeeper.tick()
     waiting = await run.work.lease(token=rollout, capacity=3, serving_version=0, wait_s=0)
@@ -350,7 +350,7 @@ async def test_a_finished_run_that_is_started_again_with_a_later_end_trains_and_
 
 @pytest.mark.covers("workflows 11")
 async def test_without_a_step_to_train_the_run_is_an_evaluation_alone(start: Start) -> None:
-    run = start(suites=True, max_steps=0)
+    run = start(suites=True, evaluates_only=True)
     rollout = await run.register(names.Role.ROLLOUT)
     await run.housekeeper.tick()
     assert (await run.housekeeper.current()).phase is names.Phase.EVALUATING
@@ -529,7 +529,7 @@ async def test_a_record_that_cannot_be_used_ends_the_run_by_name_until_it_is_sta
     await hand_in_as_failed(run, rollout, "RecordError", "the record has no 'answer'")
     status = await run.housekeeper.current()
     assert status.phase is names.Phase.FAILED
-    source = run.config.data.train[0].name
+    source = run.config.spec.data.train[0].name
     assert f"of source '{source}' cannot be used: the record has no 'answer'" in status.failure
     assert "onInvalidRecord: drop" in status.failure
     again = start()

@@ -5,7 +5,6 @@ Rollouts finish groups in any order, and lose some leases. Algorithms reference 
 valid batch always exists, so once everything in flight has finished the next step must close.
 """
 
-import dataclasses
 import heapq
 import pathlib
 import random
@@ -18,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rljob_api import names
+from rljob_testing.sections import with_spec
 from rljob_workers.coordinator.ledger import groups, leases
 from rljob_workers.coordinator.policy import staleness
 
@@ -60,7 +60,7 @@ def test_under_wait_every_step_closes_and_nothing_is_dropped(
     with tempfile.TemporaryDirectory() as folder:
         bench = make_bench(
             path=pathlib.Path(folder) / "ledger.sqlite", prompts_per_step=groups, max_off_policy_steps=eta,
-            on_stale_wait=True, max_infra_attempts=1000,
+            on_stale="wait", max_infra_attempts_per_prompt=1000,
         )  # fmt: skip
         try:
             drive(bench, random.Random(seed).randrange)
@@ -76,7 +76,7 @@ def test_under_wait_every_step_closes_and_nothing_is_dropped(
 @pytest.mark.covers("algorithms 2.3")
 def test_a_lower_bound_drops_once_what_no_longer_fits_and_the_run_goes_on(make_bench: Callable[..., Any]) -> None:
     """eta 3, four groups of version 0. After two steps eta is 1: the other two are too old, their prompts come next."""
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=3, on_stale_wait=True)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=3, on_stale="wait")
     rollout, trainer = bench.rollout(), bench.trainer()
     leases = bench.lease(rollout, 4)
     for lease in leases:
@@ -85,7 +85,7 @@ def test_a_lower_bound_drops_once_what_no_longer_fits_and_the_run_goes_on(make_b
         assert bench.pack() == step
         bench.commit(trainer, step)
         version = bench.publish(trainer, step)
-    bench.bounds = dataclasses.replace(bench.bounds, max_off_policy_steps=1)
+    bench.config = with_spec(bench.config, max_off_policy_steps=1)
     bench.reopen()
     for _ in range(2):
         groups.drop_stale(bench.ledger, now=bench.now)

@@ -4,14 +4,12 @@ import pytest
 
 from rljob_api import names, types
 from rljob_api.manifest.data import FilterGroupsSpec
+from rljob_api.manifest.job import JobSpec
 from rljob_testing import makers
-from rljob_testing.sections import section
-from rljob_workers.coordinator.policy import limits, submission
+from rljob_testing.sections import changed, make_spec, section
+from rljob_workers.coordinator.policy import submission
 
-BOUNDS = limits.Limits(
-    group_size=4, prompts_per_step=2, max_off_policy_steps=1, max_inflight_groups=4, max_steps=9, max_infra_attempts=3
-)
-OPEN = section(FilterGroupsSpec, enabled=False, max_extra_groups=9)
+SPEC = make_spec(group_size=4, max_infra_attempts_per_prompt=3)
 TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
 Outcome, Drop, Requeue = names.TrajectoryOutcome, names.DropReason, submission.Requeue
 
@@ -33,10 +31,11 @@ def judge(
     group: types.PromptGroup,
     known: submission.Facts,
     *,
-    filters: FilterGroupsSpec = OPEN,
-    bounds: limits.Limits = BOUNDS,
+    filters: FilterGroupsSpec | None = None,
+    spec: JobSpec = SPEC,
 ) -> submission.Decision:
-    return submission.evaluate(group, known, bounds=bounds, filter_config=filters)
+    chosen = spec if filters is None else changed(spec, filter_groups=filters)
+    return submission.evaluate(group, known, spec=chosen)
 
 
 def test_a_complete_group_is_accepted() -> None:
@@ -53,11 +52,11 @@ def test_a_short_group_is_never_accepted_by_default_and_its_prompt_is_tried_agai
 
 @pytest.mark.covers("workflows 6.3")
 def test_a_short_group_is_accepted_with_its_true_size_where_the_policy_allows_it() -> None:
-    half = dataclasses.replace(BOUNDS, min_group_fraction=0.5)
+    half = changed(SPEC, min_group_fraction=0.5)
     short = makers.make_group(rewards=(1, 0), failures=[failure(2), failure(3)])
-    assert judge(short, facts(), bounds=half).outcome is Outcome.ACCEPTED
+    assert judge(short, facts(), spec=half).outcome is Outcome.ACCEPTED
     lone = makers.make_group(rewards=(1,), failures=[failure(1), failure(2), failure(3)])
-    assert judge(lone, facts(), bounds=half).outcome is Outcome.INFRA_FAILURE
+    assert judge(lone, facts(), spec=half).outcome is Outcome.INFRA_FAILURE
 
 
 def test_a_prompt_that_ran_out_of_infra_attempts_starts_afresh_at_the_tail() -> None:
@@ -208,7 +207,7 @@ def test_turn_rewards_are_refused_where_one_reward_per_row_is_normalised() -> No
     group = makers.make_group(rewards=(1, 0, 0, 1))
     rows = [dataclasses.replace(row, turn_rewards=(row.reward,)) for row in group.trajectories]
     rewarded = dataclasses.replace(group, trajectories=rows)
-    assert judge(rewarded, facts(), bounds=dataclasses.replace(BOUNDS, turn_rewards=True)).outcome is Outcome.ACCEPTED
+    assert judge(rewarded, facts(), spec=make_spec(group_size=4, advantage_estimator="ppo")).outcome is Outcome.ACCEPTED
     found = judge(rewarded, facts())
     assert found.outcome is Outcome.INVALID
     assert "normalises one reward per row" in found.detail

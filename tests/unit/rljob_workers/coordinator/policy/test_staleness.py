@@ -1,18 +1,12 @@
-import dataclasses
-
 import pytest
 
-from rljob_workers.coordinator.policy import limits, staleness
+from rljob_api.manifest.job import JobSpec
+from rljob_testing.sections import changed, make_spec
+from rljob_workers.coordinator.policy import staleness
 
 
-def bounds(*, eta: int, b: int, inflight: int | None = None, group_size: int = 4) -> limits.Limits:
-    return limits.Limits(
-        group_size=group_size,
-        prompts_per_step=b,
-        max_off_policy_steps=eta,
-        max_inflight_groups=(eta + 1) * b if inflight is None else inflight,
-        max_steps=100,
-    )
+def bounds(*, eta: int, b: int, inflight: int | None = None, group_size: int = 4) -> JobSpec:
+    return make_spec(group_size=group_size, prompts_per_step=b, max_off_policy_steps=eta, max_inflight_groups=inflight)
 
 
 @pytest.mark.covers("algorithms 2.1", "algorithms 2.4", "algorithms 15")
@@ -71,7 +65,7 @@ def test_under_wait_a_batch_waits_for_those_that_later_steps_could_not_take() ->
 @pytest.mark.covers("algorithms 4")
 @pytest.mark.parametrize(("fraction", "expected"), [(1.0, 8), (0.5, 4), (0.51, 5), (0.0, 2)])
 def test_a_short_group_has_at_least_two_members(fraction: float, expected: int) -> None:
-    short = dataclasses.replace(bounds(eta=1, b=1, group_size=8), min_group_fraction=fraction)
+    short = changed(bounds(eta=1, b=1, group_size=8), min_group_fraction=fraction)
     assert staleness.smallest_group(short) == expected
 
 
@@ -82,7 +76,7 @@ def test_a_group_of_one_needs_that_one() -> None:
 
 @pytest.mark.parametrize(("fraction", "expected"), [(1.0, 4), (0.5, 2), (0.6, 3), (0.0, 1)])
 def test_a_short_step_has_at_least_its_fraction_of_groups(fraction: float, expected: int) -> None:
-    assert staleness.smallest_batch(dataclasses.replace(bounds(eta=1, b=4), min_step_fraction=fraction)) == expected
+    assert staleness.smallest_batch(changed(bounds(eta=1, b=4), min_step_batch_fraction=fraction)) == expected
 
 
 def test_a_batch_is_decided_ahead_only_where_the_batch_after_it_could_still_take_everybody() -> None:

@@ -27,7 +27,7 @@ class Coordinator:
 
     def __init__(self, config: roles.CoordinatorConfig) -> None:
         record = {"prompt": PROMPT, "answer": GOLD}
-        pathlib.Path(config.data.train[0].path).write_text(
+        pathlib.Path(config.spec.data.train[0].path).write_text(
             "".join(json.dumps({"id": f"p{index}", **record}) + "\n" for index in range(20)), encoding="utf-8"
         )
         self.clock = fake_clock.FakeClock()

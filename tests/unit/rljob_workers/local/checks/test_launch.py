@@ -40,7 +40,7 @@ def manifest(folder: pathlib.Path) -> prepare.Manifest:
     return prepare.Manifest(job=load_manifest(MANIFEST), text=MANIFEST, path=folder / "job.yaml")
 
 
-def configs(folder: pathlib.Path) -> dict[str, roles.CommonConfig]:
+def configs(folder: pathlib.Path) -> dict[str, roles.ProcessConfig]:
     resolved = prepare.resolve_here(manifest(folder), run_dir=folder / "run", uid="u-1")
     return launch.process_names(resolved.configs)
 
@@ -59,7 +59,7 @@ def test_everything_listens_on_loopback_on_ports_of_its_own(tmp_path: pathlib.Pa
 def test_relative_data_paths_are_relative_to_the_manifest(tmp_path: pathlib.Path) -> None:
     coordinator = configs(tmp_path)["coordinator"]
     assert isinstance(coordinator, roles.CoordinatorConfig)
-    assert coordinator.data.train[0].path == str(tmp_path / "data" / "t.jsonl")
+    assert coordinator.spec.data.train[0].path == str(tmp_path / "data" / "t.jsonl")
 
 
 def test_each_start_of_the_trainer_is_a_new_attempt_recorded_before_it_exists(tmp_path: pathlib.Path) -> None:
@@ -133,16 +133,16 @@ def test_shape_of_a_model_folder_is_counted_from_its_config(tmp_path: pathlib.Pa
         "tie_word_embeddings": True,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    model = roles.ModelConfig(name="mine", path=str(tmp_path), cache_dir="")
+    model = roles.ModelFiles(name="mine", path=str(tmp_path), cache_dir="")
     found = model_memory.shape_of(model)
     assert found is not None
     assert found.num_params == 134_515_008
-    builtin = roles.ModelConfig(name="builtin:smollm2-135m-instruct", cache_dir="")
+    builtin = roles.ModelFiles(name="builtin:smollm2-135m-instruct", cache_dir="")
     assert model_memory.shape_of(builtin) == found
 
 
 def test_shape_of_an_absent_model_is_unknown(tmp_path: pathlib.Path) -> None:
-    assert model_memory.shape_of(roles.ModelConfig(name=str(tmp_path / "no"), cache_dir="")) is None
+    assert model_memory.shape_of(roles.ModelFiles(name=str(tmp_path / "no"), cache_dir="")) is None
 
 
 HYBRID = {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}

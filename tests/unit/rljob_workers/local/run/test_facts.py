@@ -47,7 +47,7 @@ def test_a_machine_without_cores_is_refused() -> None:
 
 def role_configs(
     folder: pathlib.Path, *, device: str = "cuda", rollouts: int = 1, ranks: int = 1, tensor: int = 1, share: str = ""
-) -> dict[str, roles.CommonConfig]:
+) -> dict[str, roles.ProcessConfig]:
     memory = f', gpuMemoryUtilization: "{share}"' if share else ""
     path = folder / "job.yaml"
     path.write_text(

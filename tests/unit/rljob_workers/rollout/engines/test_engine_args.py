@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors
+from rljob_api.manifest.rollout import EngineSpec
+from rljob_testing.sections import section
 from rljob_workers.rollout.engines.vllm import engine, patches
 
 
@@ -19,11 +21,11 @@ class Args:
 def test_kv_cache_holds_all_sequences_at_full_length_and_a_quarter_more(tmp_path: pathlib.Path) -> None:
     shape = {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 576, "num_hidden_layers": 30}
     (tmp_path / "config.json").write_text(json.dumps(shape))
-    config = roles.EngineConfig(max_model_len=250, max_num_seqs=64)
+    config = section(EngineSpec, max_model_len=250, max_num_seqs=64)
     # 30 layers x (k, v) x 3 heads x 64 x 2 bytes = 23,040 bytes a token; 250 rounds up to 256.
     assert engine.cpu_kv_bytes(tmp_path, config, "bfloat16") == 64 * 256 * 23_040 * 5 // 4
     assert engine.cpu_kv_bytes(tmp_path, config, "float32") == 64 * 256 * 46_080 * 5 // 4
-    large = roles.EngineConfig(max_model_len=8192, max_num_seqs=64)
+    large = section(EngineSpec, max_model_len=8192, max_num_seqs=64)
     assert engine.cpu_kv_bytes(tmp_path, large, "bfloat16") == 4 << 30
 
 

@@ -6,8 +6,10 @@ from typing import cast
 import pytest
 
 from rljob_api import names, types
+from rljob_api.manifest.lifecycle import ObservabilitySpec
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
+from rljob_testing.sections import section
 from rljob_workers.rollout import dumps
 from rljob_workers.rollout import group as groups
 from rljob_workers.rollout.episodes import protocols
@@ -202,3 +204,17 @@ def test_without_a_folder_nothing_is_written(tmp_path: pathlib.Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     dumps.Dumper(dumps.Options(folder=""), fakes.FakeTokens()).dump(fakes.make_lease(), scored(makers.make_group()))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.covers("workflows 10")
+def test_a_sample_of_dumps_is_four_groups_of_each_version() -> None:
+    assert dumps.options_of(ObservabilitySpec(), "/d") == dumps.Options(folder="/d", groups_per_version=4)
+    whole = section(ObservabilitySpec, trajectory_dump="all")
+    assert dumps.options_of(whole, "/d") == dumps.Options(folder="/d", groups_per_version=0)
+
+
+@pytest.mark.covers("workflows 10")
+def test_further_files_of_a_dump_are_asked_for_by_name() -> None:
+    named = section(ObservabilitySpec, trajectory_dump_also=("text", "legacyMonitor"))
+    options = dumps.options_of(named, "/d")
+    assert (options.text, options.monitor) == (True, True)

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors, names, roles, types
+from rljob_api.manifest.data import DataSourceSpec
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
+from rljob_testing.sections import section
 from rljob_workers.rollout import filters, generation, group, request_gate, wait_accounting
 from rljob_workers.rollout.engines import fake
 from rljob_workers.rollout.episodes import protocols, rlvr
@@ -46,7 +48,7 @@ class Rig:
         )
         self.flow_by_suite: dict[str, group.Flow] = {}
         self.predicate: filters.Predicate | None = None
-        self.rules = filters.NO_RULES
+        self.sources = filters.Sources()
 
     async def start(self) -> None:
         token = types.SessionToken("s")
@@ -69,7 +71,7 @@ class Rig:
             clock=self.clock,
             metrics=metrics.Metrics(role=names.Role.ROLLOUT, job=JOB),
             predicate=self.predicate,
-            rules=self.rules,
+            sources=self.sources,
         )
 
     async def run(self, lease: types.GroupLease, seconds: float = 60.0) -> types.PromptGroup:
@@ -386,15 +388,16 @@ async def test_a_row_says_the_characters_of_the_answer_that_was_graded() -> None
     assert [row.output_chars for row in group.trajectories] == [len(item.completion) for item in rig.grading.items]
 
 
-def rules(most: int, *, drops: bool) -> filters.RecordRules:
-    return filters.RecordRules(by_source={"train": roles.RecordRules(max_prompt_tokens=most, drops=drops)})
+def sources(most: int, *, drops: bool) -> filters.Sources:
+    invalid = "drop" if drops else "fail"
+    return filters.Sources([section(DataSourceSpec, name="train", max_prompt_tokens=most, on_invalid_record=invalid)])
 
 
 @pytest.mark.covers("graders 4.3")
 @pytest.mark.parametrize("drops", [True, False])
 async def test_a_prompt_that_is_too_long_is_handed_in_as_such_before_anything_is_generated(drops: bool) -> None:
     rig = Rig()
-    rig.rules = rules(2, drops=drops)
+    rig.sources = sources(2, drops=drops)
     await rig.start()
     group = await rig.run(fakes.make_lease())
     assert (rig.events, group.trajectories) == ([], [])
@@ -406,7 +409,7 @@ async def test_a_prompt_that_is_too_long_is_handed_in_as_such_before_anything_is
 
 async def test_a_prompt_that_just_fits_is_generated() -> None:
     rig = Rig()
-    rig.rules = rules(3, drops=True)
+    rig.sources = sources(3, drops=True)
     await rig.start()
     assert len((await rig.run(fakes.make_lease())).trajectories) == 2
 
@@ -414,7 +417,7 @@ async def test_a_prompt_that_just_fits_is_generated() -> None:
 @pytest.mark.covers("graders 4.3")
 async def test_a_record_that_no_grader_can_judge_is_left_out_where_its_source_drops_such() -> None:
     rig = Rig()
-    rig.rules = rules(3, drops=True)
+    rig.sources = sources(3, drops=True)
     rig.grading.fault = errors.RecordError("sample s, reward 'r': no gold")
     await rig.start()
     group = await rig.run(fakes.make_lease())
@@ -423,7 +426,7 @@ async def test_a_record_that_no_grader_can_judge_is_left_out_where_its_source_dr
 
 async def test_records_that_cannot_be_used_are_told_one_by_one_only_at_first(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig()
-    rig.rules = rules(2, drops=True)
+    rig.sources = sources(2, drops=True)
     await rig.start()
     runner = rig.runner()
     for _ in range(group.NUM_TOLD + 1):

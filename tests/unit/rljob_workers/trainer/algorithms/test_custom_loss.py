@@ -126,7 +126,7 @@ def trained(folder: pathlib.Path, loss: LossSpec, *, minibatches: int = 1) -> tu
     groups = [makers.make_rows(groups=1, size=3, seed=update) for update in range(minibatches)]
     header = makers.make_header(step=1, minibatches=[makers.minibatch_of(group) for group in groups])
     parts = [makers.pack(group, shared=True, update=update) for update, group in enumerate(groups)]
-    learner.Learner(engine=engine, config=config, clock=FakeClock()).learn(header, parts)
+    learner.Learner(engine=engine, spec=config.spec, clock=FakeClock()).learn(header, parts)
     return engine, torch.nn.utils.parameters_to_vector(engine.policy.parameters()).detach() - before
 
 
@@ -203,7 +203,7 @@ def _manifest(folder: pathlib.Path, loss: str) -> pathlib.Path:
 @pytest.mark.usefixtures("site")
 def test_the_manifests_name_and_options_reach_the_trainer(tmp_path: pathlib.Path) -> None:
     manifest = prepare.read_manifest(_manifest(tmp_path, "{type: custom, name: scaled, config: {scale: 3}}"))
-    resolved = prepare.resolve_here(manifest, run_dir=tmp_path / "run", uid="uid").trainer.loss
+    resolved = prepare.resolve_here(manifest, run_dir=tmp_path / "run", uid="uid").trainer.spec.algorithm.loss
     assert (resolved.type, resolved.name, resolved.config) == ("custom", "scaled", {"scale": 3})
     assert policy_losses.find(resolved).uses_proximal is False
 

@@ -2,17 +2,17 @@
 
 import dataclasses
 import itertools
-import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
 
-from rljob_api import errors, names, roles
-from rljob_api.manifest.algorithm import CriticSpec, Decay, NormalizeSpec
+from rljob_api import errors, names
+from rljob_api.manifest.algorithm import AlgorithmSpec, CriticSpec, NormalizeSpec
 from rljob_api.manifest.loss import LossSpec
 from rljob_testing import trainer_makers as makers
-from rljob_testing.sections import section
+from rljob_testing.sections import make_spec, section
+from rljob_testing.trainer_makers import make_returns
 from rljob_workers.trainer import pre_update
 from rljob_workers.trainer.algorithms import advantages as advantages_module
 from rljob_workers.trainer.model import batch_tensors
@@ -20,7 +20,7 @@ from rljob_workers.trainer.model import batch_tensors
 Stat = names.StepStat
 
 CPU = torch.device("cpu")
-PLUS_PLUS = roles.ReturnsConfig(normalize=section(NormalizeSpec, mean="batch", std="batch", eps=0.0))
+PLUS_PLUS = make_returns(normalize=section(NormalizeSpec, mean="batch", std="batch", eps=0.0))
 
 
 class FakeModel:
@@ -78,13 +78,13 @@ def work_of(*updates: Sequence[Sequence[makers.Row]]) -> list[list[pre_update.Wo
 def config(
     loss: LossSpec | None = None,
     *,
-    returns: roles.ReturnsConfig | None = None,
+    returns: Mapping[str, object] | None = None,
     critic: CriticSpec | None = None,
     minibatches: int = 1,
     epochs: int = 1,
-) -> roles.TrainerConfig:
-    made = makers.make_trainer_config(pathlib.Path("/nowhere"), loss=loss, minibatches=minibatches, epochs=epochs)
-    return made.model_copy(update={"returns": returns, "critic": critic})
+) -> AlgorithmSpec:
+    changes = {**(returns or {}), "algorithm.epochs": epochs}
+    return make_spec(changes, loss=loss, critic=critic, minibatches=minibatches).algorithm
 
 
 def advantages(work: Sequence[Sequence[pre_update.Work]]) -> list[list[float]]:
@@ -133,7 +133,7 @@ def test_a_second_epoch_gets_the_same_advantages_and_is_not_counted() -> None:
 @pytest.mark.covers("algorithms 5.2")
 def test_a_discount_counts_sampled_tokens_back_from_the_end_of_the_row() -> None:
     work = work_of([[row(1.0, 3), row(2.0, 1)]])
-    pre_update.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5)))
+    pre_update.prepare(work, FakeModel(), None, config(returns=make_returns(gamma=0.5)))
     assert advantages(work) == [[0.25, 0.5, 1.0, 2.0]]
 
 
@@ -149,7 +149,7 @@ def test_kl_in_the_reward_is_that_of_prox_and_reaches_earlier_tokens() -> None:
     """d = -1 - -1.5 = 0.5 on each of three tokens: 1 - 0.15, 1 - 0.10, 1 - 0.05."""
     engine, reference = FakeModel(-1.0), FakeModel(-1.5)
     work = work_of([[row(1.0, 3, behave=-9.0)]])
-    pre_update.prepare(work, engine, reference, config(kl_config(), returns=roles.ReturnsConfig()))
+    pre_update.prepare(work, engine, reference, config(kl_config(), returns=make_returns()))
     assert advantages(work) == [pytest.approx([0.85, 0.9, 0.95])]
     assert (engine.scored, reference.scored) == (1, 1)
 
@@ -158,7 +158,7 @@ def test_under_behaviour_the_engine_s_policy_is_compared_with_the_reference() ->
     engine, reference = FakeModel(-7.0), FakeModel(-1.5)
     work = work_of([[row(1.0, 2, behave=-1.0)]])
     chosen = kl_config(proximal="behaviour", rollout_correction=None)
-    pre_update.prepare(work, engine, reference, config(chosen, returns=roles.ReturnsConfig()))
+    pre_update.prepare(work, engine, reference, config(chosen, returns=make_returns()))
     assert advantages(work) == [pytest.approx([0.9, 0.95])]
     assert engine.scored == 0
 
@@ -201,7 +201,7 @@ class FakeCritic:
 @pytest.mark.covers("algorithms 5")
 def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> None:
     """r [0, 1], V .5, gamma 1, lambda 0: delta [.5 - .5, 1 - .5], returns [.5, 1]."""
-    returns = roles.ReturnsConfig(decay=Decay(value=0.0))
+    returns = make_returns(lambda_="0.0")
     work, critic = work_of([[row(1.0, 2)]], [[row(1.0, 2)]]), FakeCritic(0.5, 9.0)
     settings = config(returns=returns, critic=CriticSpec(), epochs=2)
     prepared = pre_update.prepare(work, FakeModel(), None, settings, critic)
@@ -214,7 +214,7 @@ def test_values_enter_advantages_and_returns_and_later_epochs_get_the_same() -> 
 @pytest.mark.covers("algorithms 5.2")
 @pytest.mark.parametrize(("bootstrap", "expected"), [(True, [2.0, 2.0]), (False, [0.0, 0.0])])
 def test_only_a_cut_row_goes_on_with_the_value_after_its_end(bootstrap: bool, expected: list[float]) -> None:
-    returns = roles.ReturnsConfig(bootstrap_truncated=bootstrap)
+    returns = make_returns(bootstrap_truncated=bootstrap)
     work = work_of([[row(0.0, 2, truncated=True), row(0.0, 1)]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns, critic=CriticSpec()), FakeCritic(0, 2))
     assert advantages(work) == [[*expected, 0.0]]
@@ -223,14 +223,14 @@ def test_only_a_cut_row_goes_on_with_the_value_after_its_end(bootstrap: bool, ex
 def test_idle_micro_batches_are_valued_too_since_a_forward_may_be_collective() -> None:
     work, critic = work_of([[row(1.0, 1)]]), FakeCritic(0.0, 0.0)
     work[0].append(dataclasses.replace(work[0][0], idle=True))
-    pre_update.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig()), critic)
+    pre_update.prepare(work, FakeModel(), None, config(returns=make_returns()), critic)
     assert critic.scored == 2
 
 
 @pytest.mark.covers("algorithms 5.3")
 def test_lambda_may_look_at_the_length_of_each_row() -> None:
     """relativePosition .25: over three tokens .5, so that 1 is seen as [.25, .5, 1]; a lone token sees all of it."""
-    returns = roles.ReturnsConfig(decay=Decay(kind="relativePosition", value=0.25))
+    returns = make_returns(lambda_="relativePosition{0.25}")
     work = work_of([[row(1.0, 3), row(1.0, 1)]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[0.25, 0.5, 1.0, 1.0]]
@@ -242,14 +242,14 @@ TWO_TURNS = dataclasses.replace(row(0.0, 4), rewards=(0.0, 1.0, 0.0, 2.0), turn_
 @pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_gamma_acts_once_per_turn() -> None:
     work = work_of([[TWO_TURNS]])
-    pre_update.prepare(work, FakeModel(), None, config(returns=roles.ReturnsConfig(gamma=0.5, unit="turn")))
+    pre_update.prepare(work, FakeModel(), None, config(returns=make_returns(gamma=0.5, unit="turn")))
     assert advantages(work) == [[2.0, 2.0, 2.0, 2.0]]
 
 
 @pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
     """relativePosition .25 over two turns is .25: 1 + .25 x 2 = 1.5."""
-    returns = roles.ReturnsConfig(unit="turn", decay=Decay(kind="relativePosition", value=0.25))
+    returns = make_returns(unit="turn", lambda_="relativePosition{0.25}")
     work = work_of([[TWO_TURNS]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[1.5, 1.5, 2.0, 2.0]]
@@ -258,7 +258,7 @@ def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
 @pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back() -> None:
     work = work_of([[TWO_TURNS]])
-    returns = roles.ReturnsConfig(unit="turn")
+    returns = make_returns(unit="turn")
     pre_update.prepare(work, FakeModel(-1.0), FakeModel(-1.5), config(kl_config(), returns=returns))
     assert advantages(work) == [pytest.approx([2.95, 2.95, 1.95, 1.95])]
 
@@ -266,7 +266,7 @@ def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back()
 @pytest.mark.covers("algorithms 5.1")
 def test_a_level_of_groups_reaches_over_micro_batches() -> None:
     """Group 0 has [2, 0] in two micro-batches, group 1 one row: exactly 0."""
-    returns = roles.ReturnsConfig(normalize=section(NormalizeSpec, mean="group", std="none"))
+    returns = make_returns(normalize=section(NormalizeSpec, mean="group", std="none"))
     work = work_of([[row(2.0, 1, group=0)], [row(0.0, 1, group=0), row(5.0, 1, group=1)]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[1.0], [-1.0, 0.0]]
@@ -275,7 +275,7 @@ def test_a_level_of_groups_reaches_over_micro_batches() -> None:
 @pytest.mark.covers("algorithms 11")
 def test_advantages_are_reported_over_rows_and_groups_without_any_are_counted() -> None:
     """Rows 1, -1, 0, 0: groups 1 and 2 have nothing; group 2's row is on its own."""
-    returns = roles.ReturnsConfig(gamma=1.0)
+    returns = make_returns(gamma=1.0)
     work = work_of([[row(1.0, 2, group=0), row(0.0, 3, group=1)], [row(-1.0, 1, group=0), row(0.0, 1, group=2)]])
     found = pre_update.prepare(work, FakeModel(), None, config(returns=returns)).stats
     assert found[Stat.ZERO_ADVANTAGE_GROUPS] == 2.0

@@ -1,19 +1,14 @@
-import pathlib
-
 import pytest
 
 from rljob_api import errors
 from rljob_api.manifest.trainer import DeepspeedSpec
-from rljob_testing.sections import section
-from rljob_testing.trainer_makers import make_trainer_config
+from rljob_testing.sections import make_spec, section
 from rljob_workers.trainer.engine import deepspeed_config
-
-HERE = pathlib.Path("/nowhere")
 
 
 def made(*, stage: int = 2, dtype: str = "bfloat16", extra: dict[str, object] | None = None) -> deepspeed_config.Config:
     deepspeed = section(DeepspeedSpec, zero_stage=stage, extra=extra or {})
-    return deepspeed_config.make(make_trainer_config(HERE, deepspeed=deepspeed, dtype=dtype))
+    return deepspeed_config.make(make_spec({"trainer.dtype": dtype}, deepspeed=deepspeed).trainer)
 
 
 def test_bf16_gradients_add_up_in_fp32_where_deepspeed_offers_it() -> None:

@@ -3,20 +3,19 @@
 import contextlib
 import dataclasses
 import math
-import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from rljob_api import errors, names, roles, types
+from rljob_api import errors, names, types
 from rljob_api.manifest.algorithm import CriticSpec
 from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_api.manifest.trainer import OptimizerSpec
 from rljob_testing.clock import FakeClock
-from rljob_testing.sections import section
-from rljob_testing.trainer_makers import make_header, make_rows, make_trainer_config, minibatch_of, pack
+from rljob_testing.sections import make_spec, section
+from rljob_testing.trainer_makers import make_header, make_returns, make_rows, minibatch_of, pack
 from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import learner
 from rljob_workers.trainer.engine import mfu, schedule
@@ -80,14 +79,9 @@ def learner_of(
     loss: LossSpec | None = None,
     warmup_steps: int = 0,
 ) -> learner.Learner:
-    config = make_trainer_config(
-        pathlib.Path("/nowhere"),
-        minibatches=minibatches,
-        epochs=epochs,
-        loss=loss,
-        optimizer=section(OptimizerSpec, learning_rate=1.0, warmup_steps=warmup_steps),
-    )
-    return learner.Learner(engine=engine, config=config, clock=FakeClock())
+    optimizer = section(OptimizerSpec, learning_rate=1.0, warmup_steps=warmup_steps)
+    spec = make_spec({"algorithm.epochs": epochs}, minibatches=minibatches, loss=loss, optimizer=optimizer)
+    return learner.Learner(engine=engine, spec=spec, clock=FakeClock())
 
 
 def step_of(updates: int, *, step: int = 1) -> tuple[types.BatchHeader, list[types.MicroBatch]]:
@@ -251,21 +245,15 @@ def with_critic(
     max_steps: int = 4,
     optimizer: OptimizerSpec | None = None,
 ) -> tuple[learner.Learner, schedule.UpdateCount]:
-    config = make_trainer_config(
-        pathlib.Path("/nowhere"),
+    spec = make_spec(
+        make_returns(),
         minibatches=minibatches,
         max_steps=max_steps,
         optimizer=optimizer or section(OptimizerSpec, learning_rate=1.0),
-    ).model_copy(
-        update={
-            "critic": section(CriticSpec, learning_rate=0.5, warmup_steps=warmup_steps),
-            "returns": roles.ReturnsConfig(),
-        }
+        critic=section(CriticSpec, learning_rate=0.5, warmup_steps=warmup_steps),
     )
     count = schedule.UpdateCount()
-    made = learner.Learner(
-        engine=engine, critic=critics.Critic(values, config, count), config=config, clock=FakeClock()
-    )
+    made = learner.Learner(engine=engine, critic=critics.Critic(values, spec, count), spec=spec, clock=FakeClock())
     return made, count
 
 
@@ -299,8 +287,7 @@ def test_time_in_which_other_ranks_are_waited_for_is_a_wait_for_peers() -> None:
         waits.append(reason)
         yield
 
-    config = make_trainer_config(pathlib.Path("/nowhere"))
-    made = learner.Learner(engine=FakeEngine(), config=config, clock=FakeClock(), waiting=waiting)
+    made = learner.Learner(engine=FakeEngine(), spec=make_spec(), clock=FakeClock(), waiting=waiting)
     made.learn(*step_of(1))
     assert waits == ["peers", "peers"], "before the first forward, and for the sums at the end"
 
@@ -417,9 +404,8 @@ def test_utilisation_and_peak_memory_are_told_where_there_is_an_accelerator() ->
     engine = TickingEngine(clock, world_size=2)
     size = mfu.ModelSize(decoder_parameters=1, head_parameters=0, num_layers=0, attention_width=0)
     engine.accelerator = mfu.Accelerator(peak_flops=100.0, size=size, peak_memory=lambda: (700, 900))
-    config = make_trainer_config(pathlib.Path("/nowhere"))
     header, parts = step_of(1)
-    learned = learner.Learner(engine=engine, config=config, clock=clock).learn(header, parts)
+    learned = learner.Learner(engine=engine, spec=make_spec(), clock=clock).learn(header, parts)
     num_tokens = len(parts[0].tokens)
     assert learned.stats[Stat.MFU] == pytest.approx(6 * num_tokens / (0.75 * 2 * 100.0))
     assert learned.stats[Stat.PEAK_GPU_ALLOCATED_BYTES] == 700

@@ -10,8 +10,9 @@ import torch
 import transformers
 
 from rljob_api import errors, types
-from rljob_testing import model_families, trainer_makers
+from rljob_testing import model_families
 from rljob_testing.clock import FakeClock
+from rljob_testing.sections import make_spec
 from rljob_workers.models import families
 from rljob_workers.trainer.model import attention, batch_tensors, loading, policy, selftest
 from rljob_workers.trainer.state import export
@@ -59,8 +60,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pathl
 
 
 def loaded(folder: pathlib.Path, dtype: str = "float32") -> torch.nn.Module:
-    config = trainer_makers.make_trainer_config(folder, model_dir=folder, dtype=dtype)
-    return loading.load_model(folder, config, CPU)
+    return loading.load_model(folder, make_spec({"trainer.dtype": dtype}), CPU)
 
 
 def check(model: Scored, longest: int = LONGEST) -> None:

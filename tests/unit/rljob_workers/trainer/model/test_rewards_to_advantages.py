@@ -4,17 +4,16 @@ Two sides agree on one contract here: which token earns what, in which turn, gro
 """
 
 import dataclasses
-import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
 
-from rljob_api import codec, roles, types
+from rljob_api import codec, types
 from rljob_api.manifest.algorithm import NormalizeSpec
-from rljob_api.manifest.data import FilterGroupsSpec
-from rljob_testing import makers, trainer_makers
-from rljob_testing.sections import section
+from rljob_testing import makers
+from rljob_testing.sections import make_spec, section
+from rljob_testing.trainer_makers import make_returns
 from rljob_workers.coordinator.batching import packing, samples
 from rljob_workers.coordinator.ledger import steps
 from rljob_workers.trainer import pre_update
@@ -57,15 +56,12 @@ def member(index: int, turns: Sequence[int], *, reward: float = 0.0, rewards: Se
 
 def advantages(
     groups: Sequence[Sequence[types.Trajectory]],
-    returns: roles.ReturnsConfig,
+    returns: Mapping[str, object],
     *,
     max_tokens: int,
     reward_norm: NormalizeSpec = NONE,
 ) -> Found:
-    algorithm = roles.AlgorithmConfig(
-        group_size=2, prompts_per_step=2, normalize_reward=reward_norm, filter=FilterGroupsSpec(),
-        trainer_returns=True, train_zero_advantage=True, train_masked=True,
-    )  # fmt: skip
+    algorithm = make_spec(returns, normalize_reward=reward_norm).algorithm
     candidates = tuple(
         steps.Candidate(
             group_id=types.GroupId(f"g{order}"), lease_order=order, min_step=0, finished_step=0, num_failures=0,
@@ -82,8 +78,7 @@ def advantages(
     packed = packing.pack(samples.assemble(choice, algorithm).samples, step=1, shape=shape)
     sent = [codec.decode_micro_batch(codec.encode_micro_batch(part)) for part in packed.micro_batches[0]]
     work = [[pre_update.Work(batch_tensors.to_tensors(part, CPU), idle=False) for part in sent]]
-    config = trainer_makers.make_trainer_config(pathlib.Path("/nowhere")).model_copy(update={"returns": returns})
-    pre_update.prepare(work, Ranks(), None, config)
+    pre_update.prepare(work, Ranks(), None, algorithm)
     found: Found = {}
     for part, item in zip(sent, work[0], strict=True):
         for place, row in enumerate(part.rows):
@@ -99,7 +94,7 @@ BUDGETS = pytest.mark.parametrize("max_tokens", [1000, 6])
 @BUDGETS
 def test_one_reward_of_a_row_is_discounted_from_its_last_token(max_tokens: int) -> None:
     groups = [[member(0, [3], reward=1.0), member(1, [1], reward=2.0)], [member(0, [2], reward=-1.0)]]
-    found = advantages(groups, roles.ReturnsConfig(gamma=0.5), max_tokens=max_tokens)
+    found = advantages(groups, make_returns(gamma=0.5), max_tokens=max_tokens)
     assert found == {("g0", 0): [0.25, 0.5, 1.0], ("g0", 1): [2.0], ("g1", 0): [-0.5, -1.0]}
 
 
@@ -108,7 +103,7 @@ def test_one_reward_of_a_row_is_discounted_from_its_last_token(max_tokens: int) 
 def test_rewards_of_turns_stand_on_their_last_tokens_and_inserted_text_takes_no_time(max_tokens: int) -> None:
     """Tokens [a b | c d] earn [0, 1 | 0, 2], gamma .5: from the end 2, 1, 1 + .5, .75."""
     groups = [[member(0, [2, 2], rewards=(1.0, 2.0))]]
-    found = advantages(groups, roles.ReturnsConfig(gamma=0.5), max_tokens=max_tokens)
+    found = advantages(groups, make_returns(gamma=0.5), max_tokens=max_tokens)
     assert found == {("g0", 0): [0.75, 1.5, 1.0, 2.0]}
 
 
@@ -116,7 +111,7 @@ def test_rewards_of_turns_stand_on_their_last_tokens_and_inserted_text_takes_no_
 @BUDGETS
 def test_with_the_turn_as_unit_all_tokens_of_a_turn_share_its_advantage(max_tokens: int) -> None:
     groups = [[member(0, [2, 1], rewards=(1.0, 4.0)), member(1, [1], rewards=(3.0,))]]
-    found = advantages(groups, roles.ReturnsConfig(gamma=0.5, unit="turn"), max_tokens=max_tokens)
+    found = advantages(groups, make_returns(gamma=0.5, unit="turn"), max_tokens=max_tokens)
     assert found == {("g0", 0): [3.0, 3.0, 4.0], ("g0", 1): [3.0]}
 
 
@@ -127,7 +122,7 @@ def test_a_group_baseline_over_tokens_knows_which_rows_belong_together(max_token
         [member(0, [3], reward=1.0), member(1, [1], reward=0.0)],
         [member(0, [1], reward=5.0), member(1, [2], reward=5.0)],
     ]
-    returns = roles.ReturnsConfig(normalize=section(NormalizeSpec, mean="group", std="none"))
+    returns = make_returns(normalize=section(NormalizeSpec, mean="group", std="none"))
     found = advantages(groups, returns, max_tokens=max_tokens)
     assert found == {
         ("g0", 0): [0.25] * 3, ("g0", 1): [-0.75], ("g1", 0): [0.0], ("g1", 1): [0.0, 0.0],
@@ -139,5 +134,5 @@ def test_a_baseline_over_rows_comes_before_the_discount(max_tokens: int) -> None
     """REINFORCE++ with its baseline: rewards 1, 0 become .5, -.5 before gamma .5 carries them back."""
     baseline = section(NormalizeSpec, mean="group", std="none")
     groups = [[member(0, [2], reward=1.0), member(1, [1], reward=0.0)]]
-    found = advantages(groups, roles.ReturnsConfig(gamma=0.5), max_tokens=max_tokens, reward_norm=baseline)
+    found = advantages(groups, make_returns(gamma=0.5), max_tokens=max_tokens, reward_norm=baseline)
     assert found == {("g0", 0): [0.25, 0.5], ("g0", 1): [-0.5]}

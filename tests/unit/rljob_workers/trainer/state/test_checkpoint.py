@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from rljob_api import errors, roles
-from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec
+from rljob_api.manifest.trainer import DeepspeedSpec
 from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer.state import checkpoint
@@ -114,7 +114,7 @@ def found_of(config: roles.TrainerConfig, path: pathlib.Path) -> checkpoint.Chec
 
 def test_the_same_config_may_go_on(tmp_path: pathlib.Path) -> None:
     config = make_trainer_config(tmp_path)
-    checkpoint.check_same_run(found_of(config, tmp_path), config.model_copy(update={"attempt": 7, "max_steps": 99}))
+    checkpoint.check_same_run(found_of(config, tmp_path), make_trainer_config(tmp_path, attempt=7, max_steps=99))
 
 
 @pytest.mark.covers("algorithms 10")
@@ -131,14 +131,14 @@ def test_a_changed_seed_model_or_shape_is_refused_by_name(
 ) -> None:
     config = make_trainer_config(tmp_path)
     with pytest.raises(errors.ManifestError, match=field):
-        checkpoint.check_same_run(found_of(config, tmp_path), config.model_copy(update=change))
+        checkpoint.check_same_run(found_of(config, tmp_path), make_trainer_config(tmp_path, **change))
 
 
 def test_a_changed_learning_rate_is_logged_and_accepted(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = make_trainer_config(tmp_path)
-    other = config.model_copy(update={"optimizer": section(OptimizerSpec, learning_rate=0.5)})
+    other = make_trainer_config(tmp_path, {"trainer.optimizer.learningRate": "0.5"})
     checkpoint.check_same_run(found_of(config, tmp_path), other)
     assert "section optimizer differs" in caplog.text
 
@@ -153,7 +153,7 @@ def test_the_marker_can_be_read_by_people(tmp_path: pathlib.Path) -> None:
 @pytest.mark.covers("algorithms 10")
 @pytest.mark.parametrize(("section", "field"), [("groups", "promptsPerStep or groupSize"), ("data", "spec.data")])
 def test_other_data_or_groups_are_refused(tmp_path: pathlib.Path, section: str, field: str) -> None:
-    config = make_trainer_config(tmp_path).model_copy(update={"spec_digests": {section: "before"}})
+    config = make_trainer_config(tmp_path, spec_digests={section: "before"})
     found = found_of(config, tmp_path)
     with pytest.raises(errors.ManifestError, match=field):
         checkpoint.check_same_run(found, config.model_copy(update={"spec_digests": {section: "after"}}))
@@ -163,7 +163,7 @@ def test_other_data_or_groups_are_refused(tmp_path: pathlib.Path, section: str, 
 def test_another_algorithm_or_reference_model_is_logged(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = make_trainer_config(tmp_path).model_copy(update={"spec_digests": {"algorithm": "before"}})
+    config = make_trainer_config(tmp_path, spec_digests={"algorithm": "before"})
     progress = dataclasses.replace(
         found_of(config, tmp_path).progress, sections=checkpoint.sections(config, reference_hash="model")
     )
@@ -254,7 +254,7 @@ def test_weights_alone_go_on_with_another_number_of_processes(tmp_path: pathlib.
     saved = checkpoint.Progress(
         step=3, updates_applied=3, skipped_in_a_row=0, optimizer=False, sections=checkpoint.sections(config)
     )
-    more = config.model_copy(update={"processes_per_node": 2})
+    more = make_trainer_config(tmp_path, processes_per_node=2)
     checkpoint.check_same_run(checkpoint.Checkpoint(progress=saved, path=tmp_path), more)
     for changes in ({"optimizer": True}, {"critic": True}):
         held = checkpoint.Checkpoint(progress=dataclasses.replace(saved, **changes), path=tmp_path)

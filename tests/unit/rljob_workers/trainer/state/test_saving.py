@@ -40,12 +40,10 @@ class FakeEngine:
 
 def checkpoints(folder: pathlib.Path, engine: FakeEngine) -> saving.RankCheckpoints:
     layout = image.make_layout([("w", "float32", (1,))])
-    config = make_trainer_config(folder)
-    kept = config.checkpoint.model_copy(update={"dir": str(folder / "checkpoints")})
     return saving.RankCheckpoints(
         engine=engine,
         exporter=export.ImageExporter(layout=layout, visit=lambda names, receive: None, writes=False),
-        config=config.model_copy(update={"checkpoint": kept}),
+        config=make_trainer_config(folder),
         model_dir=folder,
         progress=schedule.UpdateCount(),
         before_export=lambda: None,

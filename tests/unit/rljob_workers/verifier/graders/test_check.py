@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rljob_api import roles
+from rljob_api.manifest.data import DataSourceSpec
 from rljob_testing import attack_repositories
+from rljob_testing.sections import section
 from rljob_workers.verifier import check
 from rljob_workers.verifier.graders import registry
 
@@ -24,8 +26,12 @@ def source(
     path: pathlib.Path, records: Sequence[dict[str, object]], *, suite: str = "", drop: bool = False
 ) -> check.Graded:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    config = roles.DataSourceConfig(
-        name=suite or "train", path=str(path), max_prompt_tokens=64, on_invalid_record="drop" if drop else "fail"
+    config = section(
+        DataSourceSpec,
+        name=suite or "train",
+        path=str(path),
+        max_prompt_tokens=64,
+        on_invalid_record="drop" if drop else "fail",
     )
     return check.Graded(source=config, suite=suite)
 
@@ -64,7 +70,7 @@ def test_record_whose_tests_cannot_be_run_is_named_by_file_and_line(
 
 def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_config: MakeConfig) -> None:
     unknown = roles.GraderConfig(name="r", type="maths")
-    missing = roles.DataSourceConfig(name="train", path="/nonexistent", max_prompt_tokens=64)
+    missing = section(DataSourceSpec, name="train", path="/nonexistent", max_prompt_tokens=64)
     assert check.findings(make_config(unknown), [check.Graded(source=missing)]).problems == [
         f"reward 'r': unknown type 'maths'; expected one of {', '.join(sorted(registry.BUILT_IN))}"
     ]

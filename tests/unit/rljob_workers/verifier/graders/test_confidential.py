@@ -170,7 +170,7 @@ def config(tmp_path: pathlib.Path) -> roles.VerifierConfig:
         {
             "job": certificates.JOB, "role": names.Role.VERIFIER, "pod": "verifier-0", "health_port": 0,
             "scratch_dir": str(tmp_path), "bind_host": "127.0.0.1", "port": 0, "rewards": [reward],
-            "max_concurrent": 1,
+            "num_slots": 1,
         }
     )  # fmt: skip
 

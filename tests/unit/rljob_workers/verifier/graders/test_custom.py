@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors, names, roles, types
+from rljob_api.manifest.base import Decimal
 from rljob_workers.verifier import code_check, service
 from rljob_workers.verifier.graders import base, custom, registry
 
@@ -175,8 +176,8 @@ async def test_worker_runs_the_function_and_its_error_reaches_the_caller(
         "def reward(completion, answer, completion_ids, **row):\n"
         "    return {'right': completion == answer, 'ids': len(completion_ids)} if completion else None\n"
     )
-    reward = roles.GraderConfig(name="mine", type=f"{path.stem}:reward", weight=2.0, user_code=str(path))
-    async with running(make_config(reward, wall_limit_s=60.0, max_concurrent=1)) as verifier:
+    reward = roles.GraderConfig(name="mine", type=f"{path.stem}:reward", weight=Decimal(2.0), user_code=str(path))
+    async with running(make_config(reward, wall_limit_s=60.0, num_slots=1)) as verifier:
         item = make_item("5", completion_ids=(7, 8, 9))
         (verdict,) = await verifier.grading.verify([item])
         assert (verdict.reward, verdict.parts) == (8.0, {"mine": 4.0, "mine.right": 1.0, "mine.ids": 3.0})

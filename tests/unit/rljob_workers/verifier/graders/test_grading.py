@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rljob_api import errors, names, roles, types
+from rljob_api.manifest.base import Decimal
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import frames, grading, pool, replies, service
 from rljob_workers.verifier.graders import base, registry
@@ -97,7 +98,8 @@ async def with_bench(
     await workers.start()
     limits = {"cpu_limit_s": 0.1, "wall_limit_s": 0.3}
     rewards = [
-        roles.GraderConfig(name=f"r{n}", type="slow", weight=weight, **limits) for n, weight in enumerate(weights)
+        roles.GraderConfig(name=f"r{n}", type="slow", weight=Decimal(weight), **limits)
+        for n, weight in enumerate(weights)
     ]
     graded = grading.Grading(rewards=rewards, graders=[Slow() for _ in rewards], workers=workers, metrics=counted)
     try:
@@ -292,7 +294,7 @@ async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch:
     ("changes", "error", "message"),
     [
         ({"rewards": ()}, errors.ManifestError, "at least one reward"),
-        ({"isolation": "none"}, errors.SandboxError, "allowUnsafe"),
+        ({"execution": {"isolation": "none"}}, errors.SandboxError, "allowUnsafe"),
         (
             {"rewards": [{"name": "r", "type": "maths"}]},
             errors.ManifestError,
@@ -359,8 +361,8 @@ async def test_an_item_of_a_suite_is_graded_by_the_rewards_of_that_suite_alone(
     size = pool.Size(num_slots=0, num_spares=0, max_waiting=1)
     workers = pool.Pool(size=size, launch=never, metrics=verifier_metrics, clock=clock.SystemClock())
     rewards = [
-        roles.GraderConfig(name="a", type="says", weight=2.0),
-        roles.GraderConfig(name="b", type="says", suite="maths", weight=3.0),
+        roles.GraderConfig(name="a", type="says", weight=Decimal(2.0)),
+        roles.GraderConfig(name="b", type="says", suite="maths", weight=Decimal(3.0)),
     ]
     graded = grading.Grading(rewards=rewards, graders=[Says("a"), Says("b")], workers=workers, metrics=verifier_metrics)
     items = [dataclasses.replace(make_item("x"), suite=suite) for suite in ("", "maths", "plain")]
@@ -380,8 +382,8 @@ async def test_an_item_of_a_task_is_graded_by_the_reward_for_it_and_by_those_for
     workers = pool.Pool(size=size, launch=never, metrics=verifier_metrics, clock=clock.SystemClock())
     rewards = [
         roles.GraderConfig(name="maths", type="says", tasks=("math", "stem")),
-        roles.GraderConfig(name="code", type="says", tasks=("code",), weight=3.0),
-        roles.GraderConfig(name="any", type="says", weight=0.5),
+        roles.GraderConfig(name="code", type="says", tasks=("code",), weight=Decimal(3.0)),
+        roles.GraderConfig(name="any", type="says", weight=Decimal(0.5)),
     ]
     graders = [Says(reward.name) for reward in rewards]
     graded = grading.Grading(rewards=rewards, graders=graders, workers=workers, metrics=verifier_metrics)

@@ -37,7 +37,7 @@ async def graded(
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> AsyncIterator[grading.Grading]:
     reward = roles.GraderConfig(name="r", type="reasoning_gym", config={"datasets": ["chain_sum", "word_ladder"]})
-    async with running(make_config(reward, max_concurrent=1)) as verifier:
+    async with running(make_config(reward, num_slots=1)) as verifier:
         yield verifier.grading
 
 

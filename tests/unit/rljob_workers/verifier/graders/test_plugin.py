@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors, names, plugins, roles, types
+from rljob_api.manifest.data import DataSourceSpec
+from rljob_testing.sections import section
 from rljob_workers.verifier import check, code_check, service
 from rljob_workers.verifier.graders import base, registry
 
@@ -181,7 +183,7 @@ def test_check_before_a_job_names_a_record_that_the_plugin_cannot_grade(
 ) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text('{"prompt": "p", "answer": "1", "prompt_kind": "x"}\n{"prompt": "q", "answer": "1"}\n')
-    source = roles.DataSourceConfig(name="train", path=str(path), max_prompt_tokens=64)
+    source = section(DataSourceSpec, name="train", path=str(path), max_prompt_tokens=64)
     config = make_config(reward())
     found = check.findings(config, [check.Graded(source=source)])
     (problem,) = found.problems

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import rljob_api
 from rljob_api import names, roles, types
+from rljob_api.manifest.base import Decimal
 from rljob_workers.verifier import pool, rubric
 from rljob_workers.verifier.graders import base
 
@@ -16,7 +17,7 @@ WEIGHTS = st.floats(-10, 10, allow_nan=False)
 
 
 def reward(name: str, weight: float = 1.0) -> roles.GraderConfig:
-    return roles.GraderConfig(name=name, type="exact", weight=weight)
+    return roles.GraderConfig(name=name, type="exact", weight=Decimal(weight))
 
 
 def scored(score: float) -> base.Grade:

@@ -260,7 +260,7 @@ async def test_program_of_a_slow_machine_has_the_time_that_it_needs_there(
     ratio: float, outcome: names.VerifyOutcome, make_config: MakeConfig, confined: profile.Confinement
 ) -> None:
     reward = roles.GraderConfig(name="r", type="patient-code")
-    config = make_config(reward, cpu_limit_s=0.4, wall_limit_s=240.0, max_concurrent=1)
+    config = make_config(reward, cpu_limit_s=0.4, wall_limit_s=240.0, num_slots=1)
     verifier = service.Service(config, extra=patient_code.TYPES, measure=Machine([ratio]))
     columns = {"query_id": "q", "input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
     item = dataclasses.replace(ITEM, completion=f"```python\n{BURNS}\n```", columns=columns)
@@ -275,7 +275,7 @@ async def test_program_of_a_slow_machine_has_the_time_that_it_needs_there(
 
 async def test_verifier_measures_before_it_is_ready_and_again_while_it_runs(make_config: MakeConfig) -> None:
     clock, machine = FakeClock(), Machine([2.0, 3.0])
-    config = make_config(roles.GraderConfig(name="r", type="math"), max_concurrent=1)
+    config = make_config(roles.GraderConfig(name="r", type="math"), num_slots=1)
     verifier = service.Service(config, measure=machine, time=clock)
     await verifier.start()
     running = asyncio.create_task(verifier.run())

@@ -15,7 +15,7 @@ from rljob_workers.verifier import grading, service
 from rljob_workers.verifier.sandbox.processes import procfs
 
 R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
-LEVELS = {"confined": {}, "none": {"isolation": "none", "allow_unsafe": True}}
+LEVELS = {"confined": {}, "none": {"execution": {"isolation": "none", "allowUnsafe": True}}}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -28,7 +28,7 @@ async def graded(
     if request.param == "confined":
         request.getfixturevalue("confined")
     reward = roles.GraderConfig(name="passes", type="areal-code")
-    config = make_config(reward, cpu_limit_s=20.0, wall_limit_s=200.0, max_concurrent=1, **LEVELS[request.param])
+    config = make_config(reward, cpu_limit_s=20.0, wall_limit_s=200.0, num_slots=1, **LEVELS[request.param])
     async with running(config) as verifier:
         yield verifier.grading
 

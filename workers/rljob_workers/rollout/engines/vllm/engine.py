@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, types
+from rljob_api.manifest.rollout import EngineSpec
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import metrics, patches
@@ -232,7 +233,7 @@ def _engine_args(settings: base.Settings) -> "AsyncEngineArgs":
     config = settings.engine
     single = config.tensor_parallel_size == 1
     extension = worker.WorkerExtension
-    dtype = config.dtype
+    dtype: str = config.dtype
     if current_platform.is_cpu():
         dtype = machine.dtype_for_this_cpu(dtype)
     args = AsyncEngineArgs(
@@ -243,7 +244,7 @@ def _engine_args(settings: base.Settings) -> "AsyncEngineArgs":
         max_num_seqs=config.max_num_seqs,
         tensor_parallel_size=config.tensor_parallel_size,
         enforce_eager=config.enforce_eager or current_platform.is_cpu(),
-        kv_cache_dtype=config.kv_cache_dtype,  # type: ignore[arg-type]
+        kv_cache_dtype=config.kv_cache_dtype,
         enable_prefix_caching=True,
         logprobs_mode="processed_logprobs",
         worker_extension_cls=f"{extension.__module__}.{extension.__qualname__}",
@@ -256,9 +257,9 @@ def _engine_args(settings: base.Settings) -> "AsyncEngineArgs":
         args.gpu_memory_utilization = config.gpu_memory_utilization
     if current_platform.is_cpu():
         args.block_size = CPU_BLOCK_TOKENS
-        args.kv_cache_memory_bytes = config.kv_cache_bytes or cpu_kv_bytes(settings.model, config, dtype)
-    elif config.kv_cache_bytes:
-        args.kv_cache_memory_bytes = config.kv_cache_bytes
+        args.kv_cache_memory_bytes = settings.kv_cache_bytes or cpu_kv_bytes(settings.model, config, dtype)
+    elif settings.kv_cache_bytes:
+        args.kv_cache_memory_bytes = settings.kv_cache_bytes
     return _with_extra(args, config.extra_args)
 
 
@@ -273,7 +274,7 @@ def _with_extra(args: "AsyncEngineArgs", extra: Mapping[str, object]) -> "AsyncE
     return args
 
 
-def cpu_kv_bytes(model: Path, config: roles.EngineConfig, dtype: str) -> int:
+def cpu_kv_bytes(model: Path, config: EngineSpec, dtype: str) -> int:
     """Return a KV size: all sequences at full length and a quarter more for shared prefixes, at most 4 GiB.
 
     bytes = sequences * length * layers * 2 * kv_heads * head_dim * width of `dtype`, lengths rounded up to a block.

@@ -31,7 +31,7 @@ async def served(make_config: MakeConfig, running: Running, confined: profile.Co
         async def serve(reward_type: str, cpu_s: float, packages: tuple[str, ...] = ()) -> grading.Grading:
             if (reward_type, cpu_s, packages) not in started:
                 reward = roles.GraderConfig(name="passes", type=reward_type, memory_bytes=256 << 20, packages=packages)
-                config = make_config(reward, cpu_limit_s=cpu_s, wall_limit_s=250.0, max_concurrent=1)
+                config = make_config(reward, cpu_limit_s=cpu_s, wall_limit_s=250.0, num_slots=1)
                 verifier = await stack.enter_async_context(running(config, *patient_code.TYPES))
                 started[reward_type, cpu_s, packages] = verifier.grading
             return started[reward_type, cpu_s, packages]

@@ -31,7 +31,7 @@ async def graded(
     make_config: MakeConfig, running: Running, confined: profile.Confinement
 ) -> AsyncIterator[grading.Grading]:
     reward = roles.GraderConfig(name="passes", type="areal-code")
-    async with running(make_config(reward, cpu_limit_s=10.0, wall_limit_s=200.0, max_concurrent=2)) as verifier:
+    async with running(make_config(reward, cpu_limit_s=10.0, wall_limit_s=200.0, num_slots=2)) as verifier:
         yield verifier.grading
 
 
@@ -184,6 +184,6 @@ async def test_a_66_other_expression_is_wrong(make_config: MakeConfig, running: 
         )
         for answer, gold in pairs.items()
     ]
-    async with running(make_config(roles.GraderConfig(name="m", type="math"), max_concurrent=1)) as verifier:
+    async with running(make_config(roles.GraderConfig(name="m", type="math"), num_slots=1)) as verifier:
         verdicts = await verifier.grading.verify(items)
     assert [(verdict.reward, verdict.outcome) for verdict in verdicts] == [(0.0, O.FAIL)] * len(pairs)

@@ -52,7 +52,7 @@ async def served(
     left.mkdir(parents=True)
     reward = roles.GraderConfig(name="passes", type="repository-tests", memory_bytes=256 << 20)
     config = make_config(
-        reward, cpu_limit_s=attack_runs.LONG_S, wall_limit_s=250.0, max_concurrent=1, scratch_dir=str(scratch)
+        reward, cpu_limit_s=attack_runs.LONG_S, wall_limit_s=250.0, num_slots=1, scratch_dir=str(scratch)
     )
     async with running(config) as verifier:
         assert not left.exists(), "what a killed verifier left is gone"

@@ -1,1 +1,0 @@
-"""Builders of the role configs, one file per role; `rljob_api.resolve` calls them on a manifest without problems."""
