@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from generators import ROOT
-from rljob_api import crd, names_elsewhere
+from rljob_api import crd, migration
 from rljob_api.manifest import base
 from rljob_api.manifest.job import JobSpec
 
@@ -152,7 +152,7 @@ def _choices(pattern: str) -> list[str]:
 
 
 def _elsewhere(path: str) -> str:
-    named = [each for each in names_elsewhere.NAMES if each.path == path]
+    named = [each for each in migration.foreign_fields() if each.path == path]
     shown = [f"{each.system}: `{each.name}`" + (f" ({each.note})" if each.note else "") for each in named]
     return "<br>".join(shown) or "-"
 

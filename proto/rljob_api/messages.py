@@ -10,7 +10,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from rljob_api import aliases, fields
+from rljob_api import fields, migration
 from rljob_api.manifest import base
 from rljob_api.unsupported import UNSUPPORTED
 
@@ -53,7 +53,7 @@ def _sentence(detail: ErrorDetails, *, document: JsonValue, model: type[BaseMode
     if ENVIRONMENT in location:
         quoting = ": write it in quotes" if isinstance(value, int | float) else ""
         return f"{path} is {_kind(value)}, but {_expectation(detail, field=field, value=None)}{quoting}"
-    hint = aliases.VALUE_HINTS.get((path, value)) if isinstance(value, str) else None
+    hint = migration.value_hint(path, value)
     if hint is not None:
         return f"{path} is {show(value)}, but that is {hint}"
     return f"{path} is {show(value)}, but {_expectation(detail, field=field, value=value)}{_quoting(value, field)}"
@@ -116,10 +116,10 @@ def _unknown_key(location: Location, model: type[BaseModel]) -> str:
 
 def _meant(key: str, *, siblings: Sequence[str], model: type[BaseModel]) -> str | None:
     """Return a sibling, or a path below spec, that an unknown key probably means."""
-    same = next((name for name in siblings if aliases.folded(name) == aliases.folded(key)), None)
+    same = next((name for name in siblings if migration.folded(name) == migration.folded(key)), None)
     if same is not None:
         return same
-    path = aliases.our_path(key)
+    path = migration.our_path(key)
     if path is not None:
         return path
     close = difflib.get_close_matches(key, siblings, n=1, cutoff=0.7)
@@ -130,9 +130,8 @@ def _meant(key: str, *, siblings: Sequence[str], model: type[BaseModel]) -> str 
 
 def _elsewhere(key: str, model: type[BaseModel]) -> str | None:
     """Return the only path below spec that ends in this key, so that a misplaced field is told its place."""
-    paths = [
-        path for path, _ in fields.all_paths(model) if aliases.folded(path.rsplit(".", 1)[-1]) == aliases.folded(key)
-    ]
+    wanted = migration.folded(key)
+    paths = [path for path, _ in fields.all_paths(model) if migration.folded(path.rsplit(".", 1)[-1]) == wanted]
     spec_paths = [path.removeprefix("spec.") for path in paths if path.startswith("spec.")]
     return spec_paths[0] if len(spec_paths) == 1 else None
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api import load, names_elsewhere, rules
-from rljob_api.names_elsewhere import System
+from rljob_api import load, migration, rules
+from rljob_api.migration import System
 
 FOLDER = pathlib.Path(__file__).parents[2] / "docs" / "coming_from"
 # Words of theirs for values of ours.
@@ -94,7 +94,7 @@ def test_our_manifest_is_accepted_and_served(system: System) -> None:
 
 @pytest.mark.parametrize("system", READERS)
 def test_every_setting_of_their_example_has_a_name_of_ours(system: System) -> None:
-    known = {each.name for each in names_elsewhere.NAMES if each.system is system}
+    known = {each.name for each in migration.foreign_fields() if each.system is system}
     named = [name for name, _ in settings(system)]
     assert len(named) > 5
     assert [name for name in named if name not in known] == []
@@ -106,7 +106,7 @@ def test_every_setting_of_their_example_stands_in_ours_with_its_value(system: Sy
     document = yaml.safe_load(blocks(system)[1])
     wrong = []
     for name, value in settings(system):
-        for each in (row for row in names_elsewhere.NAMES if row.system is system and row.name == name):
+        for each in (row for row in migration.foreign_fields() if row.system is system and row.name == name):
             found = written(document["spec"], each.path)
             if not found or not (each.note or all(same(value, ours) for ours in found)):
                 wrong.append((name, value, each.path, found))

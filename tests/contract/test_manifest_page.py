@@ -5,11 +5,11 @@ import collections
 import pytest
 from generators import manifest_page
 
-from rljob_api import aliases, fields, names_elsewhere
+from rljob_api import fields, migration
 from rljob_api.manifest.job import JobSpec
 
 OURS = [path for path, _ in fields.all_paths(JobSpec)]
-LAST_PARTS = collections.Counter(aliases.folded(path.rsplit(".", 1)[-1]) for path in OURS)
+LAST_PARTS = collections.Counter(migration.folded(path.rsplit(".", 1)[-1]) for path in OURS)
 
 
 def test_the_page_is_made_from_the_models() -> None:
@@ -43,31 +43,31 @@ def test_bounds_defaults_and_choices_stand_in_a_row() -> None:
     assert "| `sandbox`, `none`, `runtimeClass:<name>` |" in row
 
 
-@pytest.mark.parametrize("each", names_elsewhere.NAMES, ids=lambda each: f"{each.system} {each.name} {each.path}")
-def test_a_name_elsewhere_is_of_a_field_that_exists(each: names_elsewhere.Elsewhere) -> None:
+@pytest.mark.parametrize("each", migration.foreign_fields(), ids=lambda each: f"{each.system} {each.name} {each.path}")
+def test_a_name_elsewhere_is_of_a_field_that_exists(each: migration.ForeignField) -> None:
     assert each.path in OURS
 
 
 def test_a_name_elsewhere_stands_once() -> None:
-    named = [(each.path, each.system, each.name) for each in names_elsewhere.NAMES]
+    named = [(each.path, each.system, each.name) for each in migration.foreign_fields()]
     assert len(named) == len(set(named))
 
 
 def test_a_hint_leads_to_what_the_page_says() -> None:
     """Where one last part stands for several fields, the hint is one of them, or the block that they are in."""
     meant: dict[str, set[str]] = {}
-    for each in names_elsewhere.NAMES:
+    for each in migration.foreign_fields():
         meant.setdefault(each.name.rsplit(".", 1)[-1], set()).add(each.path)
     wrong = {
         name: hint
         for name, ours in meant.items()
-        if (hint := aliases.our_path(name)) is not None and not any(path.startswith(hint) for path in ours)
+        if (hint := migration.our_path(name)) is not None and not any(path.startswith(hint) for path in ours)
     }
     assert wrong == {"loss_type": "algorithm.loss.type"}, "there it names loss and aggregation at once"
 
 
 def test_a_last_part_that_several_fields_of_ours_have_is_no_hint() -> None:
-    derived = [each.name.rsplit(".", 1)[-1] for each in names_elsewhere.NAMES]
-    several = {name for name in derived if LAST_PARTS[aliases.folded(name)] > 1}
+    derived = [each.name.rsplit(".", 1)[-1] for each in migration.foreign_fields()]
+    several = {name for name in derived if LAST_PARTS[migration.folded(name)] > 1}
     assert several
-    assert {name for name in several if aliases.our_path(name) is not None} == set()
+    assert {name for name in several if migration.our_path(name) is not None} == set()
