@@ -57,7 +57,7 @@ _TINY = {
     "hidden_size": 64,
     "intermediate_size": 96,
     "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+    "num_attention_heads": 2,
 }
 
 
