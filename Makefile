@@ -18,7 +18,7 @@ OUT ?= build/bench
 # take minutes; all: those that take a quarter of an hour too.
 export RLJOB_NODES ?= $(if $(filter true,$(CI)),1,0)
 CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
-# Whole runs take minutes and wait half of the time: two go on at once, and what takes longest begins first.
+# Whole runs take minutes and wait half of the time: two run at once, and what takes longest begins first.
 LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py)
 
 .PHONY: help demo test check fmt gen gpu bench lock clean setup cluster-tools cluster-up cluster-test cluster-down

@@ -33,7 +33,7 @@ def anchors(subject: str) -> list[str]:
 
 
 def families(subject: str) -> dict[str, set[str]]:
-    """Return anchor -> itself, the headings that it stands under, and what stands under it if it is a heading."""
+    """Return anchor -> itself, the headings that it is under, and what is under it if it is a heading."""
     families: dict[str, set[str]] = {}
     above: list[str] = []
     for key in anchors(subject):

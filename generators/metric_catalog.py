@@ -100,7 +100,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_gpu_memory_bytes": {"kind": ("allocated", "reserved")},
 }  # fmt: skip
 
-# Metrics that the observability reference asks for and that no process has: what would have to measure them.
+# Metrics that docs/design/chart.md asks for and that no process has: what would have to measure them.
 OPEN: Mapping[str, str] = {}
 
 

@@ -16,7 +16,7 @@ NUM_CASES = 3
 NUMBERS = range(2, 10)
 GIVEN = range(1, 100)
 WORDS = ("ab", "tick", "no", "ha", "la", "so")
-# By kind; a kind that stands in FUNCTIONS is also the name of the function.
+# By kind; a kind that is in FUNCTIONS is also the name of the function.
 STATEMENTS = {
     "plus": "Write a Python program that reads an integer and prints the integer plus {number}.",
     "times": "Write a Python program that reads an integer and prints {number} times the integer.",

@@ -1,6 +1,7 @@
 """Makes the data of arealite-clevr-count-cpu.yaml: `python crds/examples/make_counting_data.py`; the same bytes always.
 
-Counting tasks in the form of clevr_count_70k, with the scene told instead of shown: messages, and the count as answer.
+Counting tasks in the form of clevr_count_70k, with the scene described instead of shown: messages, and the count as
+answer.
 """
 
 import json

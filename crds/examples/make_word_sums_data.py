@@ -1,7 +1,7 @@
 """Makes the data of the *-cpu.yaml variants: `python crds/examples/make_word_sums_data.py`. The same bytes each time.
 
 Short word problems in the form of GSM8K: a question, and an answer that ends with "#### <number>". `result` is that
-number alone, for graders that compare it with a boxed or tagged answer; `task` tells areal-math-code-cpu.yaml what kind
+number alone, for graders that compare it with a boxed or tagged answer; `task` gives areal-math-code-cpu.yaml the kind
 of question it is.
 """
 

@@ -3,7 +3,7 @@
     watch events --> cache --> job key --> queue --> reconcile: observe, plan, act --> API server
     lists every 5 minutes --^      ^                     |
     coordinators' Status ----------'                     '--> answers go into the cache
-A loop that dies ends the process: Kubernetes starts it anew, and a start is safe at any time.
+A loop that dies ends the process: Kubernetes starts it again, and a start is safe at any time.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from rljob_operator.telemetry.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 COMPARE_EVERY_S = 300.0
-# Where a namespace is closed, somebody may be about to open it.
+# Where a namespace is closed, someone may be about to open it.
 _LOOK_SOONER_S = 30.0
 RENEW_EVERY_S = 60.0
 FINISH_WITHIN_S = 10.0
@@ -264,7 +264,7 @@ class Operator:
             while True:
                 targets = self._targets()
                 await self._channels.keep_only(targets)
-                # A round waits for whoever does not answer; the next one does not wait for it.
+                # A round waits for anyone who does not answer; the next one does not wait for it.
                 rounds.create_task(self._poller.poll(targets))
                 await asyncio.sleep(_POLL_TICK_S)
 
@@ -279,7 +279,7 @@ class Operator:
             self._certifier.keep_only(with_pods.keys())
             unknown = [job for uid, job in with_pods.items() if not self._certifier.is_provisioned(uid)]
             tried = {job.uid: tried.get(job.uid, 0) for job in unknown}
-            # Those first that were tried least: a job whose Secrets nobody may read keeps nobody waiting.
+            # Those first that were tried least: a job whose Secrets no one may read keeps no one waiting.
             now = sorted(unknown, key=lambda job: tried[job.uid])[:_LEARNT_AT_ONCE]
             is_first = any(not tried[job.uid] for job in now)
             tried |= {job.uid: tried[job.uid] + 1 for job in now}
@@ -305,7 +305,9 @@ class Operator:
         return self._address_of(*split_key(key))
 
     def _asked(self, key: str) -> JobView | None:
-        """Return a job whose coordinator has a pod and news to tell: of a run that is over nothing changes any more."""
+        """Return a job whose coordinator has a pod and something to report: of a run that is over nothing changes any
+        more.
+        """
         job = self.cache.job(key)
         if job is None or job.ended or not self.cache.has_pod(key, job.uid, names.Role.COORDINATOR):
             return None
@@ -360,11 +362,11 @@ class Operator:
         return None
 
     def alive(self) -> str:
-        """Return why the process should be started anew; empty if it need not."""
+        """Return why the process should be restarted; empty if it need not."""
         if self.stopped.is_set():
             return "a loop of the operator ended"
         if self._lag_s() > _FROZEN_S:
-            return "a watch is frozen: lists show what it does not tell"
+            return "a watch has stopped: lists show changes that it did not deliver"
         idle = self._queue.oldest_s() > _STUCK_S and self._queue.has_room
         return "a job waits though nothing else runs" if idle else ""
 

@@ -33,7 +33,7 @@ def to_timestamp(seconds: float) -> str:
 
 
 def to_seconds(text: str | None) -> float | None:
-    """Return unix seconds of a time; None for none. Raises ValueError if it is no RFC 3339 time."""
+    """Return unix seconds of a time; None for none. Raises ValueError if it is not a RFC 3339 time."""
     return None if text is None else datetime.datetime.fromisoformat(text).timestamp()
 
 

@@ -25,7 +25,7 @@ MOST_SILENT_AT_ONCE = 8
 MOST_CHANNELS = 256
 MOST_BYTES = 64 << 10
 _SHORTEST_S, _POLLS_PER_S = 5.0, 40.0
-# Status writes for the sake of numbers alone, over all jobs (7.5).
+# Status writes for the sake of numbers alone, over all jobs (docs/design/operator.md#s-7-5).
 WRITES_PER_S = 20.0
 # A coordinator counts as silent once it was asked so often in vain, over so long: however rarely it is its turn, one
 # answer that is lost says nothing.
@@ -186,14 +186,14 @@ class Poller:
         return self._silences[uid].since if uid in self._silent else None
 
     async def poll(self, targets: Iterable[Target]) -> int:
-        """Ask those that are due, forget those that are no target any more; return how many were asked.
+        """Ask those that are due, forget those that are no longer target; return how many were asked.
 
-        The next round may begin before this one ends: whoever is being asked is not asked again.
+        The next round may begin before this one ends: anyone who is being asked is not asked again.
         """
         by_uid = {target.uid: target for target in targets}
-        for kept in (self._reports, self._due, self._told, self._silences):
-            for uid in [uid for uid in kept if uid not in by_uid]:
-                del kept[uid]
+        for table in (self._reports, self._due, self._told, self._silences):
+            for uid in [uid for uid in table if uid not in by_uid]:
+                del table[uid]
         self._silent &= set(by_uid)
         now, every = self._monotonic(), poll_interval_s(len(by_uid))
         free = (target for target in by_uid.values() if target.uid not in self._asking)

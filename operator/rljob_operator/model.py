@@ -200,7 +200,7 @@ class Observed:
 
     @property
     def status(self) -> JobStatus:
-        """Return the status, empty if nobody wrote one."""
+        """Return the status, empty if no one wrote one."""
         return self.job.status or JobStatus()
 
     @property
@@ -234,7 +234,7 @@ class DesiredObjects:
     """The children of an active job, in the order in which they are made.
 
     first: what exists before any pod. workloads: what makes pods, by trainer attempt, its Job among them.
-    problems: sentences on a spec that may not start here; a run that goes on keeps its children all the same.
+    problems: sentences on a spec that may not start here; a run that continues keeps its children all the same.
     unchanged: nothing that they depend on has changed since they were last found as desired.
     """
 

@@ -41,7 +41,7 @@ IDENTITY_ADDRESSES = (
     Egress(cidr="169.254.170.23/32", ports=(80,)),
     Egress(cidr="fd00:ec2::23/128", ports=(80,)),
 )
-# Peers of a NetworkPolicy: the cluster's DNS, and a node-local cache, which is no pod of the network.
+# Peers of a NetworkPolicy: the cluster's DNS, and a node-local cache, which is not a pod of the network.
 DEFAULT_DNS: tuple[Mapping[str, Any], ...] = (
     {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
@@ -56,7 +56,7 @@ class JobSettings(_Frozen):
     """Bounds that a job cannot exceed, and what its pods are made with.
 
     metrics_namespaces: labels of namespaces whose pods may scrape; empty is the label that `SCRAPERS` says.
-    dns: peers that may be asked for names, as in NetworkPolicy egress; empty is everybody. runtime_classes: names that
+    dns: peers that may be asked for names, as in NetworkPolicy egress; empty is everyone. runtime_classes: names that
     `verifier.isolation` may ask for. An empty operator_namespace admits no operator to a coordinator's status. device:
     what the images of rollouts and trainers are for.
     """

@@ -63,8 +63,8 @@ class Smoke:
         name = str(manifest["metadata"]["name"])
         if await self._api.get(RLJOB, self._namespace, name) is not None:
             return [f"RLJob {name} exists already: another test runs, or delete it"]
-        made = await self._api.apply(RLJOB, self._namespace, manifest)
-        uid = str(made["metadata"]["uid"])
+        created = await self._api.apply(RLJOB, self._namespace, manifest)
+        uid = str(created["metadata"]["uid"])
         self._say(f"submitted RLJob {name}")
         try:
             job = await self._ended(name)
@@ -121,17 +121,17 @@ def progress(job: Object | None) -> str:
 def problems(job: Object | None) -> list[str]:
     """Return what the job's status says against it: it must be complete, with every role ready before."""
     if job is None:
-        return ["somebody deleted the job"]
-    found = _true(job)
-    if "Complete" not in found:
-        said = [
+        return ["the job was deleted by another client"]
+    true_conditions = _true(job)
+    if "Complete" not in true_conditions:
+        lines = [
             f"{each['type']}={each['status']} {each.get('reason', '')}: {each.get('message', '')}"
             for each in _conditions(job)
         ]
-        return ["the job did not complete", *said]
-    step, wanted = (job.get("status") or {}).get("step", 0), job["spec"]["maxSteps"]
-    wrong = [] if step == wanted else [f"step is {step}, and {wanted} were asked for"]
-    lasting = {"Stalled", "Failed", "Running"} & found
+        return ["the job did not complete", *lines]
+    step, max_steps = (job.get("status") or {}).get("step", 0), job["spec"]["maxSteps"]
+    wrong = [] if step == max_steps else [f"step is {step}, but spec.maxSteps is {max_steps}"]
+    lasting = {"Stalled", "Failed", "Running"} & true_conditions
     return [*wrong, *(f"{kind} is True on a complete job" for kind in sorted(lasting))]
 
 
@@ -144,8 +144,8 @@ def metric_problems(text: str, *, max_steps: int) -> list[str]:
 
 
 def _conditions(job: Object) -> list[Object]:
-    found: list[Object] = (job.get("status") or {}).get("conditions") or []
-    return found
+    conditions: list[Object] = (job.get("status") or {}).get("conditions") or []
+    return conditions
 
 
 def _true(job: Object) -> set[str]:
@@ -153,7 +153,7 @@ def _true(job: Object) -> set[str]:
 
 
 def _get(url: str) -> str:
-    # The address is built from a job's own name; no proxy stands between pods.
+    # The address is built from a job's own name; no proxy is between pods.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=_METRICS_S) as answer:
         return str(answer.read(1 << 20).decode())
@@ -180,8 +180,8 @@ def main() -> int:
     parser.add_argument("--manifest", required=True, type=pathlib.Path, help="the RLJob to submit")
     parser.add_argument("--namespace", required=True, help="where to submit it")
     parser.add_argument("--timeout-seconds", type=float, default=600.0, help="seconds that it may take")
-    given = parser.parse_args()
-    return asyncio.run(_main(given.manifest, given.namespace, given.timeout_seconds))
+    arguments = parser.parse_args()
+    return asyncio.run(_main(arguments.manifest, arguments.namespace, arguments.timeout_seconds))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def view(data: bytes, code: str) -> Any:
     if code == "B":
         return memoryview(data)
     if len(data) % 4:
-        raise errors.WireError(f"{len(data)} bytes are no whole number of 4-byte values")
+        raise errors.WireError(f"{len(data)} bytes are not a multiple of 4-byte values")
     return memoryview(data).cast(code)  # type: ignore[call-overload]  # typeshed wants a literal code
 
 

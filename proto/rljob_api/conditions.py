@@ -64,7 +64,7 @@ STALLS: Mapping[str, StallReason] = {
         "RLJobVerifierSaturated",
     ),
     "VerifierFailing": StallReason(
-        "most gradings fail for infrastructure, which is no reward",
+        "most gradings fail for infrastructure, which is not a reward",
         "look at the verifier's log; a refused isolation ends with exit code 79",
     ),
     "AllGroupsFiltered": StallReason(
@@ -106,11 +106,11 @@ STALLS: Mapping[str, StallReason] = {
         "look at its name, the registry and the pull Secrets, in the pod's events",
     ),
     "WaitCycle": StallReason(
-        "processes wait for each other in a circle, which is a fault of rljob",
+        "processes wait for each other in a circle, which is a bug in rljob",
         "restart the last of the chain, and report it with these lines or `rljob status --json`",
     ),
     "Unknown": StallReason(
-        "nothing moves and no process says what it waits for",
+        "no progress, and no process reports what it waits for",
         "look at the trainer's log first, then at all logs since the last progress",
     ),
 }

@@ -51,7 +51,7 @@ def properties(schema: JsonValue) -> Schema:
 
 def properties_of(schema: JsonValue) -> Schema:
     """Return a schema node as a mapping."""
-    assert isinstance(schema, dict), f"{schema!r} is no schema node"
+    assert isinstance(schema, dict), f"{schema!r} is not a schema node"
     return schema
 
 
@@ -118,7 +118,7 @@ def _ordered(node: Schema) -> Schema:
     return {key: node[key] for key in (*first, *(key for key in node if key not in first)) if key in node}
 
 
-# Fields that may change only while the job is suspended (operator reference, 5.10).
+# Fields that may change only while the job is suspended (docs/design/operator.md#s-5-10).
 FROZEN = (
     "seed",
     "device",
@@ -149,7 +149,7 @@ FROZEN = (
     "observability.trajectoryDump",
     "observability.trajectoryDumpAlso",
 )
-# What a checkpoint speaks of: another value would make it another run (algorithms reference, 10).
+# What a checkpoint speaks of: another value would make it another run (docs/design/algorithms.md#s-10).
 FROZEN_WITH_CHECKPOINT = ("model", "data", "seed", "algorithm.groupSize", "algorithm.promptsPerStep")
 
 
@@ -246,7 +246,7 @@ COLUMNS: Sequence[tuple[str, str, str, int, str]] = (
     ("Status", ".status.summary", "string", 0, "One word: what the run does."),
     ("Step", ".status.step", "integer", 0, "Finished steps."),
     ("Reward", ".status.reward.mean", "string", 0, "Mean raw reward of the last step."),
-    ("Rollout", ".status.rollout.ready", "string", 0, "Ready and wanted rollout pods."),
+    ("Rollout", ".status.rollout.ready", "string", 0, "Ready and desired rollout pods."),
     ("Lag", ".status.version.lag", "integer", 0, "Steps between the newest and the oldest serving weights."),
     ("Age", ".metadata.creationTimestamp", "date", 0, "Time since creation."),
     ("Restarts", ".status.restarts.total", "integer", 1, "Trainer restarts."),
@@ -256,7 +256,7 @@ COLUMNS: Sequence[tuple[str, str, str, int, str]] = (
 SELECTABLE_FIELDS = (".spec.managedBy", ".spec.suspend", ".status.summary")
 # Without these, generic clients call a job healthy that no operator has seen yet.
 INITIAL_CONDITIONS: tuple[tuple[str, str], ...] = (("Accepted", "Unknown"), ("Reconciling", "True"))
-# Tells two definitions apart where nobody can compare them.
+# Tells two definitions apart where no one can compare them.
 SCHEMA_HASH = f"{names.API_GROUP}/schema-hash"
 _DIGITS = 16
 EPOCH = "1970-01-01T00:00:00Z"

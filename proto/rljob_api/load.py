@@ -34,9 +34,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} stands twice", key.start_mark
-                    )
+                    raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
                 seen.add(key.value)
         return dict(super().construct_mapping(node, deep=deep))
 
@@ -74,7 +72,7 @@ def load_document(text: str) -> JsonValue:
     if len(documents) != 1:
         raise errors.ManifestError(f"the manifest holds {len(documents)} documents, but must hold exactly one RLJob")
     if not isinstance(documents[0], dict):
-        raise errors.ManifestError("the manifest is no mapping; it must begin with apiVersion: rljob.dev/v1alpha1")
+        raise errors.ManifestError("the manifest is not a mapping; it must begin with apiVersion: rljob.dev/v1alpha1")
     return _without_nulls(documents[0])
 
 

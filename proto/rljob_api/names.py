@@ -182,7 +182,7 @@ class Phase(enum.StrEnum):
 
 
 class StepStat(enum.StrEnum):
-    """Keys of CommitStep.stats. Seconds, nats, ratios; definitions: the metrics table of the algorithms reference.
+    """Keys of CommitStep.stats. Seconds, nats, ratios; definitions: docs/design/algorithms.md#s-11.
 
     TOTAL_S: from one finished step to the next. KL_LOSS and ENTROPY_LOSS: what the two terms add to LOSS.
     """
@@ -347,7 +347,7 @@ METRICS: tuple[Metric, ...] = (
     _g(
         _C,
         "rljob_actor_generate_avg_str_len",
-        "Oat's actor/generate_avg_str_len: mean characters of an answer; absent where the workflow does not tell.",
+        "Oat's actor/generate_avg_str_len: mean characters of an answer; absent where the workflow does not report it.",
     ),
     _h(_C, "rljob_ledger_commit_seconds", "Seconds per ledger transaction.", buckets=_FAST),
     _g(_C, "rljob_ledger_bytes", "Size of the ledger on disk."),
@@ -372,7 +372,7 @@ METRICS: tuple[Metric, ...] = (
     _g(_V, "rljob_verifier_busy_slots", "Gradings that run now."),
     _g(_V, "rljob_verifier_waiting", "Items waiting for a slot."),
     _c(_V, "rljob_sandbox_survivors_total", "Processes left after a kill; must stay 0."),
-    _c(_V, "rljob_verifier_canary_failures_total", "Programs of known outcome that came out otherwise.", "canary"),
+    _c(_V, "rljob_verifier_canary_failures_total", "Canary programs with an unexpected outcome.", "canary"),
     _g(
         _V,
         "rljob_verifier_calibration_ratio",

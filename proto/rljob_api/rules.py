@@ -16,7 +16,7 @@ from rljob_api.manifest.base import CelRule, Section
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, RewardSpec, runtime_class
 
-UNUSED, DUPLICATE = "written value without effect", "name that is not unique"
+UNUSED, DUPLICATE = "written value without effect", "duplicate key"
 LONG_ANSWER_TOKENS = 1024
 GSPO_USUAL_CLIP = 0.01
 
@@ -89,7 +89,7 @@ def _duplicates(items: Sequence[object], path: str, keys: object) -> Iterator[tu
             getattr(item, fields.attribute(type(item), key)) for item in items if isinstance(item, Section)
         )
         for name in (name for name, count in counts.items() if count > 1):
-            reason = f"that {key} stands {counts[name]} times and must be unique in the list"
+            reason = f"that {key} occurs {counts[name]} times and must be unique in the list"
             yield DUPLICATE, messages.invalid(path, name, reason)
 
 

@@ -96,8 +96,8 @@ class GroupLease:
 class Verdict:
     """What a grader says of one completion. `reward` is None exactly for reason infra_failure.
 
-    case_results and error_code are of programs that ran, codes as in graders reference 6.5: a case is 1 passed, 0
-    wrong, -1 failed at run time, -2 not compiled. grader_version is the release that graded.
+    case_results and error_code are of programs that ran, codes as in docs/design/graders.md#s-6-5: a case is 1 passed,
+    0 wrong, -1 failed at run time, -2 not compiled. grader_version is the release that graded.
     """
 
     reward: float | None

@@ -1,5 +1,5 @@
 """Who holds a run up, from what its processes say they wait for: from waiter to awaited until somebody who waits for
-nobody (operator reference 11). Pure.
+nobody (docs/design/operator.md#s-11). Pure.
 
 The operator adds what the cluster says of pods, the command line what a machine says of processes.
 """
@@ -58,7 +58,9 @@ def diagnose(run: types.RunStatus, *, now: float) -> Diagnosis:
 
 
 def unreachable(*, since: float) -> Diagnosis:
-    """Return the diagnosis of a coordinator that does not answer: no stall of the data loop is known (11.6)."""
+    """Return the diagnosis of a coordinator that does not answer: no stall of the data loop is known
+    (docs/design/operator.md#s-11-6).
+    """
     message = "the coordinator's Status is not answered"
     return Diagnosis(reason="CoordinatorUnreachable", role=_C, since=since, message=message)
 
@@ -71,7 +73,7 @@ def sentence(link: types.Waiting, now: float) -> str:
 
 def chain_of(run: types.RunStatus) -> Chain:
     """Return who waits for whom in a run, from the trainer, or from the rollouts where it waits for nobody."""
-    # A trainer that waits for nobody may itself be what the rollouts wait for.
+    # A trainer that waits for no other may itself be what the rollouts wait for.
     return chain(run.waiting, first_role=_T if any(link.role == _T for link in run.waiting) else _R)
 
 

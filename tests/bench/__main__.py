@@ -1,6 +1,6 @@
 """`python -m tests.bench --rows C14 --size smoke|full --out DIR`: run rows, print the table, store JSON.
 
-What is measured is told, and stored, row by row.
+What is measured is reported, and stored, row by row.
 Exit 0: all passed or skipped; 1: a bar was missed; 2: noisy; 3: a row broke.
 """
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tests.bench import curves
 
 Pairs: TypeAlias = Sequence[tuple[curves.Run, curves.Run]]
-# A gain of the mean reward that is no accident of which prompts a step had: their means of one run differ by less.
+# A gain of the mean reward that is not an accident of which prompts a step had: their means of one run differ by less.
 LEARNT = 0.1
 
 
@@ -33,7 +33,7 @@ class Difference:
 
     @property
     def in_words(self) -> str:
-        """Return what it is where it stands for a cost of accuracy: a gain, a cost, or nothing that can be told."""
+        """Return what it is where it stands for a cost of accuracy: a gain, a cost, or nothing that can be reported."""
         if self.error is None:
             return "has one pair of runs, which does not tell"
         if abs(self.mean) < 2 * self.error:

@@ -122,7 +122,7 @@ def missing(cells: Iterable[Cell], runs: Iterable[Run]) -> list[Cell]:
 def curve(history: Iterable[Mapping[str, object]]) -> tuple[Point, ...]:
     """Return the points of a run's history lines; a step that was repeated counts as it was last.
 
-    The first step begins with the first sample: starting the engines is no part of it.
+    The first step begins with the first sample: starting the engines is not a part of it.
     """
     by_step = {int(str(line["step"])): line for line in history if line["kind"] == "step"}
     lines = [line for _, line in sorted(by_step.items())]

@@ -6,10 +6,10 @@ whatever state the kills before have left them: waiting to be started, starting,
 drawn from the tree of a role: its guard, the role itself, or a process below it (grading workers, torchrun's ranks,
 vLLM's engine). After each burst the run has to get over it: all roles are ready, and a step is completed after that.
 
-After all of them, or `--limit-s`, the run is interrupted and looked at: nothing that a rollout was told to be accepted
+After all of them, or `--limit-s`, the run is interrupted and looked at: nothing that a rollout was asked to be accepted
 is lost, no group is trained twice, no rollout served a half-applied version, and the ledger's audit is clean. Called
-again with the same folder it goes on with the same runs; Ctrl-C ends it after the bursts under way. Exit 1 if anything
-of it does not hold, or a run hung or ended.
+again with the same folder it continues with the same runs; Ctrl-C ends it after the bursts under way. Exit 1 if
+anything of it does not hold, or a run hung or ended.
 """
 
 import argparse
@@ -156,7 +156,7 @@ class Bench:
         return [Recovery(**line) for line in _lines(self._recoveries)]
 
     def start(self) -> None:
-        """Start the run, or go on with it, and wait for a step."""
+        """Start the run, or continue with it, and wait for a step."""
         before = self.num_steps()
         environment = {
             **os.environ,
@@ -217,7 +217,7 @@ class Bench:
             self._process.wait()
 
     def num_steps(self) -> int:
-        """Return how many steps the history tells of; a step that was made again after a kill counts again."""
+        """Return how many steps the history reports on; a step that was made again after a kill counts again."""
         if not self.run_dir.history.exists():
             return 0
         with self.run_dir.history.open("rb") as file:
@@ -422,7 +422,7 @@ def bench(
 ) -> Result:
     """Kill until there were `num_kills` in all of this folder's runs, the time is up, or `interrupted` is set.
 
-    The runs go on side by side.
+    The runs continue side by side.
     """
     ends = time.monotonic() + limit_s
     benches = [Bench(folder / f"run-{number}", engine) for number in range(runs)]

@@ -1,7 +1,7 @@
 """Learning curves of few-shot addition: `python -m tests.bench.learning_curves --seeds 0,1,2 --steps 25`.
 
 Runs the cells of the grid that the results file lacks, one after the other, appends a line after each, and makes the
-page and the picture from all lines. May be stopped and started again: a cell that was not finished is run anew. A cell
+page and the picture from all lines. May be stopped and started again: a cell that was not finished is run again. A cell
 takes minutes on two cores; --max-runs bounds a call. Exit 0: all that was asked for is there; 1: a cell failed.
 """
 
@@ -105,7 +105,7 @@ def commit() -> str:
 
 
 def render(results: pathlib.Path) -> None:
-    """Write page and picture beside the results, if there are any."""
+    """Write page and picture alongside the results, if there are any."""
     if runs := read(results):
         figure = results.with_suffix(".svg")
         figure.write_text(curves.svg(runs), encoding="utf-8")

@@ -36,7 +36,7 @@ def ours() -> Judge:
 
 
 def theirs(pair: answer_pairs.Pair) -> bool:
-    """Return math-verify's word; what it raises is no reward."""
+    """Return math-verify's word; what it raises is not a reward."""
     try:
         gold = math_verify.parse(f"${pair.gold}$", parsing_timeout=None)
         return bool(

@@ -83,7 +83,7 @@ async def verifier(num_slots: int) -> AsyncIterator[grading.Grading]:
 
 
 async def run(graded: grading.Grading, count: int, name: str) -> list[str]:
-    """Run so many programs, and return a line for each verdict that is neither right nor nobody's fault."""
+    """Run so many programs, and return a line for each verdict that is neither right nor no one's fault."""
     wrong: list[str] = []
     asked = cycle(count)
     for start in range(0, count, _WAVE):

@@ -1,4 +1,4 @@
-"""Whoever cites a document of this repository cites a place that exists: `docs/design/operator.md#s-8-7`."""
+"""Anyone who cites a document of this repository cites a place that exists: `docs/design/operator.md#s-8-7`."""
 
 import pathlib
 import re

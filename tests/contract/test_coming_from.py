@@ -1,4 +1,4 @@
-"""The pages for users of other systems: their example's settings all stand in ours, with the same values."""
+"""The pages for users of other systems: their example's settings all are in ours, with the same values."""
 
 import ast
 import pathlib

@@ -185,7 +185,7 @@ def test_rules_are_balanced_text(schema: Node) -> None:
 
 
 def test_every_field_is_frozen_immutable_or_editable(schema: Node) -> None:
-    """Operator reference 5.8 to 5.10: no field is without a class."""
+    """docs/design/operator.md#s-5-8 to #s-5-10: no field is without a class."""
     editable = {
         "suspend",
         "rollout.replicas",

@@ -25,7 +25,7 @@ SECTIONS = {path.split(".", 1)[0].removesuffix("[]") for path in NAMED}
 SERIES = {
     name for entry in metric_catalog.exported().values() for name in (entry.metric.name, *metric_catalog.series(entry))
 }
-# Words with our prefix that are no metrics: the packages, the label, what vLLM calls us.
+# Words with our prefix that are not metrics: the packages, the label, what vLLM calls us.
 NOT_METRICS = {"rljob_api", "rljob_operator", "rljob_workers", "rljob_testing", "rljob_namespace"}
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
@@ -41,7 +41,7 @@ def recorded_in(text: str) -> set[str]:
 
 
 def unknown_fields(text: str) -> set[str]:
-    """Return words in code marks that begin as a field of the manifest and go on as none."""
+    """Return words in code marks that begin as a field of the manifest and continue as none."""
     marked = re.findall(r"`(?:spec\.)?([a-z][A-Za-z]*(?:\[\])?\.[A-Za-z.\[\]]+[A-Za-z\]])(?::[^`]*)?`", text)
     named = {path for path in marked if path.split(".", 1)[0].removesuffix("[]") in SECTIONS}
     return {path for path in named if not any(known(path, field) for field in NAMED)}

@@ -35,7 +35,7 @@ def closed(node: object) -> Any:
 @pytest.fixture(scope="module")
 def schema() -> jsonschema.Draft202012Validator:
     root = closed(copy.deepcopy(dict(crd.root_schema())))
-    # What every object has; a structural schema does not tell of them.
+    # What every object has; a structural schema does not report on them.
     root["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     return jsonschema.Draft202012Validator(root)
 

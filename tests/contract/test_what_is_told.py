@@ -1,8 +1,8 @@
 """No log call and no error is made of a value that is a prompt, an answer, a gold, a record or a secret by its name,
-and no boundary to code of others tells what was raised there but by `redaction`.
+and no boundary to code of others shows what was raised there but by `redaction`.
 
-A reading of the sources, so that a new line is asked about when it is written; what is really told is looked at with
-marked texts by the tests named test_confidential.py.
+A reading of the sources, so that a new line is asked about when it is written; what is really reported is looked at
+with marked texts by the tests named test_confidential.py.
 """
 
 import ast
@@ -19,10 +19,10 @@ _TEXTS = """
     token password secret secrets api_key environ stdin stdout stderr output
 """
 TEXTS = frozenset(_TEXTS.split())
-# Calls that tell a number, a type or names of keys of what they are given.
+# Calls that show a number, a type or names of keys of what they are given.
 TELLS_LITTLE = frozenset({"len", "type", "sum", "sorted", "brief", "describe", "_kind", "_has", "_name", "place"})
 LOG_CALLS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
-# vLLM is given ids, and the boundary to it tells what it said; a refusal of `screen.py` is a verdict's detail.
+# vLLM is given ids, and the boundary to it shows what it said; a refusal of `screen.py` is a verdict's detail.
 APART = frozenset(
     {
         WORKERS / "rollout" / "engines" / "vllm" / "engine.py",

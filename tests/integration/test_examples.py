@@ -1,6 +1,6 @@
 """The CPU examples as they are in crds/examples, three optimizer steps each: real vLLM, DeepSpeed, verifier, ledger.
 
-What a run must leave behind is the workflow reference's: dumps (10), actor metrics (9), evaluation files (11).
+What a run must leave behind: dumps (docs/design/workflows.md#s-10), actor metrics (#s-9), evaluation files (#s-11).
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ class Example:
     """What is special of an example. shaped: bounds of a step's mean shaped reward, given the mean raw one.
 
     suites: by its name, a suite's file and the name under which it has the question. rlvr: the workflow of that name,
-    which also tells how long answers are as texts.
+    which also shows how long answers are as texts.
     """
 
     shaped: Callable[[float], tuple[float, float]]

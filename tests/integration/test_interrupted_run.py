@@ -1,4 +1,6 @@
-"""A synchronous run of the real command, undisturbed, and interrupted and gone on with: both train the same samples."""
+"""A synchronous run of the real command, undisturbed, and interrupted and continued with: both train the same
+samples.
+"""
 
 import os
 import signal

@@ -1,7 +1,7 @@
 r"""Pairs of a completion and a gold whose truth is known because they were made so, by class. No grader is asked.
 
 A maker draws a value and writes it: `gold`, several texts that say the same (`right`), and several that a reader in a
-hurry may take for it (`wrong`). Half of the pairs stand in a box and half in prose. What is a matter of taste (50 for
+hurry may take for it (`wrong`). Half of the pairs are in a box and half in prose. What is a matter of taste (50 for
 50%, {5} for 5) is left out.
 """
 
@@ -16,7 +16,7 @@ from fractions import Fraction
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pair:
-    """kind: the class. boxed: whether the answer stands in a box."""
+    """kind: the class. boxed: whether the answer is in a box."""
 
     kind: str
     completion: str
@@ -884,7 +884,7 @@ MAKERS: dict[str, Maker] = {
     "hedges": _hedges,
 }  # fmt: skip
 
-# What stands round an answer in prose. A formula stands between dollar signs, or bare if it has no command.
+# What is round an answer in prose. A formula is between dollar signs, or bare if it has no command.
 _FRAMES = (
     "The answer is {}.", "Therefore, the final answer is {}.", "First we add.\nThen we divide.\n**Answer:** {}",
     "So we get\n#### {}",

@@ -2,7 +2,7 @@ r"""What AReaL's published sample of 160 answers asks a grader to decide: facts 
 
 Source: tests/reward/math_answers_sample_cases.jsonl of AReaL (inclusionAI, Apache-2.0), 10 problems with 16 answers
 each, of which 83 are right; its own test wants these verdicts of `realhf.impl.dataset.math_parser`. Kept are, answer by
-answer, the gold, what stands in the last `\boxed{}`, how it is set (in line, in dollars, displayed, with a box before
+answer, the gold, what is in the last `\boxed{}`, how it is set (in line, in dollars, displayed, with a box before
 it, with words after it) and the verdict. The prose around it is ours, and so are the words of the three answers that
 are sentences: none of it is what a grader decides by.
 """

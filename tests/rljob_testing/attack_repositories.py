@@ -59,7 +59,7 @@ def _code(id_: str, what: str, text: str, *outcomes: O) -> Attack:
 
 
 def _beside(id_: str, what: str, files: Mapping[str, str], *, sums: Mapping[str, str] = WRONG) -> Attack:
-    """Return an answer with files beside its module of sums, which are worth nothing and cost nothing."""
+    """Return an answer with files alongside its module of sums, which are worth nothing and cost nothing."""
     outcome = O.FAIL if sums is WRONG else O.PASS
     return Attack(id_, what, {**sums, **files}, frozenset((outcome,)))
 

@@ -1,4 +1,4 @@
-"""How an attack of the table is run: the reward type and limits that fit it; asked again where nobody judged it."""
+"""How an attack of the table is run: the reward type and limits that fit it; asked again where no one judged it."""
 
 import json
 from collections.abc import Mapping

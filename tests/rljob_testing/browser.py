@@ -1,4 +1,4 @@
-"""A real browser without a window and without a network, which tells what a page wrote to its console."""
+"""A real browser without a window and without a network, which shows what a page wrote to its console."""
 
 import pathlib
 import shutil

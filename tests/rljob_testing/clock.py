@@ -6,7 +6,7 @@ import itertools
 
 
 class FakeClock:
-    """Time stands still until `advance`; sleepers wake in order."""
+    """Time makes no progress until `advance`; sleepers wake in order."""
 
     def __init__(self, start: float = 1_000_000.0) -> None:
         """Start at `start` unix seconds; monotonic time starts at 0."""
@@ -36,7 +36,7 @@ class FakeClock:
         self._start += seconds
 
     def tick(self, seconds: float) -> None:
-        """Move time without waking anybody; for code that does not sleep."""
+        """Move time without waking anyone; for code that does not sleep."""
         self._elapsed += seconds
 
     async def advance(self, seconds: float) -> None:

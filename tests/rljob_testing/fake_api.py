@@ -194,7 +194,7 @@ class FakeApi:
         return await self.store(key[0], changed, "MODIFIED")
 
     async def store(self, plural: str, found: Object, what: str = "MODIFIED") -> Object:
-        """Keep an object as its next version and tell watchers."""
+        """Keep an object as its next version and show watchers."""
         version = next(self._numbers)
         found["metadata"]["resourceVersion"] = str(version)
         self.objects[(plural, found["metadata"]["namespace"], found["metadata"]["name"])] = found
@@ -241,7 +241,7 @@ class FakeApi:
         await self._collect()
 
     async def _collect(self) -> None:
-        """Drop what names an owner that is gone: somebody may have made it after its owner went."""
+        """Drop what names an owner that is gone: someone may have made it after its owner went."""
         alive = {found["metadata"]["uid"] for found in self.objects.values()}
         for key, found in list(self.objects.items()):
             if key in self.objects and not set(_owners(found)) <= alive:

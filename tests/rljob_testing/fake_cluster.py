@@ -77,7 +77,7 @@ class FakeCluster:
         # Since when the coordinator does not answer; None: what the poller would say of a report that never came.
         self.silent_since: float | None = None
         self._asking_since: float | None = None
-        # What controllers are told when they make a pod of a role that the API server denies.
+        # What controllers are reported when they make a pod of a role that the API server denies.
         self.denied: dict[names.Role, str] = {}
         # Pods on nodes that do not answer: nothing ends them but a deletion by force.
         self._dead: set[str] = set()

@@ -3,7 +3,8 @@
 import json
 import pathlib
 
-# Prints the file named after its words but options and fails if there is none; `stderr` and `code` may lie beside it.
+# Prints the file named after its words but options and fails if there is none; `stderr` and `code` may lie alongside
+# it.
 KUBECTL = """#!/bin/sh
 here=$(dirname "$0")
 echo "$*" >> "$here/calls"

@@ -193,7 +193,7 @@ def check(role: str) -> int:
 def main() -> int:
     """Play one role."""
     role, config_file = sys.argv[1], pathlib.Path(sys.argv[3])
-    # As libraries do, and nobody removes it.
+    # As libraries do, and no one removes it.
     tempfile.mkdtemp(prefix=f"fake_{role}_")
     if "--check" in sys.argv:
         return check(role)

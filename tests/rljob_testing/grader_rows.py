@@ -1,4 +1,4 @@
-r"""The example tables of the graders reference as data (5.5, 6.8, 7.3, 8.4 and 9), for every path to a verdict."""
+r"""The example tables of docs/design/graders.md as data, for every path to a verdict."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ GSM8K: list[tuple[str, dict[str, object], str, object, int, int]] = [
     ("clevr_count_70k", {}, "[3]", "3", 1, 1),
     ("clevr_count_70k", {}, "[ 3 ]", "3", 0, 1),
     ("clevr_count_70k", {}, "3", "3", 0, 0),
-    # G1, G2 and the gold's forms (7.1, 7.2).
+    # G1, G2 and the gold's forms (docs/design/graders.md#s-7-1, #s-7-2).
     ("gsm8k", GSM8K_STRICT, "####72", "#### 72", 0, 1),
     ("gsm8k", GSM8K_STRICT, "#### -$5 left", "#### -5", 0, 1),
     ("gsm8k", GSM8K_STRICT, "#### 72.", "#### 72", 0, 1),

@@ -1,7 +1,7 @@
 """Marked texts in the place of prompts, completions, golds, hidden tests and secrets, and a look for them in what is
-told.
+reported.
 
-The mark stands in each text several times, so that a part of eight characters or more is found, and it is looked for as
+The mark is in each text several times, so that a part of eight characters or more is found, and it is looked for as
 token ids, too: in the fakes a character's id is its code.
 """
 

@@ -39,7 +39,7 @@ TRAINED: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe": ("Qwen3MoeConfig", {"head_dim": 8, **_EXPERTS}),
     "smollm3": ("SmolLM3Config", {}),
 }
-# Layers with a state that runs along the stream. What the leak does to log-probabilities is told by the self-test.
+# Layers with a state that runs along the stream. What the leak does to log-probabilities is reported by the self-test.
 STATEFUL: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon_h1": ("FalconH1Config", {"mamba_d_ssm": 32, "mamba_d_head": 8, "mamba_chunk_size": 16, **_MAMBA}),
     "granitemoehybrid": (

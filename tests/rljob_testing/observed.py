@@ -28,7 +28,7 @@ _MAY_BE_EMPTY = {"rljob_info": {"queue"}}
 _NEEDS = {
     "ALERTS{": "an alert that fires",
     "rljob_weight_sync_failures_total": "an update that failed",
-    "rljob_prompt_retries_total": "an answer that nobody could judge",
+    "rljob_prompt_retries_total": "an answer that could not be judged",
     "rljob_infra_failures_total": "a failure of the infrastructure",
     "rljob_drain_seconds": "a rollout that is drained",
     "rljob_verifier_workers_ended_total": "a grading worker that ended",
@@ -153,12 +153,12 @@ def wrong_types(seen: Iterable[Seen]) -> list[str]:
 
 
 def budget(process: str, *, num_jobs: int = 1) -> int:
-    """Return the most series that a process of a job may have, or else the operator: observability reference 8.4."""
+    """Return the most series that a process of a job may have, or else the operator: docs/design/chart.md#s-8-4."""
     return _BUDGETS.get(process, _OPERATORS + _OF_A_JOB * num_jobs)
 
 
 def num_jobs(server: Server, span: Span) -> int:
-    """Return how many jobs the operator told of."""
+    """Return how many jobs the operator reported."""
     told = _points(server, "count(count by (rljob_namespace, rljob) (rljob_info))", span)
     return max(int(value) for _, value in told[0]["values"])
 

@@ -15,7 +15,7 @@ from rljob_testing.operator_series import Series, series
 
 Object = dict[str, Any]
 _TIMEOUT_S = 120.0
-# The server closes what nobody used for a minute and a half.
+# The server closes what no one used for a minute and a half.
 _FRESH_S = 30.0
 _PAGE = 500
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -47,7 +47,7 @@ class ClusterApi:
             answer = self._connection.getresponse()
             read = answer.read()
         except (http.client.HTTPException, OSError):
-            # It has to be opened anew before the next request.
+            # It has to be opened again before the next request.
             self._connection.close()
             raise
         self._used_at = time.monotonic()
@@ -113,7 +113,7 @@ class ClusterApi:
             self._connection.close()
 
     def interrupt(self) -> None:
-        """End a watch from another thread: whoever reads it sees its end."""
+        """End a watch from another thread: anyone who reads it sees its end."""
         if self._connection.sock is not None:
             self._connection.sock.shutdown(socket.SHUT_RDWR)
 

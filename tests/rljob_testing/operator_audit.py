@@ -1,4 +1,4 @@
-"""What the API server itself says the operator's account asked for: its audit log, by identity, and nobody else's."""
+"""What the API server itself says the operator's account asked for: its audit log, by identity, and no one else's."""
 
 import dataclasses
 import datetime

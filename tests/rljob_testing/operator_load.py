@@ -46,7 +46,7 @@ class Shape:
     def job(self, name: str, changes: Mapping[str, object] | None = None) -> Object:
         """Return a job of this shape."""
         own: dict[str, object] = {"rollout.replicas": self.rollouts, "trainer.nodes": self.nodes}
-        # A counter that stands still is steady here, not stalled.
+        # A counter that makes no progress is steady here, not stalled.
         own["failurePolicy.stall.timeoutSeconds"] = _DAY_S
         if self.minimal:
             own |= {"security.tls": "off", "security.networkPolicy": False}
@@ -58,7 +58,7 @@ class StandIn(status_pb2_grpc.RunStatusServicer):
     """Every coordinator of a namespace: says what `run` holds."""
 
     def __init__(self) -> None:
-        """Say that the first step is done and the run goes on."""
+        """Say that the first step is done and the run continues."""
         self.says(names.Phase.RUNNING, step=1)
 
     def says(self, phase: names.Phase, *, step: int) -> None:

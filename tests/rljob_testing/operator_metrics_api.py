@@ -107,7 +107,7 @@ def proxy_flags(pki: pathlib.Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(pki: pathlib.Path) -> Iterator[MetricsApi]:
-    """Yield the API while it is served on loopback, to whom shows a certificate of the authority and nobody else."""
+    """Yield the API while it is served on loopback, to whom shows a certificate of the authority and no one else."""
     api = MetricsApi()
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -44,7 +44,7 @@ class StandInKubelets:
     def _run(self) -> None:
         since = _EVERYTHING
         while not self._stopped.is_set():
-            # A watch ends now and then, or its connection does; the next one goes on from there.
+            # A watch ends now and then, or its connection does; the next one continues from there.
             with contextlib.suppress(http.client.HTTPException, OSError, ValueError):
                 for event in self._watch.watch(kinds.POD, selector=kinds.MANAGED, since=since):
                     if event["type"] == "ERROR":

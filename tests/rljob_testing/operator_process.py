@@ -1,4 +1,4 @@
-"""The operator as a process of its own under test: started, asked for what it counts, killed, started anew."""
+"""The operator as a process of its own under test: started, asked for what it counts, killed, restarted."""
 
 import json
 import pathlib
@@ -98,7 +98,7 @@ class OperatorProcess:
 
 
 def _ask(port: int, path: str) -> tuple[int, str]:
-    """Return status and text of an answer; 0 while nobody listens."""
+    """Return status and text of an answer; 0 while no one listens."""
     try:
         with urllib.request.urlopen(f"http://{_LOOPBACK}:{port}{path}", timeout=_ASK_S) as answer:
             return int(answer.status), answer.read().decode()

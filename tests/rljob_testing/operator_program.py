@@ -1,4 +1,4 @@
-"""The operator's own program, told where coordinators answer: no cluster DNS reaches the machine that tests run on.
+"""The operator's own program, reported where coordinators answer: no cluster DNS reaches the machine that tests run on.
 
 `python -m rljob_testing.operator_program --config F --kubeconfig K --host H --coordinator NAMESPACE=ADDRESS`
 """
@@ -8,7 +8,7 @@ import asyncio
 from rljob_operator import __main__ as program
 from rljob_operator import settings
 
-# The port of a service that discards what it is told, if it is there at all.
+# The port of a service that discards what it is reported, if it is there at all.
 _NOBODY = "127.0.0.1:9"
 
 

@@ -1,7 +1,7 @@
 """Two operators at once on a FakeCluster: caches that lag, conflicts, answers that get lost, deaths at any call.
 
     watches (late) --> StaleView --> pass of one operator, one call a turn --> FakeCluster <-- the same of the other
-Whose turn it is, what a watch has told by then, and what goes wrong, comes from one seeded generator. A fake of
+Whose turn it is, what a watch has reported by then, and what goes wrong, comes from one seeded generator. A fake of
 `LiveCluster` and its cache: reads may be old, answers to own writes are known at once, live reads are true.
 """
 
@@ -31,7 +31,7 @@ _MOST_TURNS = 40
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Chances, 0..1. hears: that a watch tells all it knows before a turn. conflicts: that a write meets one.
+    """Chances, 0..1. hears: that a watch shows all it knows before a turn. conflicts: that a write meets one.
 
     lost: that a write succeeds and its answer is lost. dies: that the operator is killed before a turn.
     """
@@ -162,7 +162,7 @@ class _Operator:
         self.again_s: float | None = None
 
     def turn(self) -> bool:
-        """Go on to the next request; return whether a pass ended."""
+        """Continue to the next request; return whether a pass ended."""
         if self._pass is None:
             self._pass = self._reconciler.reconcile(KEY)
         try:
@@ -171,7 +171,7 @@ class _Operator:
             self._pass, self.again_s = None, done.value
             return True
         except (OutOfDateError, ApiError):
-            # A pass that failed is made anew, as the queue does.
+            # A pass that failed is recreated, as the queue does.
             self._pass = None
             return True
         return False

@@ -49,7 +49,7 @@ class Run:
         self._end = (False, False)
 
     def reconcile(self) -> float | None:
-        """Make one pass; a dead operator's successor makes it anew."""
+        """Make one pass; a dead operator's successor makes it again."""
         while True:
             operator = Reconciler(self.cluster, desired=self.wanted, clock=self.clock, on_planned=self.cluster.planned)
             try:

@@ -1,4 +1,4 @@
-"""A running operator in this process, a coordinator that says what it is told, and hands that play kubelets.
+"""A running operator in this process, a coordinator that says what it is reported, and hands that play kubelets.
 
 The operator, its client and Kopf are the real ones. Where no node is there, pods are played: their status is patched as
 a kubelet would report it. The coordinator is a fake over real gRPC.

@@ -1,4 +1,5 @@
-"""The table of operator reference 17 as figures: one story on one cluster, from an idle operator to the last deletion.
+"""The table of docs/design/operator.md#s-17 as figures: one story on one cluster, from an idle operator to the last
+deletion.
 
     idle -> one life -> a burst -> edits -> rest -> cold start -> trainers fail -> kill -> deletion -> encrypted burst
 Writes are those of the API server's audit log, by the operator's own account.
@@ -54,7 +55,7 @@ class Size:
 
 
 class Table:
-    """Tells the story and keeps the figures by name; units are in the names."""
+    """Shows the story and keeps the figures by name; units are in the names."""
 
     def __init__(
         self, *, api: ClusterApi, operator: OperatorProcess, audit: AuditLog, ending: StandIn, size: Size
@@ -247,7 +248,7 @@ def _millicores(before: Series, after: Series, seconds: float) -> float:
 
 
 def _changes(found: Series) -> float:
-    """Return how many requests on jobs the API server counts that were no reads, whoever sent them."""
+    """Return how many requests on jobs the API server counts that were no reads, no matter who sent them."""
     name = "apiserver_request_total"
     reads = sum(total(found, name, resource="rljobs", verb=verb) for verb in ("GET", "LIST", "WATCH"))
     return total(found, name, resource="rljobs") - reads

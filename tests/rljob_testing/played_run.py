@@ -1,6 +1,6 @@
 """A coordinator's process, with rollout and trainer played over the product's own clients.
 
-Whoever plays decides how many groups come late, are lost or are worth nothing. The addition example is the job.
+Anyone who plays decides how many groups come late, are lost or are worth nothing. The addition example is the job.
 """
 
 import asyncio

@@ -88,7 +88,7 @@ class Server:
             f"--storage.tsdb.path={folder / 'data'}",
         ]
         self._address, self._process = self._start()
-        # No proxy of the machine's stands between a test and loopback.
+        # No proxy of the machine's is between a test and loopback.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
@@ -105,7 +105,7 @@ class Server:
             said = self._log.read_text(errors="replace")[-4000:]
             if "address already in use" not in said:
                 raise PromtoolError(f"Prometheus ended: {said}")
-            # Somebody was given the port between our look and its start.
+            # Someone was given the port between our look and its start.
             self._address, self._process = self._start()
         url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:

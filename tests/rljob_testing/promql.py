@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from generators import metric_catalog
 
-# Labels that Prometheus or the scraper's configuration adds, beside those of histograms.
+# Labels that Prometheus or the scraper's configuration adds, alongside those of histograms.
 ADDED = frozenset({"namespace", "pod", "instance", "le"})
 _OURS = re.compile(r"(?<![\w:\"/$])((?:rljob[_:]|ALERTS|vllm:|process_|container_)[\w:]*)\s*(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')

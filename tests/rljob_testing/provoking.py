@@ -1,4 +1,4 @@
-"""What it takes to see an alert for real: the operator and Prometheus as processes beside a job's own processes.
+"""What it takes to see an alert for real: the operator and Prometheus as processes alongside a job's own processes.
 
     the job's processes --/metrics--------------------------------> Prometheus, the chart's rules
          ^ Status                                                       ^

@@ -11,11 +11,11 @@ from generators import CHART, ROOT
 
 FOLDER = CHART / "files" / "rules"
 FILES = tuple(sorted(FOLDER.glob("*.yaml")))
-# promtool evaluates groups in any order at an instant unless it is told one.
+# promtool evaluates groups in any order at an instant unless it is reported one.
 GROUPS = ("rljob.recording", "rljob.jobs", "rljob.operator")
 RUNBOOKS = ROOT / "docs" / "runbooks" / "README.md"
 _JOB = frozenset({"rljob_namespace", "rljob"})
-# A window in brackets, an offset, and how long an alert must hold; numbers without a unit are no durations.
+# A window in brackets, an offset, and how long an alert must hold; numbers without a unit are not durations.
 _DURATION = re.compile(r"(?<=\[)(\d+)([smhd])(?=\])|(?<=offset )(\d+)([smhd])\b|(?<=for: )(\d+)([smhd])$", re.MULTILINE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -118,7 +118,7 @@ class _Pack:
 
 
 def pack(groups: Sequence[Sequence[Row]], *, shared: bool, update: int = 0) -> types.MicroBatch:
-    """Return one micro-batch. `shared`: a group's prompt stands once, its rows' other tokens are its children."""
+    """Return one micro-batch. `shared`: a group's prompt appears once, its rows' other tokens are its children."""
     made = _Pack()
     for group in groups:
         if shared:

@@ -25,7 +25,7 @@ FAKE_TOKEN_S = 0.01
 
 
 class WitnessedClient(work.WorkClient):
-    """Tells of each answer to a submission."""
+    """Reports on each answer to a submission."""
 
     async def submit(self, group: types.PromptGroup) -> types.SubmitReply:
         """Hand in a group."""

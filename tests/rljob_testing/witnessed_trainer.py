@@ -1,7 +1,7 @@
 """The real trainer program, whose rank 0 also writes down which groups each update was made from.
 
 `python -m rljob_testing.witnessed_trainer --config FILE`, one JSON object a line into $RLJOB_WITNESS:
-    {"trained": step, "groups": [ids], "digest": text}    told before the coordinator hears of the step
+    {"trained": step, "groups": [ids], "digest": text}    reported before the coordinator hears of the step
 
 The launcher starts this module again as each rank; there torchrun's RANK is set.
 """
@@ -29,7 +29,7 @@ def tell(**what: object) -> None:
 
 
 class WitnessedBatches(batches.BatchClient):
-    """Tells of each step whose update was made."""
+    """Reports on each step whose update was made."""
 
     def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> batches.Batch:
         """Fetch a batch and note what it is."""

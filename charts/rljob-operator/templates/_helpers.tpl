@@ -127,12 +127,12 @@ true
 {{- end -}}
 {{- end }}
 
-{{/* Takes {root, more}. Our labels over others: a key stands once, and ours win. */}}
+{{/* Takes {root, more}. Our labels over others: a key appears once, and ours win. */}}
 {{- define "rljob.labelsOver" -}}
 {{- toYaml (merge (include "rljob.labels" .root | fromYaml) .more) }}
 {{- end }}
 
-{{/* A variable of the user's takes the place of ours: a name may stand once. */}}
+{{/* A variable of the user's takes the place of ours: a name may appear once. */}}
 {{- define "rljob.env" -}}
 {{- $names := list -}}
 {{- range .Values.extraEnv }}{{ $names = append $names .name }}{{ end -}}

@@ -29,7 +29,7 @@
 {{- end -}}
 {{- range $name, $_ := $values.alerts -}}
 {{- if not (has $name $names) -}}
-{{- fail (printf "monitoring.prometheusRule.alerts.%s: there is no such alert; they are in files/rules/alerts.yaml" $name) -}}
+{{- fail (printf "monitoring.prometheusRule.alerts.%s: unknown alert; expected one of those in files/rules/alerts.yaml" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $groups }}

@@ -78,7 +78,7 @@ class Cache:
         if key is None or (gone is not None and (version < gone or (version == gone and not live))):
             return None
         entry = self._known_as(kind, key, metadata["name"])
-        # Before anything is made of it: after a start each object is told of twice.
+        # Before anything is made of it: after a start each object is reported twice.
         is_same = entry is not None and entry[0] == metadata["uid"]
         if entry is not None and is_same and (version == entry[1] or (version < entry[1] != instead_of)):
             return None
@@ -106,8 +106,8 @@ class Cache:
     def forget(self, kind: Kind, key: str, name: str, uid: str, *, version: int = 0) -> str | None:
         """Forget the object of that name and uid, last seen in `version`; return the key if it was known."""
         entry = self._known_as(kind, key, name)
-        seen = entry[1] if entry is not None and entry[0] == uid else 0
-        self._gone[uid] = max(version, seen, self._gone.get(uid, 0))
+        cached_version = entry[1] if entry is not None and entry[0] == uid else 0
+        self._gone[uid] = max(version, cached_version, self._gone.get(uid, 0))
         while len(self._gone) > _MOST_GONE:
             self._gone.popitem(last=False)
         if entry is None or entry[0] != uid:
@@ -126,8 +126,8 @@ class Cache:
             job = self._jobs.get(key)
             return None if job is None else (job.uid, job.version)
         if kind is POD:
-            kept = self._pods.get(key, {}).get(name)
-            return None if kept is None else (kept.pod.uid, kept.version)
+            entry = self._pods.get(key, {}).get(name)
+            return None if entry is None else (entry.pod.uid, entry.version)
         child = self._children.get(key, {}).get(Ref(kind.kind, name))
         return None if child is None else (child.uid, child.version)
 
@@ -137,17 +137,17 @@ class Cache:
 
     def children(self, key: str, uid: str) -> dict[Ref, Child]:
         """Return the children that the job of that uid controls."""
-        found = self._children.get(key, {})
-        return {ref: child.child() for ref, child in sorted(found.items()) if child.owner == uid}
+        entries = self._children.get(key, {})
+        return {ref: child.child() for ref, child in sorted(entries.items()) if child.owner == uid}
 
     def pods(self, key: str, uid: str) -> tuple[Pod, ...]:
         """Return the pods of the job of that uid, by name."""
-        found = self._pods.get(key, {})
-        return tuple(found[name].pod for name in sorted(found) if found[name].owner == uid)
+        entries = self._pods.get(key, {})
+        return tuple(entries[name].pod for name in sorted(entries) if entries[name].owner == uid)
 
     def has_pod(self, key: str, uid: str, role: names.Role) -> bool:
         """Return whether the job of that uid has a pod of a role."""
-        return any(kept.owner == uid and kept.pod.role is role for kept in self._pods.get(key, {}).values())
+        return any(entry.owner == uid and entry.pod.role is role for entry in self._pods.get(key, {}).values())
 
     def entries(self, kind: Kind, key: str | None = None) -> Iterator[Entry]:
         """Yield key, name, uid and resource version of every object of a kind, or of one job's."""

@@ -75,8 +75,8 @@ class ApiConnection:
     @property
     def token(self) -> str | None:
         """Return the bearer token of a kubeconfig that has one."""
-        said = str(self.configuration.api_key.get("BearerToken", ""))
-        return said.removeprefix("Bearer ") or None
+        header = str(self.configuration.api_key.get("BearerToken", ""))
+        return header.removeprefix("Bearer ") or None
 
 
 async def connect(kubeconfig: str | None) -> ApiConnection:
@@ -88,12 +88,12 @@ async def connect(kubeconfig: str | None) -> ApiConnection:
         else:
             await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     except kubernetes_config.ConfigException as error:
-        raise errors.ClusterError(f"no way to the API server: {error}") from error
+        raise errors.ClusterError(f"cannot connect to the API server: {error}") from error
     return ApiConnection(configuration, in_cluster=kubeconfig is None)
 
 
 def _ignore(verb: str, plural: str, status: int) -> None:
-    """The observer of nobody."""
+    """No-op callback."""
 
 
 class Client:
@@ -117,7 +117,7 @@ class Client:
             raise
 
     async def ping(self) -> None:
-        """Ask for the least that there is, once. Raises ApiError if nobody answers."""
+        """Ask for the least that there is, once. Raises ApiError if no one answers."""
         try:
             await self._once("get", _VERSION, "/version", {})
         except _AskedToWaitError:
@@ -141,7 +141,9 @@ class Client:
             raise
         meant = {"group": kind.group, "version": kind.version, "kind": kind.kind}
         schemas: list[Object] = list(((response.get("components") or {}).get("schemas") or {}).values())
-        return next((one for one in schemas if meant in (one.get("x-kubernetes-group-version-kind") or ())), None)
+        return next(
+            (schema for schema in schemas if meant in (schema.get("x-kubernetes-group-version-kind") or ())), None
+        )
 
     async def pages(
         self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
@@ -153,8 +155,8 @@ class Client:
         while True:
             page = await self._send("list", kind, kind.path(namespace), **params)
             # Items of a list leave out what the list says.
-            said = {"apiVersion": kind.api_version, "kind": kind.kind}
-            yield [{**item, **said} for item in page.get("items") or ()]
+            type_meta = {"apiVersion": kind.api_version, "kind": kind.kind}
+            yield [{**item, **type_meta} for item in page.get("items") or ()]
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return
@@ -175,14 +177,14 @@ class Client:
         query = [("watch", "true"), ("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
         query += [("allowWatchBookmarks", "true"), ("timeoutSeconds", "1"), ("fieldSelector", "metadata.name=-")]
         try:
-            told = await self._read("watch", kind, kind.path(namespace), {"query_params": query})
+            events = await self._read("watch", kind, kind.path(namespace), {"query_params": query})
         except _AskedToWaitError:
             return False
         except ApiError as error:
             if error.status in _NO_STREAMS:
                 return False
             raise
-        return _ALL_SENT in told
+        return _ALL_SENT in events
 
     async def apply(self, kind: Kind, namespace: str, body: Mapping[str, object]) -> Object:
         """Create or change an object by the whole of what we mean to own. Raises ApiError."""
@@ -221,7 +223,7 @@ class Client:
         return await self._send("delete", kind, kind.path(namespace, name), body=options)
 
     async def failures(self, kind: Kind, namespace: str, name: str, uid: str, *, reason: str) -> str:
-        """Return the last Event of a reason that tells of an object, empty if there is none. Raises ApiError."""
+        """Return the last Event of a reason that reports on an object, empty if there is none. Raises ApiError."""
         about = {"regarding.kind": kind.kind, "regarding.name": name, "regarding.uid": uid, "reason": reason}
         selector = ",".join(f"{key}={value}" for key, value in about.items())
         response = await self._send("list", EVENT, EVENT.path(namespace), field_selector=selector, limit=PAGE)
@@ -246,7 +248,7 @@ class Client:
                     raise ApiError(str(error), status=429) from error
                 await asyncio.sleep(error.seconds)
             except ApiError as error:
-                # A read may be repeated as it is; a write is planned anew.
+                # A read may be repeated as it is; a write is planned again.
                 if attempt == _MOST_RETRIES or verb not in ("get", "list") or error.status not in _PASSING:
                     raise
                 await asyncio.sleep(_READ_AGAIN_S * 2.0**attempt)
@@ -277,7 +279,7 @@ class Client:
 
 
 def _told_at(event: Mapping[str, Any]) -> str:
-    """Return when an Event was told last, as text that sorts by time."""
+    """Return when an Event was reported last, as text that sorts by time."""
     series = event.get("series") or {}
     return str(series.get("lastObservedTime") or event.get("deprecatedLastTimestamp") or event.get("eventTime") or "")
 

@@ -52,7 +52,7 @@ async def _may_list(client: Client, kind: Kind, namespaces: Sequence[str | None]
             refused = error
         else:
             return True
-    logger.warning("%s is not used: %s; install the chart again to have its rights", kind.plural, refused)
+    logger.warning("%s is not used: %s; upgrade the chart's release to get its permissions", kind.plural, refused)
     return False
 
 
@@ -77,8 +77,8 @@ def schema_problem(served: Schema | None, expected: Schema) -> str:
 
 
 def _part(schema: Schema, name: str) -> Schema:
-    found: Schema = (schema.get("properties") or {}).get(name) or {}
-    return found
+    part: Schema = (schema.get("properties") or {}).get(name) or {}
+    return part
 
 
 def _missing(served: Schema, expected: Schema, path: str) -> Iterator[str]:

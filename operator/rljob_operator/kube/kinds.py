@@ -1,7 +1,7 @@
 """The kinds that the operator reads and writes: where the API server serves them, and how closely each is followed.
 
 Followed kinds are watched: an edit or a deletion by hand is repaired at once. Quiet ones hold what hardly ever changes;
-a list of their metadata every few minutes finds what did (operator reference 1.6).
+a list of their metadata every few minutes finds what did (docs/design/operator.md#s-1-6).
 """
 
 import dataclasses

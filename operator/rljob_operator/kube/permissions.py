@@ -1,6 +1,6 @@
 """Every right that the operator uses; `python -m rljob_operator.kube.permissions` writes the table into the chart.
 
-A test tells whole lives of jobs with these rights and fails on one that is missing and on one that nothing used.
+A test replays whole lives of jobs with these rights and fails on one that is missing and on one that nothing used.
 No `*`, no bind, escalate or impersonate, no nodes, no exec. Server-side apply needs create and patch. Secrets are
 neither listed nor watched: only those of a job's own names are read.
 """
@@ -14,7 +14,7 @@ import yaml
 
 # jobs: in the namespaces that are watched. cluster: cluster-wide kinds, left out where namespaces are listed.
 Scope = Literal["jobs", "cluster"]
-# The value of the chart that a rule stands behind.
+# The value of the chart that a rule depends on.
 Condition = Literal["always", "tls", "keda", "podMonitor"]
 
 CHART_COPY = pathlib.Path(__file__).parents[3] / "charts" / "rljob-operator" / "files" / "permissions.yaml"

@@ -1,4 +1,5 @@
-"""From an object as the API server sends it to what is kept of it: little, because ten thousand pods are kept (1.7).
+"""From an object as the API server sends it to what is kept of it: little, because ten thousand pods are kept
+(docs/design/operator.md#s-1-7).
 
 A child keeps its manifest as compressed bytes, without status and managed fields: it is read only when the child is
 compared with what is wanted.
@@ -108,7 +109,7 @@ def project_child(raw: Mapping[str, Any]) -> ChildView:
     labels = metadata.get("labels") or {}
     has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(names.Role)
     by_name = _role_by_name(raw["kind"], metadata["name"])
-    kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
+    entries = {key: value for key, value in metadata.items() if key not in _DROPPED}
     body = {key: value for key, value in raw.items() if key != "status"}
     return ChildView(
         ref=Ref(raw["kind"], metadata["name"]),
@@ -121,7 +122,7 @@ def project_child(raw: Mapping[str, Any]) -> ChildView:
         ended=_ended(raw.get("status") or {}),
         blind=_blind(raw.get("status") or {}) if raw["kind"] in _SCALERS else "",
         denied=_denied(raw.get("status") or {}) if has_role else "",
-        body=_packed({**body, "metadata": kept}),
+        body=_packed({**body, "metadata": entries}),
     )
 
 
@@ -134,13 +135,15 @@ def controller_of(metadata: Mapping[str, Any]) -> str:
 def owner_name(metadata: Mapping[str, Any]) -> str:
     """Return the name of the RLJob that controls an object, empty if none does."""
     owners = metadata.get("ownerReferences") or ()
-    return next((str(one["name"]) for one in owners if one.get("controller") and one.get("kind") == names.KIND), "")
+    return next(
+        (str(owner["name"]) for owner in owners if owner.get("controller") and owner.get("kind") == names.KIND), ""
+    )
 
 
 def _role_by_name(kind: str, name: str) -> tuple[names.Role | None, int]:
     """Return role and attempt of what makes pods, by its name: labels may be taken away, names stay."""
-    found = _MADE.fullmatch(name) if kind in POD_MAKERS else None
-    return (None, 0) if found is None else (names.Role(found.group(1)), int(found.group(2) or 0))
+    match = _MADE.fullmatch(name) if kind in POD_MAKERS else None
+    return (None, 0) if match is None else (names.Role(match.group(1)), int(match.group(2) or 0))
 
 
 def project_pod(raw: Mapping[str, Any]) -> PodView | None:
@@ -150,12 +153,14 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
     if labels.get(ROLE_LABEL) not in set(names.Role) or not labels.get(UID_LABEL) or not controller_of(metadata):
         return None
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    ends = [state for one in containers if (state := (one.get("state") or {}).get("terminated")) is not None]
+    ends = [
+        state for container in containers if (state := (container.get("state") or {}).get("terminated")) is not None
+    ]
     # The first container that failed speaks for the pod; without one, the last that ended.
-    end = next((one for one in ends if one.get("exitCode")), ends[-1] if ends else None)
-    waits = [state for one in containers if (state := (one.get("state") or {}).get("waiting"))]
+    end = next((state for state in ends if state.get("exitCode")), ends[-1] if ends else None)
+    waits = [state for container in containers if (state := (container.get("state") or {}).get("waiting"))]
     unplaced = _unplaced(status)
-    conditions = frozenset((one["type"], one["status"]) for one in status.get("conditions") or ())
+    conditions = frozenset((container["type"], container["status"]) for container in status.get("conditions") or ())
     cost = (metadata.get("annotations") or {}).get(DELETION_COST)
     pod = Pod(
         name=metadata["name"],
@@ -172,7 +177,7 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         conditions=conditions,
         created_at=clock.to_seconds(metadata.get("creationTimestamp")) or 0.0,
         finished_at=clock.to_seconds((end or {}).get("finishedAt")) or 0.0,
-        restarts=sum(int(one.get("restartCount", 0)) for one in containers),
+        restarts=sum(int(container.get("restartCount", 0)) for container in containers),
         last_exit_code=_last_exit_code(containers),
         last_container_reason=_last_reason(containers),
         disruption=_disruption(status),
@@ -216,8 +221,8 @@ def _preflight(status: Mapping[str, Any]) -> str:
     for init in status.get("initContainerStatuses") or ():
         if init.get("name") == container.PREFLIGHT:
             ends = [(init.get(key) or {}).get("terminated") or {} for key in ("state", "lastState")]
-            if said := next((str(end["message"]) for end in ends if end.get("message")), ""):
-                return said
+            if report := next((str(end["message"]) for end in ends if end.get("message")), ""):
+                return report
             return next((f"exit code {end['exitCode']}" for end in ends if end.get("exitCode")), "")
     return ""
 
@@ -233,23 +238,34 @@ def _exit_code(status: Mapping[str, Any], end: Mapping[str, Any] | None) -> int 
 def _unplaced(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the condition that says that a pod has no node; empty if it has one."""
     conditions = status.get("conditions") or ()
-    return next((one for one in conditions if (one["type"], one["status"]) == ("PodScheduled", "False")), {})
+    return next(
+        (
+            condition
+            for condition in conditions
+            if (condition["type"], condition["status"]) == ("PodScheduled", "False")
+        ),
+        {},
+    )
 
 
 def _last_exit_code(containers: Sequence[Mapping[str, Any]]) -> int | None:
-    ends = [(one.get("lastState") or {}).get("terminated") for one in containers]
+    ends = [(container.get("lastState") or {}).get("terminated") for container in containers]
     return next((int(end["exitCode"]) for end in ends if end and end.get("exitCode")), None)
 
 
 def _last_reason(containers: Sequence[Mapping[str, Any]]) -> str:
-    ends = [(one.get("lastState") or {}).get("terminated") for one in containers]
+    ends = [(container.get("lastState") or {}).get("terminated") for container in containers]
     return next((str(end.get("reason", "")) for end in ends if end and end.get("exitCode")), "")
 
 
 def _disruption(status: Mapping[str, Any]) -> str:
     conditions = status.get("conditions") or ()
-    told = (one for one in conditions if (one["type"], one["status"]) == ("DisruptionTarget", "True"))
-    return next((str(one.get("reason", "")) for one in told), "")
+    disruptions = (
+        condition
+        for condition in conditions
+        if (condition["type"], condition["status"]) == ("DisruptionTarget", "True")
+    )
+    return next((str(condition.get("reason", "")) for condition in disruptions), "")
 
 
 def _ended(status: Mapping[str, Any]) -> str:

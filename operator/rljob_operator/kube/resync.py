@@ -1,9 +1,9 @@
 """Lists against the cache: the whole at start, metadata every few minutes, one job before what cannot be taken back.
 
-A watch that broke reports nothing of what vanished meanwhile, so whatever a list does not show is forgotten (1.9).
-Each kind is listed in each namespace by itself: a namespace that was deleted, or a right that was withdrawn, costs what
-it covers and nothing else. Where jobs or what runs them cannot be listed, a namespace is closed: nothing is judged
-there.
+A watch that broke reports nothing of what vanished meanwhile, so whatever a list does not show is forgotten
+(docs/design/operator.md#s-1-9). Each kind is listed in each namespace by itself: a namespace that was deleted, or a
+right that was withdrawn, costs what it covers and nothing else. Where jobs or what runs them cannot be listed, a
+namespace is closed: nothing is judged there.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class WatchLag:
         self._since.setdefault(uid, (kind, now))
 
     def told(self, uid: str) -> None:
-        """Note that a watch told of the object, or that it is gone."""
+        """Note that a watch reported the object, or that it is gone."""
         self._since.pop(uid, None)
 
     def seconds(self, *, now: float, kind: str = "") -> float:
@@ -123,7 +123,7 @@ class Lister:
         """List the metadata of every kind and return the keys of jobs of which something was out of date, and of those
         of which something can be said again.
 
-        What differs is read again, what is gone is forgotten. What cannot be listed is noted and the rest goes on.
+        What differs is read again, what is gone is forgotten. What cannot be listed is noted and the rest continues.
         Raises ApiError where the server does not answer at all.
         """
         changed, shut = set[str](), {key for key in self.cache.keys if self.closed(split_key(key)[0])}
@@ -206,7 +206,7 @@ class Lister:
 
 
 def _attempts(name: str, job: Object | None) -> set[str]:
-    """Return the names of the Jobs of a trainer's attempt of which the job tells, and of the next one."""
+    """Return the names of the Jobs of a trainer's attempt that the job reports, and of the next one."""
     if job is None:
         return set()
     number = (job.get("status") or {}).get("attempt") or 0

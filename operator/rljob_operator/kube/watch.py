@@ -1,4 +1,5 @@
-"""What Kopf is told: where to log in, what to watch, and to hand every event on. It decides nothing (1.1-1.5).
+"""What Kopf is given: where to log in, what to watch, and to hand every event on. It decides nothing
+(docs/design/operator.md#s-1-1 to #s-1-5).
 
 Handlers return None, because Kopf would write anything else into status, and never raise, because it would pause.
 """
@@ -86,7 +87,7 @@ async def serve(work: Work, *, connection: ApiConnection, namespaces: Sequence[s
 def login(connection: ApiConnection) -> Callable[..., kopf.ConnectionInfo | None]:
     """Return Kopf's login by the way that the client takes too."""
     if connection.in_cluster:
-        # Reads the token anew each time: it is replaced every hour.
+        # Reads the token again each time: it is replaced every hour.
         return kopf.login_with_service_account
     certificate, key = connection.pair
 
@@ -112,7 +113,7 @@ def event_handler(kind: Kind, work: Work) -> Callable[..., Awaitable[None]]:
 
 
 def settings(*, namespaced: bool) -> kopf.OperatorSettings:
-    """Return Kopf's settings, every one that matters said explicitly (operator reference 2).
+    """Return Kopf's settings, every one that matters said explicitly (docs/design/operator.md#s-2).
 
     Whether watches begin with a streamed list is known only once the API server was asked.
     """

@@ -55,7 +55,7 @@ def make_leaf(authority: Pair, *, identity: str, hosts: Sequence[str], now: floa
     assert isinstance(issuer_key, ec.EllipticCurvePrivateKey), "made by make_authority"
     key = ec.generate_private_key(ec.SECP256R1())
     end = min(now + lifetime_s, issuer.not_valid_after_utc.timestamp())
-    # Who it is stands in the URI; an empty subject needs critical names (RFC 5280, 4.2.1.6).
+    # Its identity is in the URI; an empty subject needs critical names (RFC 5280, 4.2.1.6).
     builder = _builder(x509.Name([]), issuer.subject, key, now=now, end=end)
     names = [x509.UniformResourceIdentifier(identity), *map(x509.DNSName, hosts)]
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]

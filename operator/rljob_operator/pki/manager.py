@@ -18,7 +18,7 @@ from rljob_operator.pki import rotation, secrets
 from rljob_operator.pki.rotation import Authorities
 
 SECRET = Kind("Secret", "", "v1", "secrets")
-# Where nothing is due, Secrets are read again this often: somebody may have deleted one.
+# Where nothing is due, Secrets are read again this often: someone may have deleted one.
 LOOK_EVERY_S = 1800.0
 
 
@@ -68,8 +68,8 @@ class CertificateManager:
             self._held[uid] = _JobCertificates(job, written.authorities, again_at, written.ends)
 
     async def _written(self, job: RLJob, now: float) -> secrets.Secrets:
-        """Write what is due and return it. A CA is read again after it was written: leaves are of the one that stands,
-        also where another operator wrote its own at the same time.
+        """Write what is due and return it. A CA is read again after it was written: leaves are of the one that was
+        kept, also where another operator wrote its own at the same time.
         """
         namespace, existing = job.metadata.namespace, await self._read(job, secrets.secret_names(job))
         due = secrets.secrets(job, existing, trust_domain=self._trust_domain, now=now)
@@ -87,9 +87,9 @@ class CertificateManager:
     async def renew(self) -> None:
         """Look after every job that is known here. Raises what `ensure` raises, after all were tried."""
         failure: errors.ClusterError | None = None
-        for held in list(filter(None, self._held.values())):
+        for entry in list(filter(None, self._held.values())):
             try:
-                await self.ensure(held.job)
+                await self.ensure(entry.job)
             except errors.ClusterError as error:
                 failure = error
         if failure is not None:
@@ -99,7 +99,7 @@ class CertificateManager:
         """Let go of jobs that are gone or have no pods for now: their certificates are not renewed."""
         for uid in self._held.keys() - uids:
             del self._held[uid]
-            # Whoever waits for it holds it; the next one finds the Secrets that were written.
+            # Anyone who waits for it holds it; the next one finds the Secrets that were written.
             self._locks.pop(uid, None)
 
     def is_provisioned(self, uid: str) -> bool:
@@ -108,18 +108,18 @@ class CertificateManager:
 
     def ends(self, uid: str) -> Mapping[names.Role, float]:
         """Return when the certificate of each role ends, unix seconds; nothing for a job in plain text."""
-        held = self._held.get(uid)
-        return {} if held is None else held.ends
+        entry = self._held.get(uid)
+        return {} if entry is None else entry.ends
 
     def credentials(self, uid: str) -> Credentials | None:
         """Return a fresh certificate for asking a job's coordinator; None for a job in plain text."""
-        held = self._held.get(uid)
-        if held is None:
+        entry = self._held.get(uid)
+        if entry is None:
             return None
         now = self._clock()
-        leaf = secrets.operator_leaf(held.job, held.authorities, trust_domain=self._trust_domain, now=now)
+        leaf = secrets.operator_leaf(entry.job, entry.authorities, trust_domain=self._trust_domain, now=now)
         ends = now + secrets.OPERATOR_S
-        return Credentials(held.authorities.bundle, leaf.certificate, leaf.key, ends)
+        return Credentials(entry.authorities.bundle, leaf.certificate, leaf.key, ends)
 
     async def _read(self, job: RLJob, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         responses = await asyncio.gather(*(self._client.get(SECRET, job.metadata.namespace, name) for name in names))
@@ -134,5 +134,5 @@ class CertificateManager:
 
 
 def renewal_due(credentials: Credentials, now: float) -> bool:
-    """Return whether a connection should be opened anew with a fresh certificate."""
+    """Return whether a connection should be opened again with a fresh certificate."""
     return now > credentials.ends - secrets.OPERATOR_S * (1 - rotation.RENEW_AT)

@@ -1,7 +1,8 @@
-"""The trainer's attempts: what the records in status and the Jobs that exist lead to (operator reference 9.2-9.8).
+"""The trainer's attempts: what the records in status and the Jobs that exist lead to (docs/design/operator.md#s-9-2 to
+#s-9-8).
 
 The record is history, so it decides: a number is written before its Job is made, the Job's uid after that, its end
-before the Job is deleted. Whoever starts in the middle finds out from these three where he is.
+before the Job is deleted. Anyone who starts in the middle finds out from these three where it is.
 """
 
 import dataclasses
@@ -44,7 +45,7 @@ def first_of_segment(status: JobStatus) -> int:
         return status.first_attempt
     # Written by an operator that did not know the field.
     records = status.trainer.attempts if status.trainer else ()
-    return max((one.number for one in records if one.reason == SUSPENDED), default=0) + 1
+    return max((record.number for record in records if record.reason == SUSPENDED), default=0) + 1
 
 
 def record(status: JobStatus, number: int) -> AttemptStatus | None:
@@ -99,7 +100,7 @@ def counted(status: JobStatus, ending: Ending) -> JobStatus:
 def ending_of(pods: Sequence[Pod], *, policy: FailurePolicySpec, fruitless: int) -> Ending:
     """Return how a failed attempt ended. pods: of the attempt. The pod that failed first speaks for it.
 
-    fruitless: attempts in a row, this one included, without a step. No pod left: somebody took them away.
+    fruitless: attempts in a row, this one included, without a step. No pod left: someone took them away.
     """
     return _ending(_pod_end(first_failed(pods)), policy=policy, fruitless=fruitless)
 
@@ -163,8 +164,8 @@ def _pod_end(pod: Pod | None) -> lifecycle.Exit:
 def num_fruitless(status: JobStatus, *, step: int | None) -> int:
     """Return how many attempts in a row did not get beyond the one before, the one that now ends at `step` included."""
     records = status.trainer.attempts if status.trainer else ()
-    ended = sorted((one for one in records if one.outcome == FAILED), key=lambda one: one.number)
-    steps = [0, *(one.step or 0 for one in ended), step or 0]
+    ended = sorted((record for record in records if record.outcome == FAILED), key=lambda record: record.number)
+    steps = [0, *(record.step or 0 for record in ended), step or 0]
     count = 0
     for before, after in reversed(list(itertools.pairwise(steps))):
         if after > before:
@@ -179,12 +180,14 @@ def next_start(status: JobStatus) -> float:
     The wait doubles with every failure since the last checkpoint; after a stop that we asked for there is none.
     """
     records = status.trainer.attempts if status.trainer else ()
-    last = max(records, key=lambda one: one.number, default=None)
+    last = max(records, key=lambda record: record.number, default=None)
     if last is None or last.outcome == SUCCEEDED or _was_asked_for(last):
         return 0.0
     checkpoint = clock.to_seconds(status.last_checkpoint.time) if status.last_checkpoint else None
     failures = [
-        one for one in records if one.outcome == FAILED and (clock.to_seconds(one.end) or 0.0) > (checkpoint or 0.0)
+        record
+        for record in records
+        if record.outcome == FAILED and (clock.to_seconds(record.end) or 0.0) > (checkpoint or 0.0)
     ]
     return (clock.to_seconds(last.end) or 0.0) + lifecycle.backoff_s(max(1, len(failures)))
 

@@ -1,7 +1,9 @@
-"""Which runs end because their time is over, and what has to be seen before that is said. Pure (8.7, 8.8).
+"""Which runs end because their time is over, and what has to be seen before that is said. Pure.
 
-An end is never taken back, and the operator may have been away or cut off while the run went on. So a deadline says no
-more than that it is time to look:
+Rules: docs/design/operator.md#s-8-7, #s-8-8.
+
+An end is never taken back, and the operator may have been away or cut off while the run continued. So a deadline only
+says that it is time to look:
 
     its time is over --> the coordinator says, after that time, that no step was finished --> Failed
                      --> API objects prove that none could be: a rank never began         --> Failed
@@ -21,14 +23,15 @@ from rljob_operator.model import Observed, Pod, earliest
 from rljob_operator.policies import attempts, scheduling
 
 _LOOK_AGAIN_S = 5.0
-# How long a coordinator is asked in vain before the trainer's Job alone tells whether the run has finished (8.9).
+# How long a coordinator is asked in vain before the trainer's Job alone shows whether the run has finished
+# (docs/design/operator.md#s-8-9).
 ASK_S = 60.0
 _MOST_NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """reason, message: of Failed, empty for a run that goes on. withheld: why one whose time is over is not ended.
+    """reason, message: of Failed, empty for a run that continues. withheld: why one whose time is over is not ended.
 
     again_at: when to look again, in unix seconds.
     """

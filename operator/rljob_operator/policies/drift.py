@@ -6,7 +6,7 @@ Each child says in an annotation what it was last applied from. A webhook may ch
 
     another intent than the annotation's ------------> write
     the same, and ours is as the last answer had it --> leave it: writing it again changes nothing
-    the same, and ours was changed since -------------> write; after 2, 4, 8 s .. 10 minutes if that goes on
+    the same, and ours was changed since -------------> write; after 2, 4, 8 s .. 10 minutes if that continues
 """
 
 import fractions
@@ -26,7 +26,7 @@ _SUFFIXES: Mapping[str, fractions.Fraction] = {
     **{f"{letter}i": fractions.Fraction(1024**power) for power, letter in enumerate("KMGTPE", start=1)},
 }
 _QUANTITY_FIELDS = frozenset({"limits", "requests", "sizeLimit", "storage", "capacity"})
-# What tells the members of a list apart: the first that all of them have and no two of them share.
+# What distinguishes the members of a list: the first that all of them have and no two of them share.
 _KEYS = ("name", "mountPath", "containerPort", "port", "uid", "key")
 APPLIED = "rljob.dev/applied"
 _LENGTH = 16
@@ -97,7 +97,7 @@ def write(previous: Written | None, live: Manifest, desired: Manifest, *, repair
 
 
 def _fits(live: Manifest, desired: Manifest) -> bool:
-    """Return whether a child has what is wanted. What others added counts where no mark tells that we did not."""
+    """Return whether a child has what is wanted. What others added counts where no mark shows that we did not."""
     return covers(live, _unsigned(desired), injected=bool(intent(live)))
 
 

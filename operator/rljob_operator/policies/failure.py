@@ -3,7 +3,7 @@
 A pod is lost when it is being deleted and its node does not answer: it would stay Terminating until the node comes
 back, perhaps for ever. It is deleted by force and waited for no longer. A process that still runs on such a node does
 no harm: the coordinator refuses trainer attempts that were replaced (docs/design/operator.md#s-9-2). The operator has
-no rights on nodes, so the pods' own conditions tell. Classes of exits, budgets and backoff are in
+no rights on nodes, so the pods' own conditions have to do. Classes of exits, budgets and backoff are in
 `rljob_api.lifecycle`.
 """
 
@@ -18,7 +18,7 @@ CRASH_LOOP = "CrashLoopBackOff"
 def misconfigured(pods: Sequence[Pod]) -> Pod | None:
     """Return a pod of a role whose pods all refuse their configuration again and again; None if there is none.
 
-    A trainer's pods are not started anew: its attempts are judged one by one.
+    A trainer's pods are not restarted: its attempts are judged one by one.
     """
     for role in (role for role in names.Role if role is not names.Role.TRAINER):
         pods_of_role = [pod for pod in pods if pod.role is role and not pod.deleting]
@@ -46,7 +46,7 @@ def lost_at(pod: Pod) -> float | None:
 
     Its end is a minute overdue, or it was evicted for its node's taint and the node does not answer: then the node
     controller has set Ready to False and left ContainersReady, which a kubelet always sets together. Of a pod that was
-    not ready anyway, one that loaded, nothing tells whether its node answers, and nothing is lost with it.
+    not ready anyway, for one that loaded, nothing shows whether its node answers, and nothing is lost with it.
     """
     if not pod.deleting or pod.is_terminal:
         return None

@@ -66,14 +66,14 @@ def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str
     reports = {name: read(text) for name, text in sorted(texts.items()) if text}
     for name, report in reports.items():
         if report is None:
-            return Verdict(
-                "False", "ProbeFailed", f"{name}: the test of its isolation gave no report ({_end(texts[name])})"
-            )
+            return Verdict("False", "ProbeFailed", f"{name}: its isolation test reported nothing ({_end(texts[name])})")
         if report.missing:
             return _lacking(name, report)
     waiting = [name for name, text in sorted(texts.items()) if not text]
     if waiting or not texts:
-        return Verdict("Unknown", "ProbePending", f"{waiting[0]} has not tested its isolation yet" if waiting else "")
+        return Verdict(
+            "Unknown", "ProbePending", f"{waiting[0]} has not finished its isolation test" if waiting else ""
+        )
     readable = [report for report in reports.values() if report is not None]
     required = frozenset[str]().union(*(report.required for report in readable))
     layers = _layers(readable)
@@ -85,7 +85,7 @@ def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str
 
 
 def _end(text: str) -> str:
-    """Return the last line of what is no report: of a traceback, the error."""
+    """Return the last line of what is not a report: of a traceback, the error."""
     lines = text.strip().splitlines()
     return lines[-1][:_LONGEST_END] if lines else "nothing"
 
@@ -103,7 +103,7 @@ def _of_another_class(name: str, pod_class: str, requested: str) -> Verdict:
 
 def _lacking(name: str, report: Report) -> Verdict:
     first = report.missing[0]
-    detail = report.failing.get(first, "no test knows it")
+    detail = report.failing.get(first, "no test covers it")
     reason = "NetworkNotEnforced" if first == NETWORK else "LayerMissing"
     return Verdict(
         "False",

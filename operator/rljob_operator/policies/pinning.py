@@ -1,4 +1,5 @@
-"""What stays as it was when a run segment began: images, and templates that an older operator rendered (4.4, 4.5).
+"""What stays as it was when a run segment began: images, and templates that an older operator rendered
+(docs/design/operator.md#s-4-4, #s-4-5).
 
 A chart upgrade in mid-run changes no running job: images are read back from the job's own ConfigMap, and a template is
 replaced only if its inputs changed. A template that this version rendered is compared in full, so that an edit by hand
@@ -87,7 +88,7 @@ def may_become(live: Child, desired: Manifest) -> bool:
 
 
 def with_claims_of(live: Child, desired: Manifest) -> Manifest:
-    """Return the StatefulSet that is wanted with the claims that it has: others are made once it is made anew."""
+    """Return the StatefulSet that is wanted with the claims that it has: others are made once it is recreated."""
     spec = desired["spec"]
     assert isinstance(spec, Mapping), "a workload has a spec"
     return {**desired, "spec": {**spec, "volumeClaimTemplates": _claims(live.manifest)}}

@@ -1,7 +1,7 @@
 """What follows from a refusal of the API server: it holds up one child and no other, and is tried again for ever. Pure.
 
     refused --> shown (a passing failure: after a minute) --> tried again after 1, 2, 4 .. 10 minutes --> taken
-A change of the spec is tried at once. A refusal stands for as long as the plan wants what was refused, and no longer.
+A change of the spec is tried at once. A refusal remains for as long as the plan wants what was refused, and no longer.
 """
 
 import dataclasses
@@ -78,7 +78,7 @@ def _ref(action: Action) -> Ref:
 
 
 def shown(refused: Iterable[Refusal], *, now: float) -> tuple[Refusal, ...]:
-    """Return the refusals that a status tells of."""
+    """Return the refusals that a status reports on."""
     return tuple(refusal for refusal in refused if not refusal.passing or now - refusal.since >= _SHOWN_AFTER_S)
 
 

@@ -1,7 +1,7 @@
-"""Whether a job's pods are made, have a node and their image, and what stands in the way, in the cluster's own words.
+"""Whether a job's pods are made, have a node and their image, and what prevents that, in the cluster's own words.
 
-Pure (operator reference 10.7). Pods that the API server does not take (a quota, a limit range, an admission policy) do
-not exist: their workload lacks them, and its controller says why.
+Pure (docs/design/operator.md#s-10-7). Pods that the API server does not take (a quota, a limit range, an admission
+policy) do not exist: their workload lacks them, and its controller says why.
 """
 
 import dataclasses
@@ -33,13 +33,13 @@ class Obstacle:
     reason: str
     role: names.Role
     name: str
-    said: str
+    detail: str
     pod: str = ""
 
     @property
     def message(self) -> str:
         """Return a sentence that names the pod or the workload."""
-        return f"{self.name}: {self.said}"
+        return f"{self.name}: {self.detail}"
 
 
 def obstacle(observed: Observed, *, drain_s: float, now: float) -> Obstacle | None:
@@ -47,7 +47,9 @@ def obstacle(observed: Observed, *, drain_s: float, now: float) -> Obstacle | No
     all can.
     """
     # One of which the reason is known speaks for the others, which it often is the reason of too.
-    denied = sorted(_denied(observed, drain_s=drain_s, now=now), key=lambda one: one.said.endswith(_SEE_EVENTS))
+    denied = sorted(
+        _denied(observed, drain_s=drain_s, now=now), key=lambda obstacle: obstacle.detail.endswith(_SEE_EVENTS)
+    )
     return denied[0] if denied else pods_obstacle(observed.pods, drain_s=drain_s, now=now)
 
 
@@ -57,7 +59,7 @@ def pods_obstacle(pods: Sequence[Pod], *, drain_s: float, now: float) -> Obstacl
     A pod that waits for the place of one that drains is not called unschedulable before the drain is overdue.
     """
     draining = {pod.role for pod in pods if pod.deleting}
-    for pod in sorted(pods, key=lambda one: one.name):
+    for pod in sorted(pods, key=lambda pod: pod.name):
         waits_for_drain = pod.role in draining and now < pod.created_at + drain_s + _DRAIN_EXTRA_S
         if pod.waiting_reason in IMAGE_REASONS:
             return _of_pod("ImagePullFailed", pod)
@@ -69,8 +71,8 @@ def pods_obstacle(pods: Sequence[Pod], *, drain_s: float, now: float) -> Obstacl
 
 
 def _of_pod(reason: str, pod: Pod) -> Obstacle:
-    said = pod.message or pod.waiting_reason or "has no node"
-    return Obstacle(reason=reason, role=pod.role, name=pod.name, said=said, pod=pod.name)
+    detail = pod.message or pod.waiting_reason or "has no node"
+    return Obstacle(reason=reason, role=pod.role, name=pod.name, detail=detail, pod=pod.name)
 
 
 def _denied(observed: Observed, *, drain_s: float, now: float) -> Iterator[Obstacle]:
@@ -81,12 +83,12 @@ def _denied(observed: Observed, *, drain_s: float, now: float) -> Iterator[Obsta
             continue
         # What a pod that drains holds is not free yet, of a quota neither.
         wait_s = drain_s + _DRAIN_EXTRA_S if child.role in draining else 0.0
-        said = child.denied or short.message
-        if now < short.since + (wait_s if said else max(wait_s, UNMADE_S)):
+        detail = child.denied or short.message
+        if now < short.since + (wait_s if detail else max(wait_s, UNMADE_S)):
             continue
         number = f"{num_pods(child, observed.pods)} of {child.wanted_pods} pods"
-        silent = f"{number} are there and its controller does not say why{_SEE_EVENTS}"
-        yield Obstacle(reason=CREATE_FAILED, role=child.role, name=f"{ref.kind} {ref.name}", said=said or silent)
+        silent = f"{number} exist and its controller does not report why{_SEE_EVENTS}"
+        yield Obstacle(reason=CREATE_FAILED, role=child.role, name=f"{ref.kind} {ref.name}", detail=detail or silent)
 
 
 def num_pods(child: Child, pods: Sequence[Pod]) -> int:

@@ -1,4 +1,6 @@
-"""What follows from a run that stands still: a condition, and what the job asked for beside it. Pure (11.2, 11.5)."""
+"""What follows from a run that makes no progress: a condition, and what the job asked for alongside it. Pure (11.2,
+11.5).
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ UNSCHEDULABLE = "PodsUnschedulable"
 
 
 def diagnose(run: types.RunStatus, observed: Observed, *, now: float) -> Diagnosis:
-    """Return why a run stands still; Unknown where nothing tells."""
+    """Return why a run makes no progress; Unknown where nothing is known."""
     of_cluster = pods_fault(observed, since=run.last_progress_at, now=now)
     return with_pod(waiting.diagnose(run, now=now), observed.pods) if of_cluster is None else of_cluster
 
@@ -31,7 +33,7 @@ def with_pod(diagnosis: Diagnosis, pods: Sequence[Pod]) -> Diagnosis:
     return dataclasses.replace(diagnosis, pod=candidates[0].name) if len(candidates) == 1 else diagnosis
 
 
-# What the cluster says of pods comes first: a pod without a node explains everybody who waits for it.
+# What the cluster says of pods comes first: a pod without a node explains everyone who waits for it.
 def pods_fault(observed: Observed, *, since: float, now: float) -> Diagnosis | None:
     """Return what keeps a pod from beginning; None if nothing does."""
     diagnosis = scheduling.obstacle(observed, drain_s=0.0, now=now)
@@ -47,7 +49,7 @@ _LOOK_AGAIN_S = 5.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """The status that results. `diagnosis`: of a run that stalled; None while it goes on."""
+    """The status that results. `diagnosis`: of a run that stalled; None while it continues."""
 
     status: JobStatus
     diagnosis: Diagnosis | None = None
@@ -61,17 +63,18 @@ def check_progress(observed: Observed, status: JobStatus, *, withheld: Diagnosis
 
     From half the timeout on `status.stalled` names who holds it up; at the timeout the condition does, and the job's
     stall action is taken: the culprit alone is replaced, once per timeout. A coordinator that does not answer is named
-    and nothing is done: the run may well go on. withheld: why a run whose time is over is not ended.
+    and nothing is done: the run may well continue. withheld: why a run whose time is over is not ended.
     """
     if observed.silent_since is not None:
         return _silent(observed, status, observed.silent_since, withheld, now=now)
     report, policy = observed.report, observed.job.spec.failure_policy.stall
     if report is None:
-        # A new process has heard nothing yet: what was said last stands.
+        # A new process has heard nothing yet: what was said last remains.
         return Stall(status=status.model_copy(update={"stalled": observed.status.stalled}), diagnosis=_before(observed))
     stood_since = _stood_since(report)
     half_at, whole_at = stood_since + policy.timeout_seconds / 2, stood_since + policy.timeout_seconds
-    # What happened since the report was made is not known: it stood still until then. Starting has a limit of its own.
+    # What happened since the report was made is not known: it made no progress until then. Starting has a limit of its
+    # own.
     starts_until = _starts_until(observed, status)
     if status.first_step_time is None or report.read_at < half_at or now < starts_until:
         again_at = None if status.first_step_time is None else _later(max(half_at, starts_until), now)
@@ -93,7 +96,7 @@ def check_progress(observed: Observed, status: JobStatus, *, withheld: Diagnosis
 def _starts_until(observed: Observed, status: JobStatus) -> float:
     """Return until when a trainer attempt after a failure may start, in unix seconds: it loads, and no step is missed.
 
-    Counted from when its last pod had a node. 0 once it has a step of its own, or where the coordinator does not tell.
+    Counted from when its last pod had a node. 0 once it has a step of its own, or where the coordinator does not show.
     """
     number = attempts.current(status, {})
     record, reported = (

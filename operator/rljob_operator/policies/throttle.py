@@ -1,7 +1,8 @@
-"""When a status is written: decisions at once, counts of pods and numbers together (operator reference 7.5, 17.4).
+"""When a status is written: decisions at once, counts of pods and numbers together (docs/design/operator.md#s-7-5,
+#s-17-4).
 
 While a job starts, each pod that becomes ready changes a count; a write for each would be most of the writes of its
-life, and nobody reads them as fast.
+life, and no one reads them as fast.
 """
 
 from rljob_api.manifest.status import JobStatus

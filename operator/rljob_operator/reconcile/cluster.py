@@ -1,7 +1,7 @@
 """The cluster as a pass sees it: reads from the cache, or live where that is asked; writes through the client.
 
 Every answer to a write goes into the cache at once, so the next pass never plans against what it changed itself. What
-the API server refuses is kept by child and returned: the pass goes on with the other children.
+the API server refuses is kept by child and returned: the pass continues with the other children.
 """
 
 import json
@@ -72,7 +72,7 @@ class Coordinators(Protocol):
 
 
 class OutOfDateError(Exception):
-    """What a pass rested on has changed; the pass is made anew."""
+    """What a pass rested on has changed; the pass is repeated."""
 
 
 async def nothing_to_certify(job: RLJob) -> None:
@@ -178,7 +178,7 @@ class LiveCluster:
             key = key_of(metadata_fields["namespace"], metadata_fields["name"])
             await self._look(kind, metadata_fields["namespace"], metadata_fields["name"], metadata_fields["uid"], key)
             view = self._cache.job(key)
-            # Deleted or replaced: nobody waits for this status. Else it is history, to be written before its acts.
+            # Deleted or replaced: nothing waits for this status. Else it is history, to be written before its acts.
             if view is not None and view.uid == metadata_fields["uid"]:
                 raise OutOfDateError(str(error)) from error
 
@@ -228,8 +228,9 @@ class LiveCluster:
             logger.warning("%s: could not renew its certificates: %s", _key(observed), error)
 
     async def _uid_of_ours(self, observed: Observed, kind: Kind, name: str) -> str:
-        """Return the uid of a child that is there though no watch tells of it, as when it lost a label; empty if the
-        name is free. Raises ClusterError if something else has the name: it is never ours to change (3.7).
+        """Return the uid of a child that is there though no watch reports on it, as when it lost a label; empty if the
+        name is free. Raises ClusterError if something else has the name: it is never ours to change
+        (docs/design/operator.md#s-3-7).
         """
         live = await self._client.get(kind, observed.job.metadata.namespace, name)
         if live is None:
@@ -264,7 +265,7 @@ class LiveCluster:
     async def scale(self, observed: Observed, action: Scale) -> Refusal | None:
         """Set a workload's replicas; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
         body: Object = {"metadata": {"uid": action.uid}, "spec": {"replicas": action.replicas}}
-        # Setting them again is no repair of what another hand did.
+        # Setting them again is not a repair of what another hand did.
         self._written.get(observed.job.metadata.uid, {}).pop(action.uid, None)
         return await self._merge(observed, action.ref, action.uid, body)
 

@@ -19,7 +19,7 @@ _BELOW = ((names.Role.ROLLOUT, "RolloutsBelowTarget"), (names.Role.VERIFIER, "Ve
 _MESSAGES = {
     INFRA_FAILURE_SHARE_HIGH: "of the answers of the last 15 minutes the infrastructure lost a larger share than"
     " failurePolicy.maxInfraFailureFraction, {fraction}",
-    LEDGER_LOST: "the ledger was lost: the run went on from its newest checkpoint, and open groups began anew",
+    LEDGER_LOST: "the ledger was lost: the run resumed from its newest checkpoint, and open groups were restarted",
 }
 
 
@@ -35,7 +35,7 @@ def degraded_reason(*, ready: Mapping[names.Role, int], desired: Mapping[names.R
 
 
 def degraded_message(reason_: str, *, fraction: str) -> str:
-    """Return a sentence for a reason that the coordinator gave, empty for others: pods' conditions tell of these."""
+    """Return a sentence for a reason that the coordinator gave, empty for others: pods' conditions report on these."""
     return _MESSAGES.get(reason_, "").format(fraction=fraction)
 
 
@@ -62,8 +62,8 @@ class State:
 class RunOutcome:
     """Where the plan says the run is. Reasons are empty where the condition does not hold.
 
-    rejected: reason and sentences of a spec that is not accepted. not_admitted: why a spec whose run goes on could not
-    begin any more. refused: children that the API server does not take. resumed: the job was suspended before.
+    rejected: reason and sentences of a spec that is not accepted. not_admitted: why a spec whose run continues could
+    not begin any more. refused: children that the API server does not take. resumed: the job was suspended before.
     """
 
     suspending: str = ""
@@ -99,7 +99,7 @@ def reasons(current: Sequence[Condition]) -> dict[Type, str]:
 def conditions(observed: Observed, outcome: RunOutcome, *, now: float) -> tuple[Condition, ...]:
     """Return the conditions that follow, in the order of the reference; foreign types are not carried over."""
     states = _states(observed, outcome, now)
-    before = {one.type: one for one in observed.status.conditions}
+    before = {condition.type: condition for condition in observed.status.conditions}
     generation = observed.job.metadata.generation
     return tuple(
         _condition(kind, states[kind], before.get(kind), generation=generation, now=now)
@@ -112,7 +112,7 @@ def _condition(kind: Type, state: State, before: Condition | None, *, generation
     message = shorten(state.message)
     if before is not None and _says(before) == (state.status, state.reason, message, generation):
         return before
-    # The schema's default bears no time: it was written by nobody.
+    # The schema's default bears no time: it was written by no one.
     unchanged = before is not None and before.status == state.status and before.last_transition_time != crd.EPOCH
     since = before.last_transition_time if before is not None and unchanged else clock.to_timestamp(now)
     return Condition.model_validate(
@@ -176,7 +176,7 @@ def _held_up(observed: Observed, outcome: RunOutcome, ready: Mapping[Type, State
 
 def _applied(outcome: RunOutcome) -> State:
     if outcome.not_admitted and not outcome.is_over:
-        goes_on = "the run goes on as it began and would not be started again"
+        goes_on = "the run continues with its accepted spec, and could not be restarted"
         return State("False", "InvalidSpec", f"{goes_on}: {outcome.not_admitted}")
     if outcome.refused:
         return State("False", outcome.refused[0].reason, refusals.sentence(outcome.refused))
@@ -217,7 +217,7 @@ def _scheduled(observed: Observed, outcome: RunOutcome, now: float) -> State:
     is_whole = scheduling.placed_at(observed.job.spec, observed.pods, attempt=observed.status.attempt) is not None
     if is_whole or (was_whole and any(pod.has_node for pod in observed.pods)):
         return State("True", "Scheduled")
-    return State("False", "Pending", "pods are being made and placed")
+    return State("False", "Pending", "pods are being created and scheduled")
 
 
 def isolation_verdict(observed: Observed) -> isolation.Verdict | None:
@@ -234,7 +234,7 @@ def isolation_verdict(observed: Observed) -> isolation.Verdict | None:
 
 
 def _isolated(observed: Observed) -> dict[Type, State]:
-    """Return the verdict; without a pod the last one stands, and a job that asks for none has no such condition."""
+    """Return the verdict; without a pod the last one remains, and a job that asks for none has no such condition."""
     if observed.job.spec.verifier.isolation == "none":
         return {}
     verdict = isolation_verdict(observed)
@@ -280,7 +280,7 @@ def _needed(spec: JobSpec, role: names.Role) -> int:
 
 
 def _answering(observed: Observed) -> State:
-    """Return whether the coordinator answers; before this process has its first word, the last verdict stands."""
+    """Return whether the coordinator answers; before this process has its first word, the last verdict remains."""
     if observed.silent_since is not None:
         since = clock.to_timestamp(observed.silent_since)
         return State("False", "Unreachable", f"the coordinator's pod is ready but has not answered since {since}")
@@ -399,13 +399,13 @@ def unreadable_status(raw: Mapping[str, Any], problems: Sequence[str], *, now: f
     status, generation = raw.get("status") or {}, raw["metadata"].get("generation")
     if (raw.get("spec") or {}).get("managedBy", OUR_OPERATOR) != OUR_OPERATOR:
         return None
-    before = {one["type"]: one for one in status.get("conditions") or ()}
+    before = {condition["type"]: condition for condition in status.get("conditions") or ()}
     if any(before.get(kind, {}).get("status") == "True" for kind in (Type.COMPLETE, Type.FAILED)):
         return None
     message = shorten("; ".join(problems))
-    made = {kind: _unreadable_condition(kind, before.get(kind), message, generation, now) for kind in _STATES}
-    others = {kind: one for kind, one in before.items() if kind in set(Type) and kind not in made}
-    merged = {**others, **made}
+    unreadable = {kind: _unreadable_condition(kind, before.get(kind), message, generation, now) for kind in _STATES}
+    others = {kind: condition for kind, condition in before.items() if kind in set(Type) and kind not in unreadable}
+    merged = {**others, **unreadable}
     full = {
         **status,
         "observedGeneration": generation,

@@ -34,7 +34,7 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
         configs = resolve.resolve(observed.job, placement)
     except errors.ManifestError as error:
         problems += error.problems
-        # A run that goes on needs its next attempt, also after an edit that cannot be taken over.
+        # A run that continues needs its next attempt, also after an edit that cannot be taken over.
         pinned = None if _is_suspended(observed) else pinning.resolved(observed)
         if pinned is None:
             return DesiredObjects(problems=tuple(problems))
@@ -117,7 +117,7 @@ def signature(observed: Observed) -> Signature:
     """Return everything that the children of a job depend on."""
     return (
         observed.job.metadata.generation,
-        tuple((one.type, one.status) for one in observed.status.conditions),
+        tuple((condition.type, condition.status) for condition in observed.status.conditions),
         observed.status.attempt,
         tuple((ref, child.uid, child.version) for ref, child in sorted(observed.children.items())),
     )

@@ -1,4 +1,6 @@
-"""Events: what a status write changed that a person wants to hear of, told once a minute at most (7.9, 9.12)."""
+"""Events: what a status write changed that a person wants to hear of, reported once a minute at most
+(docs/design/operator.md#s-7-9, #s-9-12).
+"""
 
 import dataclasses
 import datetime
@@ -13,7 +15,7 @@ from rljob_operator.reconcile.conditions import shorten
 
 CONTROLLER = "rljob.dev/operator"
 QUIET_S = 60.0
-# Told when the condition becomes this.
+# Reported when the condition becomes this.
 _TOLD: Mapping[Type, tuple[str, str]] = {
     Type.ACCEPTED: ("False", "Warning"),
     Type.SUSPENDED: ("True", "Normal"),
@@ -25,7 +27,7 @@ _TOLD: Mapping[Type, tuple[str, str]] = {
     Type.FAILED: ("True", "Warning"),
 }
 
-# Mirrors of another condition, which has been told already; pods that are just being made.
+# Mirrors of another condition, which has been reported already; pods that are just being made.
 _NO_NEWS = frozenset({"Failed", "NotAccepted", "Pending", "Suspended", "Finished"})
 
 
@@ -71,7 +73,7 @@ def _of_attempt(attempt: AttemptStatus) -> EventDraft:
 
 
 def _rollouts(status: JobStatus) -> int:
-    return next((one.desired for one in status.roles if one.name == names.Role.ROLLOUT), 0)
+    return next((role.desired for role in status.roles if role.name == names.Role.ROLLOUT), 0)
 
 
 def body(job: RLJob, draft: EventDraft, *, instance: str, now: float) -> dict[str, object]:
@@ -104,11 +106,11 @@ class EventRateLimiter:
     """Lets equal news of one job through once a minute; forgets what is older."""
 
     def __init__(self) -> None:
-        """Start with nothing told."""
+        """Start with nothing reported."""
         self._told: dict[tuple[str, str], float] = {}
 
     def allow(self, uid: str, draft: EventDraft, *, now: float) -> bool:
-        """Return whether this is to be told; times are monotonic seconds."""
+        """Return whether this is to be reported; times are monotonic seconds."""
         self._told = {key: at for key, at in self._told.items() if now - at < QUIET_S}
         if (uid, draft.reason) in self._told:
             return False

@@ -2,7 +2,7 @@
 
     over? ----------> clean up, later delete          (terminal conditions are asked first and never taken back)
     stopping? ------> trainer and rollouts, verifiers, coordinator, Suspended
-    not admitted? --> say so; begin nothing           (a run that goes on keeps its children and gets its next attempt)
+    not admitted? --> say so; begin nothing           (a running one keeps its children and gets its next attempt)
     else -----------> trainer's attempt, then every child that differs
 
 History is written before it is acted on: the status comes first among the actions, always.
@@ -39,7 +39,7 @@ from rljob_operator.reconcile import status as reporting
 from rljob_operator.resources import autoscaling
 
 _LOOK_AGAIN_S = 5.0
-# How often a workload that lacks pods is looked at, when nothing is told.
+# How often a workload that lacks pods is looked at, when nothing is reported.
 _LACKS_S = 30.0
 
 
@@ -274,7 +274,7 @@ def _apply(observed: Observed, manifest: Manifest, desired: Set[Ref], *, now: fl
         return
     if not pinning.may_become(child, manifest):
         if not child.wanted_replicas and not observed.pods_of(names.Role.COORDINATOR):
-            # Made anew in the next pass. The claims that it made stay: they belong to nobody.
+            # Recreated in the next pass. The claims that it made stay: they belong to no one.
             yield Delete(ref=child.ref, uid=child.uid)
             return
         manifest = pinning.with_claims_of(child, manifest)

@@ -94,7 +94,7 @@ class WorkQueue:
         return key
 
     def done(self, key: str, *, again_after_s: float | None = None) -> None:
-        """Record that a run of `key` succeeded; its backoff starts anew."""
+        """Record that a run of `key` succeeded; its backoff restarts."""
         self._running.discard(key)
         self._failures.pop(key, None)
         self._line_up(key)
@@ -133,7 +133,7 @@ class WorkQueue:
         return max((now - entry.since for entry in self._waiting.values() if entry.since < now), default=0.0)
 
 
-# Told of a failure; returns the longest wait that it may lead to, None for the queue's own.
+# Called with a failure; returns the longest wait that it may lead to, None for the queue's own.
 OnError = Callable[[str, Exception], float | None]
 # Reconciles one key; returns the seconds after which to come again, None to wait for a change.
 Reconcile = Callable[[str], Awaitable[float | None]]
@@ -154,7 +154,7 @@ class Dispatcher:
         self._changed.set()
 
     async def run(self) -> None:
-        """Take keys until cancelled; what runs then goes on, see `finish`."""
+        """Take keys until cancelled; what runs then continues, see `finish`."""
         while True:
             self._changed.clear()
             while (key := self._queue.take()) is not None:

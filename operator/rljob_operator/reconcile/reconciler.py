@@ -53,7 +53,7 @@ def _ignore(observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
 
 
 class Reconciler:
-    """Runs passes. `wanted` gives the children of an active job; `on_planned` is told what follows from them."""
+    """Runs passes. `wanted` gives the children of an active job; `on_planned` is called with what follows from them."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Reconciler:
     async def reconcile(self, key: str) -> float | None:
         """Do what a job needs; return the seconds after which to look again, None to wait for a change.
 
-        Raises what the cluster raises: the actions that are left are planned anew.
+        Raises what the cluster raises: the actions that are left are planned again.
         """
         for live in (False, True):
             observed = await self._cluster.observe(key, live=live)
@@ -102,7 +102,7 @@ class Reconciler:
                 refused |= set() if refusal is None else {refusal.ref}
                 moved = True
         again_s = None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
-        # The watch tells nothing of a change that is known from the answer to our own write.
+        # The watch shows nothing of a change that is known from the answer to our own write.
         return earliest(again_s, withheld_s, _SETTLED_S if moved else None)
 
     async def _write(self, observed: Observed, status: JobStatus) -> float | None:

@@ -1,4 +1,6 @@
-"""A coordinator's report as fields of a status. Pure; numbers of record, shown on change (operator reference 7.1)."""
+"""A coordinator's report as fields of a status. Pure; numbers of record, shown on change
+(docs/design/operator.md#s-7-1).
+"""
 
 import math
 from collections.abc import Mapping
@@ -31,7 +33,7 @@ def with_report(status: JobStatus, report: Report | None, *, started_at: float |
     """Return the status with the coordinator's numbers.
 
     started_at: begin of the segment, unix seconds. Its first step is the first that ends in it, not the run's: a
-    resumed run starts up anew, from the step of its checkpoint, below steps that were finished before it.
+    resumed run starts up again, from the step of its checkpoint, below steps that were finished before it.
     """
     if report is None:
         return status
@@ -64,7 +66,7 @@ def with_scaling(status: JobStatus, before: JobStatus, *, to: int, now: float) -
     if not was or not to or was == to:
         return status
     previous = status.scaling.history if status.scaling else ()
-    # Whoever scaled (a person, an autoscaler) did it there.
+    # Anyone who scaled (a person, an autoscaler) did it there.
     change = {"time": clock.to_timestamp(now), "from": was, "to": to, "signal": "spec.rollout.replicas"}
     history = (*previous, ScalingStatus.model_validate(change))[-_MOST_CHANGES:]
     return status.model_copy(update={"scaling": ScalingHistoryStatus(history=history)})
@@ -105,13 +107,13 @@ def _first_step_at(status: JobStatus, run: types.RunStatus, *, now: float) -> fl
         return now if max(attempt.resume_step for attempt in of_segment) > began_from else None
     if run.attempts:
         return None
-    # A coordinator that does not tell of attempts: from a checkpoint on, steps are this segment's.
+    # A coordinator that does not report on attempts: from a checkpoint on, steps are this segment's.
     began_from = status.last_checkpoint.step if status.last_checkpoint else 0
     return now if run.step > began_from else None
 
 
 def _pace(run: types.RunStatus) -> PaceStatus | None:
-    """Return what is told once per step; None where a number is none."""
+    """Return what is reported once per step; None where a number is none."""
     numbers = {
         "stepSeconds": run.step_s,
         "tokensPerSecond": run.tokens_per_s,
@@ -165,12 +167,16 @@ Statuses = Mapping[Type, str]
 
 
 def is_terminal(statuses: Statuses) -> bool:
-    """Return whether the run has ended: Complete or Failed is True, which is never taken back (6.3)."""
+    """Return whether the run has ended: Complete or Failed is True, which is never taken back
+    (docs/design/operator.md#s-6-3).
+    """
     return "True" in (statuses.get(Type.COMPLETE), statuses.get(Type.FAILED))
 
 
 def summary(statuses: Statuses, reasons: Mapping[Type, str], *, deleting: bool = False) -> str:
-    """Return one word for people, the first that fits; display only, nothing decides by it (7.3)."""
+    """Return one word for people, the first that fits; display only, nothing decides by it
+    (docs/design/operator.md#s-7-3).
+    """
     true = {kind for kind, status in statuses.items() if status == "True"}
     restarting = reasons.get(Type.TRAINER_READY) in ("Restarting", "BackingOff") and Type.TRAINER_READY not in true
     words = (

@@ -60,7 +60,7 @@ def keeps_stopping(*, suspend: bool, was_suspending: bool, current: SuspendStage
 
 
 _SHORT_GRACE_S = 5
-# Kept rollouts and verifiers hold GPUs: this long, for a look at them (8.11).
+# Kept rollouts and verifiers hold GPUs: this long, for a look at them (docs/design/operator.md#s-8-11).
 _KEPT_S = 3600.0
 # They protect pods of a run, or change their number: without one they only block.
 _ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler", "ScaledObject"})
@@ -166,7 +166,7 @@ def _clean(observed: Observed, role: names.Role, *, succeeded: bool, completed: 
     if _policy(observed.job.spec, role, succeeded=succeeded) == "Delete":
         return _Kept(actions=_delete_role(observed, role))
     if role is names.Role.TRAINER:
-        # What has ended is kept for its logs; what still runs holds a GPU for nobody.
+        # What has ended is kept for its logs; what still runs holds a GPU for no one.
         running = [pod for pod in observed.pods_of(role) if not pod.is_terminal and not pod.deleting]
         return _Kept(actions=[Delete(ref=Ref(POD, pod.name), uid=pod.uid) for pod in running])
     if role is names.Role.COORDINATOR:

@@ -58,7 +58,8 @@ def _go_on(
     if job is None:
         if record.uid is None:
             alive = bool(_alive(observed, now=now))
-            # A Job that went before its uid was written may have left pods: two of one number would not be told apart.
+            # A Job that went before its uid was written may have left pods: two of one number would not be
+            # distinguished.
             return TrainerStep(status=status, attempt=None if alive else record.number)
         return _close(observed, status, record, attempts.lost(), now=now)
     if record.uid is None:
@@ -146,7 +147,7 @@ def _after(observed: Observed, status: JobStatus, last: AttemptStatus, *, now: f
 
 
 def _held_jobs(observed: Observed, *, now: float) -> tuple[Delete, ...]:
-    """Return the deletions of Jobs that hold a lost pod: by its finalizer it stays until it has failed, which nobody
+    """Return the deletions of Jobs that hold a lost pod: by its finalizer it stays until it has failed, which no one
     on its node will say.
     """
     lost = {pod.attempt for pod in observed.pods_of(names.Role.TRAINER) if failure.is_lost(pod, now=now)}

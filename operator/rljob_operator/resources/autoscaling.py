@@ -40,7 +40,7 @@ def missing_api(spec: JobSpec, served: Set[str]) -> str | None:
 def effective_replicas(spec: JobSpec) -> int:
     """Return the replicas that a job has: those of the manifest, within the bounds of its autoscaling.
 
-    Clamped and not refused: a refusal would lock out whoever lowers the maximum.
+    Clamped and not refused: a refusal would lock out anyone who lowers the maximum.
     """
     bounds = spec.rollout.autoscaling
     if bounds is None:

@@ -144,7 +144,7 @@ def _stop_command(path: str, stop_s: int) -> list[str]:
     return ["python", "-m", "rljob_workers.runtime.stop", "--config", path, "--seconds", str(stop_s)]
 
 
-# What a grading service needs beside its executions.
+# What a grading service needs in addition to its executions.
 _VERIFIER_BYTES = 512 << 20
 _VERIFIER_DISK = "2Gi"
 
@@ -162,7 +162,7 @@ def requested_resources(inputs: Inputs, role: names.Role) -> Manifest:
     """Return the manifest's resources; of cpu and memory, where it names neither a request nor a limit, the role's own;
     of GPUs, where it asks for none on a job for them, those that the role's processes use.
 
-    A limit alone is the request too, as the API server has it: a default beside it could be above it.
+    A limit alone is the request too, as the API server has it: a default alongside it could be above it.
     """
     pod = pod_of(inputs, role)
     written = pod.resources
@@ -221,7 +221,7 @@ def required_layers(inputs: Inputs) -> tuple[str, ...]:
 
     The network counts where the installation demands policies; elsewhere it is reported, since many small clusters
     enforce none. Of a RuntimeClass the layer `confined` is all that can be demanded from inside: its kernel may have no
-    Landlock, and gVisor takes no seccomp profile of a pod unless its runtime is told to (`oci-seccomp`). That the pod
+    Landlock, and gVisor takes no seccomp profile of a pod unless its runtime is asked to (`oci-seccomp`). That the pod
     has the class is read in the pod itself (`policies/isolation.py`).
     """
     isolation = inputs.job.spec.verifier.isolation

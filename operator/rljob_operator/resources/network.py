@@ -1,4 +1,4 @@
-"""Who may talk to whom: one NetworkPolicy a role, the table of section 14 of the operator's reference.
+"""Who may talk to whom: one NetworkPolicy a role, the table of docs/design/operator.md#s-14.
 
 Peers are selected by the job's uid, so that two jobs of a namespace cannot reach each other.
 """

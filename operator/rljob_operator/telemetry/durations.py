@@ -31,7 +31,7 @@ class SpecChanges:
         self._last: dict[str, _Change] = {}
 
     def saw(self, key: str, generation: int, *, now: float) -> None:
-        """Note a job as a watch tells of it; the same generation again is no change."""
+        """Note a job as a watch reports on it; the same generation again is not a change."""
         change = self._last.get(key)
         if change is None or change.generation != generation:
             self._last[key] = _Change(generation, now, set())
@@ -56,7 +56,7 @@ class SpecChanges:
 
 
 class Starts:
-    """The pods of one job whose start was told. Those that were ready before anything was seen are not told of."""
+    """The pods of one job whose start was reported. Those ready before anything was observed are left out."""
 
     def __init__(self) -> None:
         """Nothing was seen."""
@@ -65,7 +65,8 @@ class Starts:
     def observe(self, pods: Iterable[Pod]) -> list[tuple[str, float]]:
         """Return phases and their seconds of the pods that became ready for the first time since the last call.
 
-        A pod whose container was started again before it was ready has no times of its first start: nothing is told.
+        A pod whose container was started again before it was ready has no times of its first start: nothing is
+        reported.
         """
         ready = [pod for pod in pods if pod.ready]
         new = [] if self._known is None else [pod for pod in ready if pod.uid not in self._known]
@@ -113,5 +114,5 @@ class Recoveries:
         return [(role, max(0.0, now - self._open.pop(role).since)) for role in recovered]
 
     def clear(self) -> None:
-        """Forget what is open: the run is not meant to go on."""
+        """Forget what is open: the run is not meant to continue."""
         self._open.clear()

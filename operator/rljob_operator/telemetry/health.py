@@ -2,7 +2,7 @@
 
 GET /healthz: alive. GET /readyz: the first lists are complete and the API server answered lately. GET /metrics.
 
-No certificate is asked for, so what anybody may cost is bounded: connections, of which the oldest makes room for the
+No certificate is asked for, so what anyone may cost is bounded: connections, of which the oldest makes room for the
 next one, so that silent ones keep no probe out; and how often the page of metrics, which has every job, is made.
 """
 

@@ -51,27 +51,27 @@ METRICS: tuple[Metric, ...] = (
     _c("rljob_restarts_total", "Ends of trainer attempts by class.", *JOB, "role", "class"),
     _c(
         "rljob_pod_replacements_total",
-        "Pods that were lost and are made again, and containers that are started again, by cause.",
+        "Pods recreated after a loss and containers restarted, by cause.",
         *JOB,
         "role",
         "cause",
     ),
     _c(
         "rljob_rollout_scale_total",
-        "Changes of the wanted number of rollouts; source is the job's autoscaler where it has one.",
+        "Changes of the desired number of rollouts; source is the job's autoscaler where it has one.",
         *JOB,
         "direction",
         "source",
     ),
     _h(
         "rljob_recovery_seconds",
-        "Seconds from a lost pod until its role is whole and a further step is finished, of all jobs.",
+        "Seconds from a lost pod until its role is complete and another step is finished, of all jobs.",
         "role",
         buckets=_MINUTES,
     ),
     _h(
         "rljob_startup_seconds",
-        "Seconds of starts, of all jobs. queue: asked for, no pod yet; first_step: from the first pod to the first"
+        "Seconds of starts, of all jobs. queue: requested, no pod yet; first_step: from the first pod to the first"
         " finished step; of each pod schedule: to its node, pull: until its containers run, load: until it is ready.",
         "phase",
         buckets=_MINUTES,
@@ -84,7 +84,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _g(
         "rljob_operator_info",
-        "The operator's version, and whether the RLJob that is served has every field that it knows.",
+        "The operator's version, and whether the served RLJob has every field that it reads.",
         "version",
         "crd_matches",
     ),
@@ -92,7 +92,7 @@ METRICS: tuple[Metric, ...] = (
     _c("rljob_operator_reconcile_errors_total", "Passes that failed, by class.", "class"),
     _h(
         "rljob_operator_spec_to_child_seconds",
-        "Seconds from a change seen to a child applied; workload: it makes pods.",
+        "Seconds from an observed change to an applied child; workload: one that creates pods.",
         "kind",
         buckets=TO_CHILD_SECONDS,
     ),
@@ -104,13 +104,13 @@ METRICS: tuple[Metric, ...] = (
         "resource",
         "code",
     ),
-    _c("rljob_operator_status_polls_total", "Questions to coordinators by result.", "result"),
+    _c("rljob_operator_status_polls_total", "Status requests to coordinators, by result.", "result"),
     _g("rljob_operator_queue_depth", "Keys that wait."),
     _g("rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits."),
     _g(
         "rljob_operator_refused_lists",
         "Kinds that could not be listed in a namespace or in the cluster when it was tried last; the log names them.",
     ),
-    _g("rljob_operator_cache_objects", "Objects that are kept.", "kind"),
+    _g("rljob_operator_cache_objects", "Objects in the cache.", "kind"),
     _g("rljob_operator_watch_lag_seconds", "Age of the oldest change that only a list saw.", "kind"),
 )

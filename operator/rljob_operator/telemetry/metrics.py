@@ -230,7 +230,7 @@ class Metrics:
         self._to_child.labels(group).observe(seconds)
 
     def answered(self, verb: str, resource: str, status: int) -> None:
-        """Count a request to the API server; a status of 0 is no answer."""
+        """Count a request to the API server; a status of 0 is not an answer."""
         of = metric_names.EVERY_KIND if verb in ("list", "watch") else _resource_group(resource)
         self._requests.labels(verb, of, "2xx" if 200 <= status < 300 else str(status)).inc()
 
@@ -257,20 +257,20 @@ class Metrics:
         """Count lost pods by cause, and time until their roles have recovered."""
         for phase, seconds in self._starts.setdefault(key, Starts()).observe(observed.pods):
             self._startup.labels(phase).observe(max(0.0, seconds))
-        kept = self._recoveries.setdefault(key, Recoveries())
+        recoveries = self._recoveries.setdefault(key, Recoveries())
         if not _is_meant_to_run(observed):
-            kept.clear()
+            recoveries.clear()
             return
         lost, whole = [], {}
         for role in names.Role:
-            wanted, now = scheduling.wanted_pods(observed.job.spec, role), observed.pods_of(role)
-            causes = replacements([pod for pod in before if pod.role is role], now, num_wanted=wanted)
+            desired, now = scheduling.wanted_pods(observed.job.spec, role), observed.pods_of(role)
+            causes = replacements([pod for pod in before if pod.role is role], now, num_wanted=desired)
             for cause in causes:
                 self._replacements.labels(*self._rows[key].labels, str(role), str(cause)).inc()
             lost += [role] if causes else []
-            whole[role] = sum(pod.ready and not pod.deleting for pod in now) >= wanted
+            whole[role] = sum(pod.ready and not pod.deleting for pod in now) >= desired
         step = observed.status.step or 0 if observed.report is None else observed.report.run.step
-        for role, seconds in kept.observe(lost=lost, whole=whole, step=step, now=self._now()):
+        for role, seconds in recoveries.observe(lost=lost, whole=whole, step=step, now=self._now()):
             self._recovery.labels(str(role)).observe(seconds)
 
     def wrote(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
@@ -283,17 +283,19 @@ class Metrics:
             self._rows[key] = dataclasses.replace(self._rows[key], status=after)
         self._timed(before, after)
         self._scaled(job, before, after)
-        known = {one.number for one in (before.trainer.attempts if before.trainer else ()) if one.end is not None}
+        ended = {
+            attempt.number for attempt in (before.trainer.attempts if before.trainer else ()) if attempt.end is not None
+        }
         labels = (job.metadata.namespace, job.metadata.name, str(names.Role.TRAINER))
-        for one in after.trainer.attempts if after.trainer else ():
-            if one.end is not None and one.number not in known and one.class_ in _CLASSES:
-                self._restarts.labels(*labels, one.class_).inc()
+        for attempt in after.trainer.attempts if after.trainer else ():
+            if attempt.end is not None and attempt.number not in ended and attempt.class_ in _CLASSES:
+                self._restarts.labels(*labels, attempt.class_).inc()
 
     def _scaled(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
-        known = before.scaling.history[-1:] if before.scaling else ()
+        recorded = before.scaling.history[-1:] if before.scaling else ()
         last = after.scaling.history[-1:] if after.scaling else ()
         labels = (job.metadata.namespace, job.metadata.name)
-        for change in last if last != known else ():
+        for change in last if last != recorded else ():
             direction = "up" if change.to > change.from_ else "down"
             self._scales.labels(*labels, direction, _scaling_source(job)).inc()
 

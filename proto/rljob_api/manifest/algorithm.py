@@ -22,7 +22,7 @@ from rljob_api.manifest.loss import LossSpec
 Lambda = Annotated[str, StringConstraints(pattern=LAMBDA_PATTERN, max_length=48)]
 Estimator = Literal["grpo", "drgrpo", "rloo", "liteppo", "reinforcepp", "reinforceppBaseline", "ppo"]
 
-# Those that look at single tokens: they discount over time and normalise over tokens (5.1).
+# Those that look at single tokens: they discount over time and normalise over tokens (docs/design/algorithms.md#s-5-1).
 TOKEN_ESTIMATORS = ("reinforcepp", "reinforceppBaseline", "ppo")
 
 
@@ -119,7 +119,7 @@ def _preset(**values: object) -> NormalizeSpec:
     return NormalizeSpec.model_validate(values)
 
 
-# What each estimator does to shaped rewards, over rows (5.1).
+# What each estimator does to shaped rewards, over rows (docs/design/algorithms.md#s-5-1).
 REWARD_PRESETS: Mapping[Estimator, NormalizeSpec] = {
     "grpo": _preset(mean="group", std="group"),
     "drgrpo": _preset(mean="group", std="none"),
@@ -355,11 +355,11 @@ class AlgorithmSpec(Section):
             field="gae.bootstrapTruncated",
             reason=FORBIDDEN,
             rule="!self.zeroTruncated || !has(self.gae.bootstrapTruncated) || !self.gae.bootstrapTruncated",
-            message="with zeroTruncated a cut answer cannot both end and go on: use false",
+            message="with zeroTruncated a truncated answer cannot both end and continue: use false",
         ),
     )
     def cut_answer_ends_or_goes_on(self) -> Iterator[Problem]:
         """A cut answer is an end with reward 0, or goes on with the critic's value."""
         if self.zero_truncated and self.gae.bootstrap_truncated:
-            because = "zeroTruncated is true: a cut answer cannot both end and go on; use false"
+            because = "zeroTruncated is true: a truncated answer cannot both end and continue; use false"
             yield "gae.bootstrapTruncated", True, because

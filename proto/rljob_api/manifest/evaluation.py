@@ -25,7 +25,7 @@ class EvaluationSamplingSpec(SamplingSpec):
         default_factory=tuple, description="Token ids that end an answer. Default: rollout.sampling."
     )
     ignore_eos: bool = Field(
-        default_factory=lambda: False, description="Go on after the end token. Default: rollout.sampling."
+        default_factory=lambda: False, description="Continue after the end token. Default: rollout.sampling."
     )
 
 
@@ -58,7 +58,7 @@ class EvaluationSpec(Section):
     samples_per_prompt: int = Field(default=1, ge=1, le=1024, description="Answers per prompt.")
     rollout_fraction: Decimal = Field(
         default=Decimal("0.25"),
-        description="Share of the rollouts, 0 to 1, that serve the version under evaluation while the others go on with"
+        description="Share of the rollouts, 0 to 1, that serve the version under evaluation while the others continue"
         " training: one at least, that share again for each evaluation that waits, and all after the last step. They"
         " evaluate with all of their slots.",
     )

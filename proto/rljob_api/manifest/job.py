@@ -84,9 +84,9 @@ class CoordinatorSpec(Section):
 
 
 class JobSpec(Section):
-    """What is wanted."""
+    """Desired state."""
 
-    suspend: bool = Field(default=False, description="Checkpoint, then free every pod; resume goes on from there.")
+    suspend: bool = Field(default=False, description="Checkpoint, then free every pod; resuming continues from there.")
     managed_by: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         default=OUR_OPERATOR,
         description="Controller that acts on the job; immutable. Any other value: ours leaves it alone.",
@@ -462,5 +462,5 @@ class RLJob(Section):
     api_version: Literal["rljob.dev/v1alpha1"] = Field(description="Version of this schema.")
     kind: Literal["RLJob"] = Field(description="Kind of the object.")
     metadata: Metadata = Field(description="Name and labels.")
-    spec: JobSpec = Field(description="What is wanted.")
-    status: JobStatus | None = Field(default=None, description="What the operator saw last.")
+    spec: JobSpec = Field(description="Desired state.")
+    status: JobStatus | None = Field(default=None, description="What the operator observed last.")

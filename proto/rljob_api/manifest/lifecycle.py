@@ -93,7 +93,7 @@ class FailureRuleSpec(Section):
 
 
 class StallSpec(Section):
-    """What counts as standing still."""
+    """What counts as a stall."""
 
     timeout_seconds: int = Field(default=600, ge=30, le=604_800, description="Seconds without any progress.")
     action: Literal["Condition", "Restart", "Fail"] = Field(
@@ -136,7 +136,7 @@ class FailurePolicySpec(Section):
     rules: tuple[FailureRuleSpec, ...] = Field(
         default=(), max_length=16, description="First match wins; before the default rules."
     )
-    stall: StallSpec = Field(default=StallSpec(), description="What counts as standing still.")
+    stall: StallSpec = Field(default=StallSpec(), description="What counts as a stall.")
 
     @rule()
     def shares_are_in_range(self) -> Iterator[Problem]:

@@ -117,7 +117,7 @@ class CorrectionSpec(Section):
         """At sequence level there is no statistic without agg, at token level none with it."""
         yield from _aggregate(self)
         if (self.level, self.agg, self.metric, self.weighting) == ("sequence", "max", "ratio", "ratio"):
-            yield "agg", "max", "the largest ratio of a row is no weight: use mean or sum, or weighting: none"
+            yield "agg", "max", "the largest ratio of a row is not a weight: use mean or sum, or weighting: none"
 
     @rule(
         CelRule(

@@ -62,7 +62,7 @@ class ModelSpec(Section):
             written = source.model_dump(exclude_none=True, by_alias=True)
             yield "source", written, no_effect(f"model.name is '{self.name}'")
         elif source == ModelSourceSpec():
-            yield "source", {}, "it says nothing: set claimName, path or secretName, or leave it out"
+            yield "source", {}, "it is empty: set claimName, path or secretName, or leave it out"
         has_folder = source.claim_name is not None or source.path is not None
         if has_folder and self.revision is not None:
             yield "revision", self.revision, no_effect("model.source names a folder, which has no revisions")

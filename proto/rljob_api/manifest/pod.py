@@ -294,7 +294,7 @@ class PodSpec(Section):
         """Users do not set labels that we or Kubernetes decide by."""
         for kind, keys in (("labels", self.labels), ("annotations", self.annotations)):
             for key in (key for key in keys if key.startswith(RESERVED_PREFIXES)):
-                yield kind, key, f"the prefix {key.split('/')[0]}/ is reserved: use one of your own"
+                yield kind, key, f"the prefix {key.split('/')[0]}/ is reserved: use another prefix"
 
 
 def gpu_problems(pod: PodSpec, *, needed: int, because: str) -> Iterator[Problem]:

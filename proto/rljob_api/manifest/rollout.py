@@ -236,7 +236,7 @@ class SamplingSpec(Section):
     min_tokens: FewestTokens = Field(default=0, description="Shortest answer, tokens.")
     stop: Stops = Field(default=(), description="Texts that end an answer.")
     stop_token_ids: StopIds = Field(default=(), description="Token ids that end an answer, besides the end token.")
-    ignore_eos: bool = Field(default=False, description="Go on after the end token.")
+    ignore_eos: bool = Field(default=False, description="Continue after the end token.")
 
     @property
     def num_candidates(self) -> int:

@@ -58,7 +58,7 @@ class RolloutStatus(Observed):
     replicas: Step = Field(default=0, description="Rollout pods.")
     selector: Annotated[str, Field(max_length=512)] = Field(default="", description="Label selector of rollout pods.")
     on_latest: Step | None = Field(default=None, description="Rollout pods that serve the newest version.")
-    ready: Word | None = Field(default=None, description='Ready and wanted pods, such as "3/4".')
+    ready: Word | None = Field(default=None, description='Ready and desired pods, such as "3/4".')
 
 
 class AttemptStatus(Observed):
@@ -144,7 +144,7 @@ class RewardStatus(Observed):
 class PaceStatus(Observed):
     """How fast the run goes and who waits for whom, written once per step."""
 
-    step: Step = Field(description="Step after which this was told.")
+    step: Step = Field(description="Step after which this was reported.")
     step_seconds: Decimal = Field(description="Median seconds of the last steps; 0 before there are two.")
     tokens_per_second: Decimal = Field(description="Sampled tokens per second, all rollouts together.")
     trainer_wait_share: Decimal = Field(description="Share of the trainer's time spent waiting.")
@@ -177,7 +177,7 @@ class LineageStatus(Observed):
 
 
 class StalledStatus(Observed):
-    """Who holds everything up."""
+    """Which process blocks the run."""
 
     role: Word = Field(description="Role.")
     pod: Annotated[str, Field(max_length=253)] = Field(default="", description="Pod.")
@@ -186,7 +186,7 @@ class StalledStatus(Observed):
 
 
 class JobStatus(Observed):
-    """What the operator saw last."""
+    """What the operator observed last."""
 
     observed_generation: Count | None = Field(default=None, description="Generation that the operator has planned for.")
     conditions: tuple[Condition, ...] = Field(
@@ -228,4 +228,4 @@ class JobStatus(Observed):
     last_checkpoint: CheckpointStatus | None = Field(default=None, description="The last checkpoint.")
     attempt: Step | None = Field(default=None, description="Current trainer attempt.")
     lineage: LineageStatus | None = Field(default=None, description="The run that this one was forked from.")
-    stalled: StalledStatus | None = Field(default=None, description="Who holds everything up.")
+    stalled: StalledStatus | None = Field(default=None, description="Which process blocks the run.")

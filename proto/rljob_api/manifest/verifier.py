@@ -70,7 +70,7 @@ class RewardSpec(Section):
         default=(),
         max_length=16,
         json_schema_extra=SET,
-        description="What programs of code, areal-code and repository-tests may import beside the standard library, as"
+        description="What programs of code, areal-code and repository-tests may import besides the standard library, as"
         " far as the verifier's image carries it; ours carries networkx, numpy, sortedcontainers and sympy. A module of"
         " a package (scipy.optimize) is imported before the program runs.",
     )
@@ -102,7 +102,7 @@ class RewardSpec(Section):
 def _useless_package(name: str, before: tuple[str, ...]) -> str:
     first = name.partition(".")[0]
     if name in before:
-        return "it stands in the list before: leave it out"
+        return "it is already in the list: leave it out"
     if first in sys.stdlib_module_names:
         return "it is a part of Python, which every program may import: leave it out"
     if first.startswith("rljob"):

@@ -49,7 +49,7 @@ def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:
         ours = _Side("ours", _rollout_tree(run_dir), lambda: _job_tokens(int(config["health_port"])))
         _wait(lambda: ours.tokens() > 0)
         ours.stop()
-        # Resumed before the job is told to end.
+        # Resumed before the job is asked to end.
         stack.callback(ours.go)
         counter = out / "bare.tokens"
         bare = stack.enter_context(_bare(out, counter, int(config["num_threads"])))
@@ -79,7 +79,7 @@ class _Side:
         self._signal(signal.SIGSTOP)
 
     def go(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         self._signal(signal.SIGCONT)
 
     def rate(self, window_s: float) -> float:

@@ -4,8 +4,8 @@ Both sides use the same model folder, prompts, learning rate, number of samples 
 the side that starts is drawn from it. TRL lives in an environment of its own under `--out`. Figures: wall seconds per
 step (first step left out on both sides: it compiles and warms caches), and seconds from the first step's start to the
 first time that the mean over three steps reaches 0.5. Samples that are a step old teach a little less per step, so our
-side goes on for up to 40 steps towards that reward; a peer that has not reached it after 25 counts as if it just had,
-which is in its favour. The curves of both stand in the row's parameters and, over time, in `c14.svg`.
+side continues for up to 40 steps towards that reward; a peer that has not reached it after 25 counts as if it just had,
+which is in its favour. The curves of both are in the row's parameters and, over time, in `c14.svg`.
 """
 
 import json

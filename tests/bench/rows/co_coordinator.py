@@ -3,7 +3,8 @@ tick, tokens into batches.
 
 The other side of a pair is the figure required, so a ratio of 1 is the bar. Ours is by CPU seconds of this process,
 which other work on the machine leaves alone; groups are leased, submitted, packed, trained and published by the calls
-that the coordinator's services make, in commits of 64 as its ledger thread makes them. Performance reference, 1 and 9.
+that the coordinator's services make, in commits of 64 as its ledger thread makes them. docs/design/performance.md#s-1
+and #s-9.
 """
 
 import dataclasses
@@ -63,7 +64,7 @@ class Played:
     """A ledger with one rollout and one trainer that play steps."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Make the ledger anew."""
+        """Make the ledger again."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         config = make_config(

@@ -167,7 +167,7 @@ BASELINE: dict[str, tuple[Callable[[Pod], None], str]] = {
 }
 
 
-# What nobody but the operator writes, with who tries: kind of the object and of its controller.
+# What no one but the operator writes, with who tries: kind of the object and of its controller.
 UNTRUSTED = (
     ("Deployment", "", ""),
     ("StatefulSet", "", ""),

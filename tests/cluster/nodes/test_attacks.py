@@ -1,4 +1,5 @@
-"""Every attack of the table on a real verifier pod of a job, as the chart's operator makes it: isolation reference 8.
+"""Every attack of the table on a real verifier pod of a job, as the chart's operator makes it:
+docs/design/sandbox.md#s-8.
 
 Rollouts and trainers of these jobs hang from the start: nothing of an engine is attacked. After each attack the pod
 grades a hundred ordinary programs, right ones and wrong ones, about as fast as before.
@@ -33,8 +34,8 @@ SLOWER = 3.0
 MOST_LOOKS = 4
 # Two pods and the operator on a node of two processors.
 RESOURCES = {"cpu": "900m", "memory": "1Gi"}
-# What the table of programs has not: attacks that need a listener, another run or a second request beside them, hostile
-# answers to maths, and what an execution may not do.
+# What the table of programs has not: attacks that need a listener, another run or a second request alongside them,
+# hostile answers to maths, and what an execution may not do.
 INSIDE = [
     f"tests/unit/rljob_workers/verifier/{name}.py"
     for name in (

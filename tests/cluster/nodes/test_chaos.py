@@ -1,4 +1,4 @@
-"""One job, broken again and again while it runs: it goes on, finishes, and every acknowledged trajectory counts once.
+"""One job, broken again and again while it runs: it continues, finishes, and every acknowledged trajectory counts once.
 
 The tests follow each other on one job, as the breaks would in a bad week. A table of seconds is printed at the end. A
 Prometheus scrapes it: what the dashboards show of breaks is written to build/observed, and docs/ has one such page.
@@ -51,7 +51,7 @@ LONG: dict[str, object] = {
     "rollout.pod.affinity": AWAY,
     "verifier.pod.affinity": AWAY,
 }
-# Fails beside it, of a claim that nobody made.
+# Fails alongside it, of a claim that no one made.
 UNLUCKY = "unlucky"
 NEVER_STARTS: dict[str, object] = {
     **whole_job.QUIET,
@@ -147,7 +147,7 @@ def test_verifier_that_is_killed_is_started_again_in_its_pod(job: Watched, broke
 
 @contextlib.contextmanager
 def _stopped(job: Watched, role: str) -> Iterator[None]:
-    """Stop every process of a role's container: its connections are still taken, by the kernel, and nobody answers."""
+    """Stop every process of a role's container: its connections are still taken, by the kernel, and no one answers."""
     pids = _node(job, role).runtime.pids(job.one(role).container)
     assert pids
     try:

@@ -1,4 +1,4 @@
-"""Jobs that cannot start: each ends when its time is over, with a reason, and names the pod that stood in its way."""
+"""Jobs that cannot start: each ends when its time is over, with a reason, and names the pod that was in its way."""
 
 import dataclasses
 import pathlib
@@ -26,7 +26,7 @@ JOBS: dict[str, dict[str, object]] = {
     "hanging": {"verifier.pod.commandPrefix": list(whole_job.HANGS)},
 }
 
-# What tells of each while its time is not over: a condition and its reason.
+# What reports on each while its time is not over: a condition and its reason.
 TELLS = {
     "no-node": ("PodsScheduled", "Unschedulable"),
     "no-claim": ("PodsScheduled", "Unschedulable"),
@@ -38,7 +38,7 @@ ROLES = ("coordinator", "rollout", "verifier", "trainer")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """A job, and what was seen of it while its time was not over: the telling condition, and its pods by role."""
+    """A job, and what was seen of it while its time was not over: the reporting condition, and its pods by role."""
 
     job: Watched
     condition: Object

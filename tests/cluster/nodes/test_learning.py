@@ -1,4 +1,4 @@
-"""The addition example as it stands, on two nodes: it learns as on one machine, and `kubectl get -w` shows it."""
+"""The addition example as it is, on two nodes: it learns as on one machine, and `kubectl get -w` shows it."""
 
 from typing import Any
 

@@ -58,7 +58,7 @@ async def test_rollouts_grow_while_the_trainer_waits_and_go_when_they_wait_thems
     # The trainer waits for two thirds of its time: three times as many rollouts would keep it busy.
     installed.metrics.waiting = 0.7
     await _scales_to(stage, 3)
-    # Rollouts stand still for three quarters of their time, since the trainer is not waiting for anything.
+    # Rollouts make no progress for three quarters of their time, since the trainer is not waiting for anything.
     installed.metrics.waiting, installed.metrics.blocked = 0.0, 0.75
     await _scales_to(stage, 1)
 

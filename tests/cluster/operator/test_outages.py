@@ -139,7 +139,8 @@ async def test_run_that_stepped_while_the_operator_was_away_is_left_alone(scene:
     before = {pod["metadata"]["uid"] for pod in await stage.pods()}
     asked = stage.said.num_asked
     async with scene.running():
-        # The coordinator cannot be asked at first, as while DNS or a node is slow: no word is no reason to end a run.
+        # The coordinator cannot be asked at first, as while DNS or a node is slow: no word is not a reason to end a
+        # run.
         async def was_asked() -> bool:
             return stage.said.num_asked >= asked + NUM_POLLS
 
@@ -271,7 +272,7 @@ async def test_job_runs_without_what_only_guards_it(scene: Scene, hooks: webhook
             await stage.until("run", "ChildrenApplied", is_="False")
             assert "PodDisruptionBudget run-trainer: " in await _says(stage, "ChildrenApplied")
             await stage.until("run", "Running")
-            # A budget that was refused is no reason to be without a trainer.
+            # A budget that was refused is not a reason to be without a trainer.
             await stage.end_trainer(75)
             await stage.sees(_second_attempt(stage))
         await stage.until("run", "ChildrenApplied", within_s=AGAIN_S)
@@ -312,7 +313,7 @@ async def test_additions_of_a_mutating_webhook_are_not_fought(scene: Scene, hook
                 for child in await stage.children(kind):
                     spec = child["spec"]["template"]["spec"]
                     assert webhook_server.INJECTED in [one["name"] for one in spec["volumes"]]
-            # Another hand is told from the webhook's.
+            # Another hand is distinguished from the webhook's.
             await operator_stories.edited_child_is_mended(stage)
             await stage.edit("run", {"rollout": {"replicas": 2}})
 

@@ -16,7 +16,7 @@ from rljob_testing.operator_installation import Installed
 from rljob_testing.operator_stage import Request, SaidStatus, Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# Nobody sends a request for this: the API server asks itself whether an owner may be blocked from going, and refuses
+# No one sends a request for this: the API server asks itself whether an owner may be blocked from going, and refuses
 # children where this right is missing.
 _ASKED_WITHIN = {("rljob.dev", "rljobs/finalizers", "update")}
 _WITHIN_S = 240.0
@@ -148,7 +148,7 @@ async def test_whole_lives_need_every_right_of_the_chart_and_no_other(scene: Sce
         await stage.delete(kinds.RLJOB.kind, "run")
     asked = list(scene.installed.audit.since())
     assert [one for one in asked if one.status == 403] == []
-    # Everybody may ask which APIs are served.
+    # Everyone may ask which APIs are served.
     used = {(one.group, one.resource, one.verb) for one in asked if one.resource}
     # An apply that makes an object needs both rights.
     used |= {(one.group, one.resource, "create") for one in asked if (one.verb, one.status) == ("patch", 201)}

@@ -101,7 +101,7 @@ async def test_pod_whose_label_is_taken_away_is_still_a_pod_of_its_job(
         return {one["name"]: one["ready"] for one in roles}
 
     async def is_larger() -> bool:
-        # Told by the same watch, later.
+        # Reported by the same watch, later.
         return (await ready()).get("rollout") == 2
 
     await stage.sees(is_larger)
@@ -231,7 +231,7 @@ async def test_pod_on_a_node_that_does_not_answer_is_replaced_long_before_its_gr
 async def test_operator_that_gets_no_answer_past_the_start_up_deadline_ends_nothing(
     light_cluster: LightCluster, scene: Scene, stage: Stage
 ) -> None:
-    """The deadline is a few seconds: the run's pods are there, nobody hears of it, and it makes its steps meanwhile."""
+    """The deadline is a few seconds: the run's pods are there, no one hears of it, and it makes its steps meanwhile."""
     await stage.create(startupDeadlineSeconds=5)
 
     async def has_pods() -> bool:

@@ -1,4 +1,4 @@
-"""The table of operator reference 17 on a real API server with stand-in kubelets: each figure keeps its limit.
+"""The table of docs/design/operator.md#s-17 on a real API server with stand-in kubelets: each figure keeps its limit.
 
 RLJOB_SCALE_JOBS=200 pytest -s tests/cluster/scale, as CI does, or 1000.
 """
@@ -12,7 +12,9 @@ import yaml
 LIMITS = yaml.safe_load(pathlib.Path(__file__).with_name("thresholds.yaml").read_text())
 
 
-@pytest.mark.timeout(14_400)  # the whole story is told before the first figure; 200 jobs take minutes, 1,000 an hour
+@pytest.mark.timeout(
+    14_400
+)  # the whole story is reported before the first figure; 200 jobs take minutes, 1,000 an hour
 @pytest.mark.parametrize("name", LIMITS["rows"])
 def test_figure_keeps_its_limit(figures: Mapping[str, float], chosen: int, name: str) -> None:
     limit, found = LIMITS["rows"][name], figures[name]

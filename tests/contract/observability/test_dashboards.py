@@ -122,7 +122,7 @@ def panels(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def expressions(made: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield where an expression stands and the expression."""
+    """Yield where an expression is and the expression."""
     for panel in panels(made):
         yield from ((f"{panel['title']} {target['refId']}", target["expr"]) for target in panel["targets"])
     yield from ((mark["name"], mark["expr"]) for mark in made["annotations"]["list"])

@@ -82,7 +82,7 @@ def test_labels_leave_those_of_the_scraper_alone() -> None:
     assert [entry.metric.name for entry in ENTRIES if taken & set(entry.labels)] == []
 
 
-# 8.4 of the observability reference; a rollout's is without vLLM's own.
+# docs/design/chart.md#s-8-4; a rollout's is without vLLM's own.
 BUDGETS = {
     names.Role.COORDINATOR: 400,
     names.Role.ROLLOUT: 150,

@@ -60,7 +60,7 @@ def test_runbooks_are_where_the_values_say(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("alerts", "message"),
     [
-        ({"RLJobStaled": {"for": "1m"}}, "RLJobStaled: there is no such alert"),
+        ({"RLJobStaled": {"for": "1m"}}, "RLJobStaled: unknown alert"),
         ({"RLJobFailed": {"threshold": 2}}, "RLJobFailed.threshold = 2: the expression of this alert has no threshold"),
         ({"RLJobStalled": {"fro": "1m"}}, "fro"),
         ({"RLJobStalled": {"for": "a minute"}}, "for"),

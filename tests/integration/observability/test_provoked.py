@@ -46,7 +46,7 @@ SETTINGS = (
 
 
 class Going:
-    """The run that goes on, and the scene around it."""
+    """The run that continues, and the scene around it."""
 
     def __init__(self, runs: RunFolder, scene: Scene) -> None:
         self.runs, self.scene, self.folder = runs, scene, runs.folder / "run"
@@ -111,7 +111,7 @@ async def going(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Going
 
 @contextlib.contextmanager
 def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """Hold processes: their connections are still taken, by the kernel, and nobody answers."""
+    """Hold processes: their connections are still taken, by the kernel, and no one answers."""
     assert pids
     try:
         for pid in pids:

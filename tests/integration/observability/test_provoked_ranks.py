@@ -1,4 +1,4 @@
-"""One rank of a trainer of two hangs: the others stand in a collective, and everybody waits for the trainer."""
+"""One rank of a trainer of two hangs: the others are in a collective, and everyone waits for the trainer."""
 
 import json
 import os

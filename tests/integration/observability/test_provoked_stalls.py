@@ -30,7 +30,7 @@ FILTERING = ("spec.data.filterGroups.enabled=true", "spec.data.filterGroups.maxE
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """reason and role that are to be told; act: what the played rollout does instead of its work."""
+    """reason and role that are to be reported; act: what the played rollout does instead of its work."""
 
     reason: str
     role: str

@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
-    """Return status and text of an answer; 0 while nobody listens."""
+    """Return status and text of an answer; 0 while no one listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return int(answer.status), answer.read().decode()

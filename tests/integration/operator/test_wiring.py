@@ -18,7 +18,7 @@ async def test_story(stage: Stage, story: operator_stories.Story) -> None:
 async def test_operator_asks_for_nothing_that_its_rights_do_not_grant(scene: Scene) -> None:
     granted = {(resource, verb) for rule in permissions.RULES for resource in rule.resources for verb in rule.verbs}
     asked = {(resource, "create" if verb == "post" else verb) for verb, resource, _ in scene.requests}
-    asked -= {("apis", "get"), ("openapi", "get"), ("version", "get")}  # what everybody may ask
+    asked -= {("apis", "get"), ("openapi", "get"), ("version", "get")}  # what everyone may ask
     # An apply creates what is not there yet.
     made = {resource for resource, verb in asked if verb == "patch" and "/" not in resource and resource != "pods"}
     asked |= {(resource, "create") for resource in made}

@@ -109,7 +109,7 @@ FILE = """
             )
             return float(len(answer.json()["choices"][0]["message"]["content"]) > 0)
 """
-# The class that the job names, the agent beside it, and how many turns it takes.
+# The class that the job names, the agent alongside it, and how many turns it takes.
 FORMS = {
     "environment": ("Game", "", 2),
     "agent": ("Game", "Player", 2),

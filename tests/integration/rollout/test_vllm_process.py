@@ -1,4 +1,4 @@
-"""Real engine processes that die: the child with its parent, and the parent that goes on with a new child."""
+"""Real engine processes that die: the child with its parent, and the parent that continues with a new child."""
 
 import asyncio
 import pathlib

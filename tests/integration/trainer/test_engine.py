@@ -232,7 +232,7 @@ def test_a_model_whose_layers_carry_state_along_is_refused_at_every_stage(
         selftest.check(built, Ranks(), device=CPU, longest=40, field="spec.model.name", name="tiny", clock=FakeClock())
 
 
-# The frozen reference model beside the engine, here because DeepSpeed takes one process group per process.
+# The frozen reference model alongside the engine, here because DeepSpeed takes one process group per process.
 
 
 def with_reference(config: roles.TrainerConfig, folder: pathlib.Path) -> roles.TrainerConfig:

@@ -80,7 +80,7 @@ def run(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_ports
 
 @pytest.fixture
 def started(run: resolve.ResolvedJob, tmp_path: pathlib.Path) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]:
-    """The coordinator and the trainer as programs; their logs stand in the test's folder."""
+    """The coordinator and the trainer as programs; their logs are in the test's folder."""
     running: dict[str, subprocess.Popen[bytes]] = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     configs: dict[str, roles.CoordinatorConfig | roles.TrainerConfig] = {

@@ -158,7 +158,7 @@ def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
         _check_stats(coordinator)
     for stage in (2, 3):
         for name, expected in final[0].items():
-            # bf16 values stand 2^-8 of themselves apart: on average they agree far better than that.
+            # bf16 values are 2^-8 of themselves apart: on average they agree far better than that.
             spacing = float(expected.float().abs().mean()) / 256
             apart = float((final[stage][name].float() - expected.float()).abs().mean())
             assert apart <= 0.1 * spacing, f"ZeRO-{stage}: {name}"
@@ -199,7 +199,7 @@ def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pa
     events = ["register resume 0"]
     for step in (1, 2, 3):
         events += [f"step {step}", f"version {step} of step {step}"]
-    # Publishing goes on behind the next step; only the order of versions, and after their commit, is promised.
+    # Publishing continues behind the next step; only the order of versions, and after their commit, is promised.
     assert collections.Counter(coordinator.events) == collections.Counter([*events, "checkpoint 3 final"])
     assert [found.step for found in coordinator.versions] == [1, 2, 3]
     assert coordinator.layout == layout
@@ -242,7 +242,7 @@ def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_wa
     after = coordinate(per_rank(steps(4), 1), head=2)
     resumed = start(after, attempt=2, checkpoint_every=3, prepared=True)
     assert resumed.end() == names.ExitCode.OK
-    # The loaded state becomes a version of its own before any other; ids go on.
+    # The loaded state becomes a version of its own before any other; ids continue.
     assert _beginning(after) == ("register resume 2", "version 3 of step 2")
     assert [found.version for found in after.versions] == [3, 4, 5]
     assert after.image(3) == before.image(2)

@@ -148,7 +148,7 @@ def _link(target: pathlib.Path) -> None:
 
 @contextmanager
 def lock(path: pathlib.Path) -> Iterator[None]:
-    """Hold a lock that belongs to a path, against other processes; wait for whoever holds it."""
+    """Hold a lock that belongs to a path, against other processes; wait for anyone who holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -47,6 +47,6 @@ def _files() -> Iterator[tuple[pathlib.Path, str]]:
             yield each, str(each.relative_to(ROOT))
     for package in PACKAGES:
         for file in metadata.distribution(package).files or ():
-            # Programs of a package lie beside the packages, and are not imported.
+            # Programs of a package lie alongside the packages, and are not imported.
             if ".." not in file.parts and file.suffix != ".pyc":
                 yield pathlib.Path(str(file.locate())), f"site/{file}"

@@ -108,7 +108,7 @@ def _make(target: pathlib.Path) -> None:
         finally:
             runtime.stop()
         unfinished.rename(target)
-    # After a build that failed the layers stay, and the next one goes on from them; so it does where there is room.
+    # After a build that failed the layers stay, and the next one continues from them; so it does where there is room.
     if shutil.disk_usage(_folder()).free < _STORE_STAYS_BYTES:
         _discard_store()
 

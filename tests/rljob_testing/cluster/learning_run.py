@@ -1,4 +1,4 @@
-"""The addition example as it stands, on two nodes, from its application to its end: watched, and scraped."""
+"""The addition example as it is, on two nodes, from its application to its end: watched, and scraped."""
 
 import contextlib
 import dataclasses

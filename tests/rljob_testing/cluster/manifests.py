@@ -89,7 +89,7 @@ class Api:
         return answer.accepted
 
     def replace(self, document: Object) -> Answer:
-        """Replace by name for trial, as it stands there."""
+        """Replace by name for trial, as it is there."""
         return self._send(document, "replace", "--dry-run=server")
 
     def get(self, *arguments: str) -> Object:

@@ -38,7 +38,7 @@ class Machine:
 
 
 class Verdict(enum.Enum):
-    """RUN: start the nodes. SKIP: this machine cannot, or nobody asked. FAIL: it could, and something was left out."""
+    """RUN: start the nodes. SKIP: this machine cannot, or no one asked. FAIL: it could, and something was left out."""
 
     RUN = "run"
     SKIP = "skip"

@@ -1,4 +1,4 @@
-"""A Prometheus beside the cluster's first node, which scrapes the pods that the API server names, as monitors do.
+"""A Prometheus alongside the cluster's first node, which scrapes the pods that the API server names, as monitors do.
 
 Discovery by the API server is not built into every distribution's Prometheus, so it reads its targets from a file,
 which a test keeps up to date.
@@ -55,7 +55,7 @@ class Scraping:
             new = path.with_suffix(".new")
             new.write_text(json.dumps(targets(pods, name)))
             os.replace(new, path)
-        # Prometheus tells types of what it scrapes at this time only.
+        # Prometheus shows types of what it scrapes at this time only.
         self.kinds.update(observed.types_of(self.server))
 
 

@@ -45,7 +45,7 @@ def injected(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add(node: dict[str, Any], field: str, item: dict[str, Any], *, key: str = "name") -> None:
-    # First, as some webhooks do: whoever compares lists by position finds everything moved.
+    # First, as some webhooks do: anyone who compares lists by position finds everything moved.
     if all(one.get(key) != item[key] for one in node.get(field, ())):
         node[field] = [item, *node.get(field, ())]
 
@@ -75,7 +75,7 @@ def _serve(host: str, certificate: str, key: str, port_file: str) -> None:
     server = http.server.ThreadingHTTPServer((host, 0), _Handler)
     # A handshake belongs to the thread of its connection, not to the one that accepts.
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    # Whoever finds the file finds the whole number in it.
+    # Anyone who finds the file finds the whole number in it.
     fresh = pathlib.Path(f"{port_file}.new")
     fresh.write_text(str(server.server_address[1]))
     os.replace(fresh, port_file)

@@ -39,9 +39,9 @@ class Webhooks:
 
     @contextlib.contextmanager
     def silent(self, resource: str, namespace: str) -> Iterator[None]:
-        """Be registered for a resource, and answer nobody: the API server cannot ask, and refuses."""
+        """Be registered for a resource, and answer no one: the API server cannot ask, and refuses."""
         one = self._webhook("refuse/403", (resource,), namespace, operations=("CREATE", "UPDATE"))
-        # The port of a service that discards what it is told, if it is there at all.
+        # The port of a service that discards what it is reported, if it is there at all.
         one["clientConfig"] = {"url": f"https://{self._cluster.network.address}:9/"}
         with self._registered("ValidatingWebhookConfiguration", one):
             yield
@@ -96,7 +96,7 @@ class Webhooks:
 
 @contextlib.contextmanager
 def serving(cluster: LightCluster) -> Iterator[Webhooks]:
-    """Yield webhooks that a process beside the API server answers."""
+    """Yield webhooks that a process alongside the API server answers."""
     folder, address = cluster.run_dir / _NAME, cluster.network.address
     authority = Authority(folder)
     authority.server(_NAME, (), (address,))

@@ -21,7 +21,7 @@ CHART = REPOSITORY / "charts" / "rljob-operator"
 SYSTEM = "rljob-system"
 DATA = "addition-data"
 POLL_S = 1.0
-# In place of an engine, which would take gigabytes of memory and tell no more about a job that cannot start.
+# In place of an engine, which would take gigabytes of memory and show no more about a job that cannot start.
 HANGS = ("sh", "-c", "exec sleep 3600")
 _LITTLE: Object = {"requests": {"cpu": "10m"}}
 # Several at once fit two nodes of two cores: else one waits for a node, and says that instead of its own trouble.
@@ -132,7 +132,7 @@ class Watched:
         return items
 
     def step(self) -> int:
-        """Return the last finished step that the job's status tells; 0 before the first."""
+        """Return the last finished step that the job's status shows; 0 before the first."""
         step = self.status().get("step") or 0
         assert isinstance(step, int)
         return step

@@ -1,7 +1,7 @@
 """One batch of 1,024 answers through isolated workers costs little more than grading it in a plain process does.
 
 Compared by the CPU that each side uses, which other work on the machine leaves alone; by the clock, and against the bar
-of 0.7, the row C7c of `make bench` compares them where nothing else goes on.
+of 0.7, the row C7c of `make bench` compares them where nothing else continues.
 """
 
 import os

@@ -135,7 +135,7 @@ def test_decoded_arrays_are_views_of_the_message_not_copies() -> None:
 
 
 def test_bytes_that_are_no_whole_values_are_refused() -> None:
-    with pytest.raises(errors.WireError, match="no whole number of 4-byte values"):
+    with pytest.raises(errors.WireError, match="not a multiple of 4-byte values"):
         codec.view(b"12345", "i")
 
 

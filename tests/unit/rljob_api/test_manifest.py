@@ -204,9 +204,9 @@ def test_what_an_api_server_adds_is_accepted(manifest_text: Text) -> None:
     [
         ("", "the manifest holds 0 documents, but must hold exactly one RLJob"),
         ("a: 1\n---\nb: 1\n", "the manifest holds 2 documents, but must hold exactly one RLJob"),
-        ("[1]", "the manifest is no mapping; it must begin with apiVersion: rljob.dev/v1alpha1"),
+        ("[1]", "the manifest is not a mapping; it must begin with apiVersion: rljob.dev/v1alpha1"),
         ("a: [", "the manifest is not YAML: line 1, column 5:"),
-        ("a: 1\na: 2\n", "the manifest is not YAML: line 2, column 1: the key 'a' stands twice"),
+        ("a: 1\na: 2\n", "the manifest is not YAML: line 2, column 1: duplicate key 'a'"),
         ("a: !!binary aGk=", "the manifest holds a value that JSON cannot express:"),
         ("a: !!python/object/apply:os.getcwd []", "the manifest is not YAML: line 1, column 4:"),
     ],

@@ -1,4 +1,4 @@
-"""Figures of the performance reference, section 4."""
+"""Figures of docs/design/performance.md#s-4."""
 
 import pytest
 

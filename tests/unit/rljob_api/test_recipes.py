@@ -1,4 +1,4 @@
-"""Published recipes as manifests: the table of the algorithms reference, section 13, and two that stand beside it.
+"""Published recipes as manifests: the table of docs/design/algorithms.md#s-13, and two that are alongside it.
 
 areal-math-code: the line on AReaL's paper below the table, with the estimator and whitening of areal-multi-turn, and
 the cap on the behaviour weight of its released configurations. areal-counting: AReaL's clevr_count_70k_grpo.
@@ -67,7 +67,7 @@ TABLE: dict[str, Values] = {
 }  # fmt: skip
 
 
-# What the head of a manifest in small says of a value that is not the recipe's. Sizes are told all at once.
+# What the head of a manifest in small says of a value that is not the recipe's. Sizes are reported all at once.
 TOLD = {
     "off-policy steps": "staleness",
     "estimator": "(grpo)",

@@ -1,4 +1,4 @@
-"""Refused settings of the algorithms reference, section 12: each row with a legal neighbour."""
+"""Refused settings of docs/design/algorithms.md#s-12: each row with a legal neighbour."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -440,7 +440,7 @@ TABLE: dict[str, Row] = {
     ),
     "name that stands twice": Row(
         {"verifier.rewards": [{"name": "a", "type": "exact"}, {"name": "a", "type": "math"}]},
-        "spec.verifier.rewards is 'a', but that name stands 2 times",
+        "spec.verifier.rewards is 'a', but that name occurs 2 times",
         {"verifier.rewards": [{"name": "a", "type": "exact"}, {"name": "b", "type": "math"}]},
     ),
     "filter on a reward that is not there": Row(
@@ -470,7 +470,7 @@ TABLE: dict[str, Row] = {
     ),
     "a package twice": Row(
         {"verifier.rewards": [{"name": "r", "type": "code", "packages": ["numpy", "numpy"]}]},
-        "spec.verifier.rewards[0].packages[1] is 'numpy', but it stands in the list before",
+        "spec.verifier.rewards[0].packages[1] is 'numpy', but it is already in the list",
         {"verifier.rewards": [{"name": "r", "type": "areal-code", "packages": ["numpy", "pandas"]}]},
     ),
     "a module of the standard library as a package": Row(

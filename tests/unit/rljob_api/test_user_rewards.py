@@ -1,4 +1,4 @@
-"""`module:function` as type of a reward: the file that it may stand in, and what a verifier is told of it."""
+"""`module:function` as type of a reward: the file that it may be in, and what a verifier is reported it."""
 
 from collections.abc import Callable
 

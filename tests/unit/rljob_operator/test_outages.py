@@ -1,6 +1,7 @@
-"""An operator that was away, or cut off, or is started anew: what it has not seen it does not judge (1.12, 8.7, 8.8).
+"""An operator that was away, or cut off, or is restarted: what it has not seen it does not judge
+(docs/design/operator.md#s-1-12, #s-8-7, #s-8-8).
 
-The run goes on meanwhile; nothing of it is ended or disturbed, and what happened is known afterwards.
+The run continues meanwhile; nothing of it is ended or disturbed, and what happened is known afterwards.
 """
 
 import dataclasses
@@ -44,7 +45,7 @@ def condition(run: Run, kind: str) -> tuple[str, str, str]:
 
 
 def disturbed(run: Run) -> list[str]:
-    """Return what was done to the run besides telling of it."""
+    """Return what was done to the run besides reporting of it."""
     return [call for call in run.cluster.calls if call != "status"]
 
 

@@ -28,25 +28,27 @@ JobArgument = Annotated[
     str,
     typer.Argument(
         metavar="[JOB]",
-        help="Name of the job, its manifest or directory; if left out the only run below runs/.",
+        help="Name of the job, its manifest or run directory. Default: the only run below runs/.",
         autocompletion=choices.jobs,
     ),
 ]
-OutputOption = Annotated[choices.Output, typer.Option("--output", "-o", help="How to print.")]
+OutputOption = Annotated[choices.Output, typer.Option("--output", "-o", help="Output format.")]
 ChangesOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="path=value", help="Replace a field, as spec.maxSteps=5; may be repeated."),
+    typer.Option("--set", metavar="path=value", help="Override a field, for example spec.maxSteps=5. May be repeated."),
 ]
 RunDirOption = Annotated[
-    pathlib.Path | None, typer.Option("--run-dir", help="The run's directory.", show_default="runs/<job name>")
+    pathlib.Path | None, typer.Option("--run-dir", help="Run directory.", show_default="runs/<job name>")
 ]
 
-ClusterOption = Annotated[bool, typer.Option("--cluster", help="Of a job in a cluster, as `kubectl rljob` is.")]
+ClusterOption = Annotated[
+    bool, typer.Option("--cluster", help="Look up the job in a cluster, as `kubectl rljob` does.")
+]
 NamespaceOption = Annotated[
-    str, typer.Option("--namespace", "-n", help="In this namespace of a cluster.", show_default=False)
+    str, typer.Option("--namespace", "-n", help="Namespace of the job; implies --cluster.", show_default=False)
 ]
 ContextOption = Annotated[
-    str, typer.Option("--context", help="In the cluster of this kubectl context.", show_default=False)
+    str, typer.Option("--context", help="kubectl context to use; implies --cluster.", show_default=False)
 ]
 _PLUG_IN = "kubectl rljob"
 
@@ -58,12 +60,12 @@ def _cluster_of(
 
     Raises ManifestError if a run directory is named too.
     """
-    asked = cluster or bool(namespace or context)
-    if asked and run_dir is not None:
+    in_cluster = cluster or bool(namespace or context)
+    if in_cluster and run_dir is not None:
         raise errors.ManifestError(
-            "--run-dir names a run on this machine; --cluster, --namespace and --context in a cluster: leave one out"
+            "--run-dir selects a run on this machine and cannot be combined with --cluster, --namespace or --context"
         )
-    if not asked and (run_dir is not None or ctx.find_root().info_name != _PLUG_IN):
+    if not in_cluster and (run_dir is not None or ctx.find_root().info_name != _PLUG_IN):
         return None
     from rljob_workers.cli import kubectl
 
@@ -81,7 +83,7 @@ def _exit_with(command: Callable[[], int]) -> NoReturn:
     except errors.RLJobError as error:
         code = _print_errors([str(error)], names.ExitCode.FAILED)
     except PermissionError as error:
-        code = _print_errors([f"{error.filename} may not be read: permission denied"], names.ExitCode.FAILED)
+        code = _print_errors([f"cannot read {error.filename}: permission denied"], names.ExitCode.FAILED)
     except KeyboardInterrupt:
         code = int(names.ExitCode.INTERRUPTED)
     raise typer.Exit(code)
@@ -97,18 +99,20 @@ def _print_errors(problems: Sequence[str], code: names.ExitCode) -> int:
 def run(
     manifest: ManifestArgument,
     run_dir: RunDirOption = None,
-    skip_check: Annotated[bool, typer.Option("--skip-check", help="Do not check data and model first.")] = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Instead of spec.seed.", show_default=False)] = None,
+    skip_check: Annotated[
+        bool, typer.Option("--skip-check", help="Skip the checks of data, model and tokenizer.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Override spec.seed.", show_default=False)] = None,
     changes: ChangesOption = None,
 ) -> None:
-    """Run a job on this machine; the same command again goes on from its last checkpoint.
+    """Run a job on this machine. Run the same command again to resume from the last checkpoint.
 
-    Ctrl-C saves a checkpoint and ends; a second Ctrl-C ends at once.
+    Ctrl-C saves a checkpoint and stops; a second Ctrl-C stops at once.
     """
     from rljob_workers.cli import run as command
 
-    made = [*(changes or []), *([] if seed is None else [f"spec.seed={seed}"])]
-    _exit_with(lambda: command.run(manifest, run_dir=run_dir, skip_check=skip_check, changes=made))
+    overrides = [*(changes or []), *([] if seed is None else [f"spec.seed={seed}"])]
+    _exit_with(lambda: command.run(manifest, run_dir=run_dir, skip_check=skip_check, changes=overrides))
 
 
 @app.command("eval")
@@ -118,20 +122,22 @@ def evaluate(
         str,
         typer.Option(
             "--model",
-            help="Folder in Hugging Face layout (such as RUN/export), hub id or builtin name.",
+            help="Hugging Face folder (such as RUN/export), hub ID or built-in name.",
             show_default="spec.model.name",
         ),
     ] = "",
     suites: Annotated[
-        list[str] | None, typer.Option("--suite", metavar="NAME", help="Only this suite; may be repeated.")
+        list[str] | None, typer.Option("--suite", metavar="NAME", help="Evaluate only this suite. May be repeated.")
     ] = None,
-    step: Annotated[int, typer.Option("--step", min=0, help="The step that the results are filed under.")] = 0,
+    step: Annotated[int, typer.Option("--step", min=0, help="Training step to record the results under.")] = 0,
     run_dir: Annotated[
         pathlib.Path | None,
-        typer.Option("--run-dir", help="The evaluation's directory.", show_default="runs/<job name>-eval/<time>"),
+        typer.Option("--run-dir", help="Directory of the evaluation.", show_default="runs/<job name>-eval/<time>"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
-    skip_check: Annotated[bool, typer.Option("--skip-check", help="Do not check data and model first.")] = False,
+    skip_check: Annotated[
+        bool, typer.Option("--skip-check", help="Skip the checks of data, model and tokenizer.")
+    ] = False,
     changes: ChangesOption = None,
 ) -> None:
     """Evaluate a model on the suites of a manifest (spec.evaluation), without training.
@@ -156,7 +162,7 @@ def plan(
     output: OutputOption = choices.Output.TEXT,
     changes: ChangesOption = None,
 ) -> None:
-    """Show what a manifest means: every effective value and why, warnings, memory; refuse what cannot work."""
+    """Validate a manifest and show every effective value with its origin, warnings and estimated memory."""
     from rljob_workers.cli import run as command
 
     _exit_with(lambda: command.plan(manifest, as_json=output is choices.Output.JSON, changes=changes or ()))
@@ -167,16 +173,14 @@ def status(
     ctx: typer.Context,
     job: JobArgument = "",
     run_dir: RunDirOption = None,
-    json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it again every two seconds until the run ends.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Same as --output json.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds until the run ends.")] = False,
     output: OutputOption = choices.Output.TEXT,
     cluster: ClusterOption = False,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
 ) -> None:
-    """Show how a run stands: one line per process, one progress line, who waits for whom."""
+    """Show the status of a run: a line per process, its progress, and who waits for whom."""
     from rljob_workers.cli import cluster_status
     from rljob_workers.cli import inspect as command
 
@@ -196,15 +200,15 @@ def why(
     ctx: typer.Context,
     job: JobArgument = "",
     run_dir: RunDirOption = None,
-    events: Annotated[int, typer.Option("--events", min=0, help="How many of the last events to show.")] = 8,
+    events: Annotated[int, typer.Option("--events", min=0, help="Number of recent events to show.")] = 8,
     output: OutputOption = choices.Output.TEXT,
     cluster: ClusterOption = False,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
 ) -> None:
-    """Tell why a run is where it is: who waits for whom, who holds it up, and the last events.
+    """Explain what a run is waiting for: who waits for whom, what is blocking it, and recent events.
 
-    Of a run that ended: how, and what broke.
+    For a run that ended: how it ended, and what failed.
     """
     from rljob_workers.cli import cluster_status
     from rljob_workers.cli import inspect as command
@@ -229,28 +233,36 @@ def logs(
         list[str] | None,
         typer.Option(
             "--role",
-            help="Only this role or process, or the runner; may be repeated.",
+            help="Show only this role or process, or the runner. May be repeated.",
             autocompletion=choices.roles,
         ),
     ] = None,
     step: Annotated[
-        str, typer.Option("--step", metavar="K or K-L", help="Only what belongs to these steps.", show_default=False)
+        str, typer.Option("--step", metavar="K or K-L", help="Show only lines of these steps.", show_default=False)
     ] = "",
-    group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Only about this group.")] = None,
-    level: Annotated[choices.Level, typer.Option("--level", help="At least this severe.")] = choices.Level.DEBUG,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="ID", help="Show only lines about this group.")
+    ] = None,
+    level: Annotated[choices.Level, typer.Option("--level", help="Minimum severity.")] = choices.Level.DEBUG,
     since: Annotated[
-        str, typer.Option("--since", metavar="SPAN or TIME", help="Such as 10m or a time.", show_default=False)
+        str,
+        typer.Option(
+            "--since",
+            metavar="SPAN or TIME",
+            help="Show only lines since then: 10m ago, or a time.",
+            show_default=False,
+        ),
     ] = "",
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, help="Only the last lines, so many.", show_default=False)
+        int | None, typer.Option("--tail", min=0, help="Show only the last N lines.", show_default=False)
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the run ends.")] = False,
     output: OutputOption = choices.Output.TEXT,
     cluster: ClusterOption = False,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
 ) -> None:
-    """Show the logs of all processes of a run, merged by time (UTC); with the runner's own starts and endings.
+    """Show the logs of all processes of a run, merged by time (UTC), with process starts and exits.
 
     --step shows lines that name the step and, on this machine, of those that name none what was written while it was
     worked on. --follow in a cluster shows lines as they come. With --output json it is one JSON object a line.
@@ -283,31 +295,39 @@ def trajectories(
     job: JobArgument = "",
     run_dir: RunDirOption = None,
     step: Annotated[
-        int | None, typer.Option("--step", min=0, help="Trained in this step (--evaluation: of its weights).")
+        int | None,
+        typer.Option("--step", min=0, help="Trained in this step (with --evaluation: sampled from its weights)."),
     ] = None,
     version: Annotated[
-        list[int] | None, typer.Option("--version", help="Finished under this weight version; may be repeated.")
+        list[int] | None, typer.Option("--version", help="Finished under this weight version. May be repeated.")
     ] = None,
     reward: Annotated[
-        str, typer.Option("--reward", metavar="TEST", help="Such as 1, '>0.5', '<=0' or 0.2..0.8.", show_default=False)
+        str,
+        typer.Option(
+            "--reward", metavar="TEST", help="Filter by reward: 1, '>0.5', '<=0' or 0.2..0.8.", show_default=False
+        ),
     ] = "",
     reason: Annotated[
         list[str] | None,
         typer.Option(
             "--reason",
-            help="Of the verdict or of the group's drop, such as no_answer; may be repeated.",
+            help="Filter by reason of a verdict or of a dropped group, such as no_answer. May be repeated.",
             autocompletion=choices.reasons,
         ),
     ] = None,
-    group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Of this group only.")] = None,
-    prompt: Annotated[list[str] | None, typer.Option("--prompt", metavar="ID", help="Of this prompt only.")] = None,
-    truncated: Annotated[bool, typer.Option("--truncated", help="Cut by length only.")] = False,
-    evaluation: Annotated[bool, typer.Option("--evaluation", help="Of evaluations, not of training.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="How many to show at most; 0: all.")] = 10,
-    max_chars: Annotated[int, typer.Option("--max-chars", min=0, help="Of each text; 0: all. Not for JSON.")] = 2000,
+    group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Only this group.")] = None,
+    prompt: Annotated[list[str] | None, typer.Option("--prompt", metavar="ID", help="Only this prompt.")] = None,
+    truncated: Annotated[bool, typer.Option("--truncated", help="Only truncated answers.")] = False,
+    evaluation: Annotated[
+        bool, typer.Option("--evaluation", help="Evaluation trajectories instead of training ones.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number to show; 0 for all.")] = 10,
+    max_chars: Annotated[
+        int, typer.Option("--max-chars", min=0, help="Maximum characters per text; 0 for all. Ignored for JSON.")
+    ] = 2000,
     output: OutputOption = choices.Output.TEXT,
 ) -> None:
-    """Look at what the policy wrote: prompt, turns, verdict, versions, advantage; the newest weights first.
+    """Show what the policy generated: prompt, turns, verdict, versions, advantage; newest weights first.
 
     Reads the run's dumps (spec.observability.trajectoryDump) and ledger. Text of the policy is shown with control
     characters as escapes; with --output json it is one JSON object a line, texts whole.
@@ -315,14 +335,14 @@ def trajectories(
     from rljob_workers.cli import trajectories as command
 
     def show() -> int:
-        wanted = command.RowFilter(
+        row_filter = command.RowFilter(
             reward=command.reward_test(reward) if reward else None,
             reasons=command.checked_reasons(reason or ()),
             prompt_ids=tuple(prompt or ()),
             truncated=truncated,
         )
         options = command.Options(
-            wanted=wanted,
+            row_filter=row_filter,
             step=step,
             versions=tuple(version or ()),
             groups=tuple(group or ()),
@@ -341,13 +361,11 @@ def report(
     job: JobArgument = "",
     run_dir: RunDirOption = None,
     output: Annotated[
-        pathlib.Path | None, typer.Option("--output", "-o", help="The page.", show_default="report.html in the run")
+        pathlib.Path | None, typer.Option("--output", "-o", help="Output file.", show_default="report.html in the run")
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print where the page is and the run's figures as JSON.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the path and the run's summary as JSON.")] = False,
 ) -> None:
-    """Make the report of a run, finished or not: one HTML page with its curves, readable offline."""
+    """Write a report of a run, finished or not: one self-contained HTML page with its curves."""
     from rljob_workers.cli import run as command
 
     _exit_with(lambda: command.report(job, run_dir=run_dir, output=output, as_json=json))

@@ -40,5 +40,5 @@ def roles(incomplete: str) -> list[str]:
 
 def reasons(incomplete: str) -> list[str]:
     """Return the reasons of verdicts and of drops."""
-    known = [*map(str, names.VerdictReason), *map(str, names.DropReason)]
-    return [reason for reason in known if reason.startswith(incomplete)]
+    all_reasons = [*map(str, names.VerdictReason), *map(str, names.DropReason)]
+    return [reason for reason in all_reasons if reason.startswith(incomplete)]

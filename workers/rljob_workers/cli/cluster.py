@@ -30,19 +30,19 @@ class Job:
 
     def condition(self, kind: str) -> Condition | None:
         """Return a condition by type."""
-        return next((one for one in self.status.conditions if one.type == kind), None)
+        return next((condition for condition in self.status.conditions if condition.type == kind), None)
 
     def holds(self, kind: str) -> bool:
         """Return whether a condition is True."""
-        found = self.condition(kind)
-        return found is not None and found.status == "True"
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """One pod of a job. trouble: why it is not ready, empty if it is or has ended well; restarts: of its container.
 
-    ran: a container of it ran, so there is a log; ran_before: the one that tells is that before the last restart.
+    ran: a container of it ran, so there is a log; ran_before: the relevant one is that before the last restart.
     """
 
     name: str
@@ -61,13 +61,13 @@ def find(client: kubectl.Kubectl, job: str) -> Job:
     """
     if job:
         return job_of(client.get(_RESOURCE, name_of(job)))
-    found = client.get(_RESOURCE)["items"]
-    if len(found) == 1:
-        return job_of(found[0])
-    if not found:
-        raise errors.ManifestError("there is no RLJob in this namespace: name another with --namespace")
-    known = ", ".join(sorted(str(one["metadata"]["name"]) for one in found)[:8])
-    raise errors.ManifestError(f"there are {len(found)} RLJobs in this namespace ({known}): name the job")
+    jobs = client.get(_RESOURCE)["items"]
+    if len(jobs) == 1:
+        return job_of(jobs[0])
+    if not jobs:
+        raise errors.ManifestError("no RLJob was found in this namespace: select another with --namespace")
+    job_names = ", ".join(sorted(str(job["metadata"]["name"]) for job in jobs)[:8])
+    raise errors.ManifestError(f"there are {len(jobs)} RLJobs in this namespace ({job_names}): specify one")
 
 
 def name_of(job: str) -> str:
@@ -84,8 +84,8 @@ def job_of(body: kubectl.Object) -> Job:
         status = JobStatus.model_validate_json(json.dumps(raw))
     except pydantic.ValidationError as error:
         raise errors.ClusterError(
-            f"the status of {body['metadata']['name']} cannot be read: {error.error_count()} fields are not as "
-            f"{names.API_GROUP}/{names.API_VERSION} has them"
+            f"the status of {body['metadata']['name']} cannot be read: {error.error_count()} fields do not match "
+            f"{names.API_GROUP}/{names.API_VERSION}"
         ) from error
     stall = (body["spec"].get("failurePolicy") or {}).get("stall") or {}
     limit = stall.get("timeoutSeconds")
@@ -101,17 +101,19 @@ def job_of(body: kubectl.Object) -> Job:
 
 def pods(client: kubectl.Kubectl, job: str) -> list[Pod]:
     """Return the pods of a job by name. Raises ClusterError."""
-    found = client.get("pods", f"--selector={JOB_LABEL}={job}")["items"]
-    return sorted((pod_of(one) for one in found), key=lambda pod: pod.name)
+    bodies = client.get("pods", f"--selector={JOB_LABEL}={job}")["items"]
+    return sorted((pod_of(body) for body in bodies), key=lambda pod: pod.name)
 
 
 def pod_of(body: kubectl.Object) -> Pod:
     """Return what matters of a pod."""
     status, metadata = body.get("status") or {}, body["metadata"]
     containers = status.get("containerStatuses") or ()
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ())
-    restarts = sum(int(one.get("restartCount", 0)) for one in containers)
-    waits = any("waiting" in (one.get("state") or {}) for one in containers)
+    ready = any(
+        entry.get("type") == "Ready" and entry.get("status") == "True" for entry in status.get("conditions") or ()
+    )
+    restarts = sum(int(container.get("restartCount", 0)) for container in containers)
+    waits = any("waiting" in (container.get("state") or {}) for container in containers)
     return Pod(
         name=str(metadata["name"]),
         role=str((metadata.get("labels") or {}).get(ROLE_LABEL, "")),
@@ -124,13 +126,13 @@ def pod_of(body: kubectl.Object) -> Pod:
 
 
 def _trouble(status: kubectl.Object, containers: Sequence[kubectl.Object]) -> str:
-    for one in containers:
-        state = one.get("state") or {}
-        found = state.get("waiting") or state.get("terminated")
-        if found:
-            code = f" with code {found['exitCode']}" if "exitCode" in found else ""
-            said = f": {found['message']}" if found.get("message") else ""
-            return f"{found.get('reason') or 'ended'}{code}{said}"
+    for container in containers:
+        state = container.get("state") or {}
+        ending = state.get("waiting") or state.get("terminated")
+        if ending:
+            code = f" with code {ending['exitCode']}" if "exitCode" in ending else ""
+            detail = f": {ending['message']}" if ending.get("message") else ""
+            return f"{ending.get('reason') or 'ended'}{code}{detail}"
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"{condition.get('reason', 'Unschedulable')}: {condition.get('message', '')}"
@@ -140,8 +142,8 @@ def _trouble(status: kubectl.Object, containers: Sequence[kubectl.Object]) -> st
 def events(client: kubectl.Kubectl, job: str, count: int) -> list[log_lines.Line]:
     """Return the newest events about the RLJob, oldest first. Raises ClusterError."""
     about = f"--field-selector=involvedObject.kind={names.KIND},involvedObject.name={job}"
-    found = sorted((event_of(one) for one in client.get("events", about)["items"]), key=lambda line: line.at)
-    return found[-count:] if count else []
+    lines = sorted((event_of(event) for event in client.get("events", about)["items"]), key=lambda line: line.at)
+    return lines[-count:] if count else []
 
 
 def event_of(body: kubectl.Object) -> log_lines.Line:

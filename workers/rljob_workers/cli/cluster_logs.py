@@ -21,20 +21,22 @@ _PREFIX = re.compile(r"(?:\[pod/(?P<pod>[^/\]]+)/[^\]]*\] )?(?P<time>\S+) ?(?P<t
 
 def logs(client: kubectl.Kubectl, job: str, options: local_logs.Options) -> int:
     """Print the lines of all pods of the job. Raises ManifestError for bad options, ClusterError."""
-    found = cluster.find(client, job)
-    pods = cluster.pods(client, found.name)
-    sources = {_short(pod.name, found.name): pod.name for pod in pods}
+    cluster_job = cluster.find(client, job)
+    pods = cluster.pods(client, cluster_job.name)
+    sources = {_short(pod.name, cluster_job.name): pod.name for pod in pods}
     chosen = local_logs.checked_roles(options.roles, sorted(sources))
     if len(chosen) > MAX_PODS:
         raise errors.ManifestError(f"{len(chosen)} pods are more than {MAX_PODS} at once: choose with --role")
-    wanted = local_logs.wanted_lines(options, None)
+    line_filter = local_logs.filter_of(options, None)
     if options.follow:
-        lines = _arriving(client, found.name, -1 if options.tail is None else options.tail)
+        lines = _arriving(client, cluster_job.name, -1 if options.tail is None else options.tail)
     else:
         # The last lines of all are among the last of each, unless a filter comes between.
-        limit = [f"--tail={options.tail}"] if options.tail is not None and wanted == local_logs.LineFilter() else []
+        limit = (
+            [f"--tail={options.tail}"] if options.tail is not None and line_filter == local_logs.LineFilter() else []
+        )
         lines = log_lines.merge(_stream(client, sources[source], source, limit) for source in sorted(chosen))
-    shown: Iterable[log_lines.Line] = (line for line in lines if line.source in chosen and wanted.matches(line))
+    shown: Iterable[log_lines.Line] = (line for line in lines if line.source in chosen and line_filter.matches(line))
     if options.tail is not None and not options.follow:
         shown = collections.deque(shown, maxlen=options.tail)
     local_logs.show(shown, as_json=options.as_json)
@@ -44,7 +46,7 @@ def logs(client: kubectl.Kubectl, job: str, options: local_logs.Options) -> int:
 def last_lines(client: kubectl.Kubectl, pods: Iterable[cluster.Pod], count: int) -> dict[str, list[str]]:
     """Return the last lines of each pod that ran, readable; of a container that waits to run again, how it ended.
 
-    The logs of more than a few pods nobody reads: the first ones are asked.
+    The logs of more than a few pods no one reads: the first ones are asked.
     """
     return {
         pod.name: _last(client, pod, count) for pod in itertools.islice((pod for pod in pods if pod.ran), _MOST_ENDS)
@@ -55,11 +57,11 @@ def _last(client: kubectl.Kubectl, pod: cluster.Pod, count: int) -> list[str]:
     words = ["logs", pod.name, f"--container={_CONTAINER}", f"--tail={count}"]
     words += ["--previous"] if pod.ran_before else []
     try:
-        found = [text for text in client.lines(words, max_bytes=log_lines.MAX_LINE_BYTES) if text.strip()]
+        lines = [text for text in client.lines(words, max_bytes=log_lines.MAX_LINE_BYTES) if text.strip()]
     except errors.ClusterError:
-        # It went meanwhile, or its log did: what the cluster says of the pod is still told.
+        # It went meanwhile, or its log did: what the cluster says of the pod is still reported.
         return []
-    return [child.readable(text) for text in found[-count:]]
+    return [child.readable(text) for text in lines[-count:]]
 
 
 def line_of(text: str, *, source: str, job: str, before: float = 0.0) -> log_lines.Line:
@@ -85,7 +87,7 @@ def _stream(client: kubectl.Kubectl, pod: str, source: str, limit: list[str]) ->
 
 
 def _arriving(client: kubectl.Kubectl, job: str, tail: int) -> Iterator[log_lines.Line]:
-    """Yield lines in the order in which they come: nobody knows what a slow pod will still say."""
+    """Yield lines in the order in which they come: no one knows what a slow pod will still say."""
     words = [
         "logs", f"--selector={cluster.JOB_LABEL}={job}", f"--container={_CONTAINER}", "--timestamps", "--prefix",
         "--follow", f"--max-log-requests={MAX_PODS}", f"--tail={tail}",

@@ -18,22 +18,22 @@ _ROLES_WIDTH = 14
 
 
 def status(client: kubectl.Kubectl, job: str, *, as_json: bool, again: bool) -> int:
-    """Print how the job stands, from the RLJob alone; `again` and again until it ends.
+    """Print the status of the job, from the RLJob alone; `again` and again until it ends.
 
     Raises ManifestError, ClusterError.
     """
 
     def look() -> local.Look:
-        found = cluster.find(client, job)
-        goes_on = not (found.holds(ConditionType.COMPLETE) or found.holds(ConditionType.FAILED))
+        cluster_job = cluster.find(client, job)
+        goes_on = not (cluster_job.holds(ConditionType.COMPLETE) or cluster_job.holds(ConditionType.FAILED))
         if as_json:
-            return local.Look(text=json.dumps(as_values(found), indent=None if again else 1), goes_on=goes_on)
-        now, known = time.time(), found.status
+            return local.Look(text=json.dumps(as_values(cluster_job), indent=None if again else 1), goes_on=goes_on)
+        now, job_status = time.time(), cluster_job.status
         return local.Look(
-            text="\n".join(lines(found, now)),
+            text="\n".join(lines(cluster_job, now)),
             goes_on=goes_on,
-            line=f"{terminal.line(headline(found))}  {progress_line(found, now)}",
-            key=(known.step, known.summary, known.reason),
+            line=f"{terminal.line(headline(cluster_job))}  {progress_line(cluster_job, now)}",
+            key=(job_status.step, job_status.summary, job_status.reason),
         )
 
     local.repeat(look, again=again, redraw=not as_json)
@@ -42,12 +42,12 @@ def status(client: kubectl.Kubectl, job: str, *, as_json: bool, again: bool) -> 
 
 def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) -> int:
     """Print why the job is where it is. Raises ManifestError, ClusterError."""
-    found, now = cluster.find(client, job), time.time()
-    pods, events = cluster.pods(client, found.name), cluster.events(client, found.name, num_events)
-    troubled = [] if _is_over(found) else [pod for pod in pods if pod.trouble]
+    cluster_job, now = cluster.find(client, job), time.time()
+    pods, events = cluster.pods(client, cluster_job.name), cluster.events(client, cluster_job.name, num_events)
+    troubled = [] if _is_over(cluster_job) else [pod for pod in pods if pod.trouble]
     ends = cluster_logs.last_lines(client, troubled, local.NUM_LAST_LINES)
     down = [_down(pod, ends.get(pod.name, ())) for pod in troubled]
-    local.show(account(found, down, events), as_json=as_json, now=now)
+    local.show(account(cluster_job, down, events), as_json=as_json, now=now)
     return int(names.ExitCode.OK)
 
 
@@ -64,13 +64,13 @@ def as_values(job: cluster.Job) -> dict[str, object]:
 
 def lines(job: cluster.Job, now: float) -> Iterator[str]:
     """Yield one line per role, one of progress, the stall if there is one."""
-    known = job.status
-    for role in known.roles:
+    status = job.status
+    for role in status.roles:
         restarts = f"  {role.restarts} restarts" if role.restarts else ""
         yield terminal.line(f"{role.name:<{_ROLES_WIDTH}} {role.ready}/{role.desired} ready{restarts}")
     yield terminal.line(headline(job))
     yield progress_line(job, now)
-    yield from map(terminal.line, _losses(known.trajectories))
+    yield from map(terminal.line, _losses(status.trajectories))
     stalled = job.condition(ConditionType.STALLED)
     if stalled is not None and stalled.status == "True":
         yield terminal.line(f"stalled ({stalled.reason}): {stalled.message}")
@@ -87,32 +87,32 @@ def _losses(counts: TrajectoriesStatus | None) -> Iterator[str]:
 
 def progress_line(job: cluster.Job, now: float) -> str:
     """Return the line of progress, as a run on one machine has it; unknown parts are left out."""
-    known = job.status
-    parts = [f"step {known.step or 0}/{job.max_steps}"]
-    if known.reward is not None:
-        of_same_step = known.pace is not None and known.pace.step == known.reward.step
-        delta = known.pace.reward_delta if known.pace is not None and of_same_step else None
-        parts.append(progress.reward(float(known.reward.mean), None if delta is None else float(delta)))
-    if known.rollout is not None and known.rollout.ready:
-        parts.append(f"rollout {known.rollout.ready}")
-    if known.version is not None and known.version.lag is not None:
-        parts.append(f"lag {known.version.lag}")
-    if known.pace is not None:
-        parts += _pace(known.pace, known.step or 0, job.max_steps)
-    parts += [f"{one.suite} {float(one.accuracy):.1%} at step {one.step}" for one in known.evaluation]
-    if known.last_checkpoint is not None:
-        parts.append(_checkpoint(known.last_checkpoint.step, known.last_checkpoint.time, now))
+    status = job.status
+    parts = [f"step {status.step or 0}/{job.max_steps}"]
+    if status.reward is not None:
+        of_same_step = status.pace is not None and status.pace.step == status.reward.step
+        delta = status.pace.reward_delta if status.pace is not None and of_same_step else None
+        parts.append(progress.reward(float(status.reward.mean), None if delta is None else float(delta)))
+    if status.rollout is not None and status.rollout.ready:
+        parts.append(f"rollout {status.rollout.ready}")
+    if status.version is not None and status.version.lag is not None:
+        parts.append(f"lag {status.version.lag}")
+    if status.pace is not None:
+        parts += _pace(status.pace, status.step or 0, job.max_steps)
+    parts += [f"{result.suite} {float(result.accuracy):.1%} at step {result.step}" for result in status.evaluation]
+    if status.last_checkpoint is not None:
+        parts.append(_checkpoint(status.last_checkpoint.step, status.last_checkpoint.time, now))
     return terminal.line("  ".join(parts))
 
 
 def headline(job: cluster.Job) -> str:
-    """Return how the job stands: its summary, and why."""
+    """Return the status of the job: its summary, and why."""
     word = job.status.summary or "not seen by an operator yet"
     decisive = next(
         (
-            one
+            condition
             for kind in (ConditionType.FAILED, ConditionType.COMPLETE, ConditionType.SUSPENDED)
-            if (one := job.condition(kind)) is not None and one.status == "True"
+            if (condition := job.condition(kind)) is not None and condition.status == "True"
         ),
         None,
     )
@@ -137,7 +137,7 @@ def account(
 
 
 def _is_over(job: cluster.Job) -> bool:
-    """Return whether no pod of the job should run: what is left of them is nobody's trouble."""
+    """Return whether no pod of the job should run: what is left of them does not matter."""
     return any(map(job.holds, (ConditionType.COMPLETE, ConditionType.FAILED, ConditionType.SUSPENDED)))
 
 
@@ -160,14 +160,14 @@ def _down(pod: cluster.Pod, last_lines: Sequence[str]) -> why_text.StoppedProces
     )
 
 
-def _pace(told: PaceStatus, step: int, max_steps: int) -> list[str]:
+def _pace(pace: PaceStatus, step: int, max_steps: int) -> list[str]:
     return progress.pace(
         step=step,
         max_steps=max_steps,
-        trainer_wait_share=float(told.trainer_wait_share),
-        rollout_wait_share=float(told.rollout_wait_share),
-        tokens_per_s=float(told.tokens_per_second),
-        step_s=float(told.step_seconds),
+        trainer_wait_share=float(pace.trainer_wait_share),
+        rollout_wait_share=float(pace.rollout_wait_share),
+        tokens_per_s=float(pace.tokens_per_second),
+        step_s=float(pace.step_seconds),
     )
 
 

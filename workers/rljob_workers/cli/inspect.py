@@ -24,7 +24,8 @@ _NOTHING = object()
 class Look:
     """What is seen at one moment. goes_on: it may be another thing later.
 
-    line: the same in one line; told where lines are, as often as `key` is another one. JSON has none: all of it is new.
+    line: the same in one line; reported where lines are, as often as `key` is another one. JSON has none: all of it is
+    new.
     """
 
     text: str
@@ -41,20 +42,22 @@ def repeat(
     stream: TextIO | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Print what `look` returns; if `again`, until it does not go on. `redraw`: in place, if `stream` is a terminal."""
+    """Print what `look` returns; if `again`, until the run ends. `redraw`: in place, if `stream` is a
+    terminal.
+    """
     output = sys.stdout if stream is None else stream
     if again and redraw and output.isatty():
         _redraw(look, output, wait)
         return
     last: object = _NOTHING
     while True:
-        seen = look()
-        if not again or not seen.line:
-            print(seen.text, file=output, flush=True)
-        elif seen.key != last:
-            print(seen.line, file=output, flush=True)
-        last = seen.key
-        if not again or not seen.goes_on:
+        view = look()
+        if not again or not view.line:
+            print(view.text, file=output, flush=True)
+        elif view.key != last:
+            print(view.line, file=output, flush=True)
+        last = view.key
+        if not again or not view.goes_on:
             return
         wait(PERIOD_S)
 
@@ -67,68 +70,68 @@ def _redraw(look: Callable[[], Look], stream: TextIO, wait: Callable[[float], No
 
     with Live(Text(""), console=Console(file=stream, highlight=False), auto_refresh=False) as view:
         while True:
-            seen = look()
-            # As plain text: brackets in it are no markup.
-            view.update(Text(seen.text), refresh=True)
-            if not seen.goes_on:
+            current = look()
+            # As plain text: brackets in it are not a markup.
+            view.update(Text(current.text), refresh=True)
+            if not current.goes_on:
                 return
             wait(PERIOD_S)
 
 
 def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, again: bool) -> int:
-    """Print how the run stands, or stood last; `again` and again until it ends.
+    """Print the status of the run, or its last one; `again` and again until it ends.
 
     Raises ManifestError if there is no such run.
     """
     directory = locate.locate(job, run_dir)
 
     def look() -> Look:
-        known = live.ask(directory)
+        run_status = live.ask(directory)
         goes_on = live.is_running(directory)
         if as_json:
-            return Look(text=_as_json(directory, known, indent=None if again else 1), goes_on=goes_on)
-        states, key = live.states(directory), _key(known, goes_on)
-        if known is None and not any(state.running for state in states.values()):
+            return Look(text=_as_json(directory, run_status, indent=None if again else 1), goes_on=goes_on)
+        states, key = live.states(directory), _key(run_status, goes_on)
+        if run_status is None and not any(state.running for state in states.values()):
             last = last_state(directory)
             return Look(text=last, line=last, key=key, goes_on=goes_on)
-        return Look(text=_as_text(known, states), line=_as_line(known, states), key=key, goes_on=goes_on)
+        return Look(text=_as_text(run_status, states), line=_as_line(run_status, states), key=key, goes_on=goes_on)
 
     repeat(look, again=again, redraw=not as_json)
     return int(names.ExitCode.OK)
 
 
-def _as_json(directory: layout.RunDir, known: types.RunStatus | None, *, indent: int | None) -> str:
+def _as_json(directory: layout.RunDir, run_status: types.RunStatus | None, *, indent: int | None) -> str:
     pids = {name: pid for name, pid in live.pids(directory).items() if processes.is_running(pid)}
     body = {
         "run_dir": str(directory.path),
         "running": bool(pids),
         "pids": pids,
-        "status": None if known is None else dataclasses.asdict(known),
+        "status": None if run_status is None else dataclasses.asdict(run_status),
         "last_step": len(history.read(directory.history).steps),
     }
     return json.dumps(body, indent=indent)
 
 
-def _as_text(known: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:
-    lines = [progress.role_line(name, state, known) for name, state in states.items()]
-    lines.append(progress.phase_line(known, states))
-    if known is not None:
-        lines.append(_as_line(known, states))
-        lines.append(waiting.chain_of(known).message(time.time()))
-        lines += why_text.loss_sentences(left_out=known.left_out, dump_failures=known.dump_failures)
+def _as_text(run_status: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:
+    lines = [progress.role_line(name, state, run_status) for name, state in states.items()]
+    lines.append(progress.phase_line(run_status, states))
+    if run_status is not None:
+        lines.append(_as_line(run_status, states))
+        lines.append(waiting.chain_of(run_status).message(time.time()))
+        lines += why_text.loss_sentences(left_out=run_status.left_out, dump_failures=run_status.dump_failures)
     return "\n".join(line for line in lines if line)
 
 
-def _as_line(known: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:
-    if known is None:
+def _as_line(run_status: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:
+    if run_status is None:
         return progress.phase_line(None, states)
-    wanted = sum(state.role is names.Role.ROLLOUT for state in states.values())
-    return progress.progress_line(known, rollouts_wanted=wanted)
+    desired = sum(state.role is names.Role.ROLLOUT for state in states.values())
+    return progress.progress_line(run_status, rollouts_wanted=desired)
 
 
-def _key(known: types.RunStatus | None, goes_on: bool) -> tuple[object, ...]:
+def _key(run_status: types.RunStatus | None, goes_on: bool) -> tuple[object, ...]:
     """Return what is news: a step, another phase, the end."""
-    return (goes_on,) if known is None else (goes_on, known.step, known.phase, known.reason)
+    return (goes_on,) if run_status is None else (goes_on, run_status.step, run_status.phase, run_status.reason)
 
 
 def last_state(directory: layout.RunDir) -> str:
@@ -149,7 +152,7 @@ def last_state(directory: layout.RunDir) -> str:
 
 
 NUM_EVENTS = 8
-# A chain of waiters is normal for this long: a batch, a pause for weights. After it somebody is named.
+# A chain of waiters is normal for this long: a batch, a pause for weights. After it the blocking process is named.
 _NAMED_S = 30.0
 # Groups come and go all the time where each is filtered out: the run moves, and makes no step.
 _WHILE_MOVING = "FilterStarvation"
@@ -161,25 +164,27 @@ def why(job: str, *, run_dir: pathlib.Path | None, as_json: bool, num_events: in
     """Print who waits for whom, who holds the run up, and the last events. Raises ManifestError without such a run."""
     directory = locate.locate(job, run_dir)
     now = time.time()
-    told = account(
+    explanation = account(
         directory,
         live.ask(directory),
         states=live.states(directory),
         events=_last_events(directory, num_events),
         now=now,
     )
-    show(told, as_json=as_json, now=now)
+    show(explanation, as_json=as_json, now=now)
     return int(names.ExitCode.OK)
 
 
-def show(told: why_text.Account, *, as_json: bool, now: float) -> None:
+def show(explanation: why_text.Account, *, as_json: bool, now: float) -> None:
     """Print an account."""
-    print(json.dumps(why_text.as_json(told), indent=1) if as_json else "\n".join(why_text.lines(told, now)))
+    print(
+        json.dumps(why_text.as_json(explanation), indent=1) if as_json else "\n".join(why_text.lines(explanation, now))
+    )
 
 
 def account(
     directory: layout.RunDir,
-    known: types.RunStatus | None,
+    run_status: types.RunStatus | None,
     *,
     states: Mapping[str, supervise.State],
     events: Sequence[log_lines.Line],
@@ -189,9 +194,9 @@ def account(
     identity = directory.identity()
     assert identity is not None, "`locate` returns existing runs only"
     entries = journal.read(directory.journal)
-    runs = known is not None or any(state.running for state in states.values())
+    runs = run_status is not None or any(state.running for state in states.values())
     down = [_down(entry, directory) for entry in journal.broken(entries)]
-    if known is None:
+    if run_status is None:
         lost = runs and not down
         return why_text.Account(
             job=identity.name,
@@ -201,42 +206,42 @@ def account(
             diagnosis=waiting.unreachable(since=_coordinator_since(entries)) if lost else None,
             events=events,
         )
-    idle_s = max(0.0, now - known.last_progress_at) if known.last_progress_at else None
-    limit_s = _stalled_after_s(identity.spec) if known.first_step_at else None
+    idle_s = max(0.0, now - run_status.last_progress_at) if run_status.last_progress_at else None
+    limit_s = _stalled_after_s(identity.spec) if run_status.first_step_at else None
     return why_text.Account(
         job=identity.name,
-        headline=f"{progress.phase_line(known, states)}; {known.step} of {known.max_steps} steps done",
+        headline=f"{progress.phase_line(run_status, states)}; {run_status.step} of {run_status.max_steps} steps done",
         running=True,
         idle_s=idle_s,
         stalled_after_s=limit_s,
-        links=waiting.chain_of(known).links,
+        links=waiting.chain_of(run_status).links,
         down=down,
-        diagnosis=None if down else _held_up_by(known, idle_s=idle_s, limit_s=limit_s, now=now),
+        diagnosis=None if down else _held_up_by(run_status, idle_s=idle_s, limit_s=limit_s, now=now),
         events=events,
     )
 
 
 def _held_up_by(
-    known: types.RunStatus, *, idle_s: float | None, limit_s: float | None, now: float
+    run_status: types.RunStatus, *, idle_s: float | None, limit_s: float | None, now: float
 ) -> waiting.Diagnosis | None:
-    """Return who holds a run up that has not moved for a while, or that moves without a step; None if nobody is to be
-    named yet.
+    """Return what blocks a run that has not moved for a while, or that moves without a step; None if there is none to
+    name yet.
     """
-    if known.reason == _WHILE_MOVING:
-        return waiting.diagnose(known, now=now)
+    if run_status.reason == _WHILE_MOVING:
+        return waiting.diagnose(run_status, now=now)
     if idle_s is None:
         return None
     is_stalled = limit_s is not None and idle_s >= limit_s
-    tells = bool(known.waiting or known.reason)
-    return waiting.diagnose(known, now=now) if is_stalled or (tells and idle_s >= _NAMED_S) else None
+    tells = bool(run_status.waiting or run_status.reason)
+    return waiting.diagnose(run_status, now=now) if is_stalled or (tells and idle_s >= _NAMED_S) else None
 
 
 def _stalled_after_s(spec: Mapping[str, object]) -> float | None:
     """Return spec.failurePolicy.stall.timeoutSeconds of a recorded spec."""
-    found: object = spec
+    node: object = spec
     for key in ("failurePolicy", "stall", "timeoutSeconds"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return float(found) if isinstance(found, int | float) else None
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return float(node) if isinstance(node, int | float) else None
 
 
 def _coordinator_since(entries: Sequence[journal.Entry]) -> float:
@@ -253,15 +258,15 @@ def _down(entry: journal.Entry, directory: layout.RunDir) -> why_text.StoppedPro
 
 
 def _last_events(directory: layout.RunDir, count: int) -> list[log_lines.Line]:
-    found = log_lines.Logs(directory)
+    logs = log_lines.Logs(directory)
     try:
-        return list(collections.deque(filter(_is_event, found.read(partial=True)), maxlen=count))
+        return list(collections.deque(filter(_is_event, logs.read(partial=True)), maxlen=count))
     finally:
-        found.close()
+        logs.close()
 
 
 def _is_event(line: log_lines.Line) -> bool:
-    """Return whether a line is a start or ending, a warning of ours, or an error of anybody's."""
+    """Return whether a line is a start or ending, a warning of ours, or an error of any process."""
     if line.source == log_lines.RUNNER:
         return True
     ours = str(line.fields.get("logger", "")).startswith(_OURS)

@@ -24,14 +24,16 @@ class Kubectl:
     """Runs kubectl in a namespace of a context; empty: those of the kubeconfig."""
 
     def __init__(self, *, namespace: str = "", context: str = "", program: str = "kubectl") -> None:
-        """Look the program up. Raises ManifestError if it is not there or the namespace is no name."""
-        found = shutil.which(program)
-        if found is None:
-            raise errors.ManifestError(f"{program} is not on the PATH; rljob asks a cluster with it: install it first")
+        """Look the program up. Raises ManifestError if it is not there or the namespace is not a name."""
+        path = shutil.which(program)
+        if path is None:
+            raise errors.ManifestError(
+                f"{program} is not on the PATH; rljob uses it to query a cluster: install it first"
+            )
         if namespace:
             checked_name(namespace, "--namespace")
         where = [f"--namespace={namespace}"] if namespace else []
-        self._command = [found, *where, *([f"--context={context}"] if context else [])]
+        self._command = [path, *where, *([f"--context={context}"] if context else [])]
 
     def get(self, *words: str) -> Object:
         """Return what `kubectl get ... -o json` answers. Raises ClusterError with kubectl's own words."""
@@ -52,18 +54,18 @@ class Kubectl:
         """Yield the lines that kubectl prints, as they come. Raises ClusterError if it ends with an error."""
         command = [*self._command, *words]
         with (
-            tempfile.TemporaryFile() as said,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, stdin=subprocess.DEVNULL) as process,
+            tempfile.TemporaryFile() as stderr,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, stdin=subprocess.DEVNULL) as process,
         ):
             assert process.stdout is not None
             try:
                 for raw in bounded_lines.read(process.stdout, max_bytes=max_bytes):
                     yield raw.data.decode("utf-8", errors="replace")
                 if process.wait():
-                    said.seek(0)
-                    raise _failed(words[0], said.read(_SAID_BYTES))
+                    stderr.seek(0)
+                    raise _failed(words[0], stderr.read(_SAID_BYTES))
             finally:
-                # Whoever reads may stop before the end, as `rljob logs | head` does.
+                # The reader may stop before the end, as `rljob logs | head` does.
                 process.kill()
 
 
@@ -76,6 +78,6 @@ def checked_name(name: str, where: str) -> str:
     return name
 
 
-def _failed(what: str, said: bytes) -> errors.ClusterError:
-    lines = [line for line in said.decode("utf-8", errors="replace").splitlines() if line.strip()]
-    return errors.ClusterError(f"kubectl {what}: {lines[-1] if lines else 'it failed without a word'}")
+def _failed(what: str, stderr: bytes) -> errors.ClusterError:
+    lines = [line for line in stderr.decode("utf-8", errors="replace").splitlines() if line.strip()]
+    return errors.ClusterError(f"kubectl {what}: {lines[-1] if lines else 'it failed without a message'}")

@@ -19,19 +19,19 @@ def locate(job: str, run_dir: pathlib.Path | None) -> layout.RunDir:
     if job:
         name = prepare.read_manifest(pathlib.Path(job)).job.metadata.name if job.endswith((".yaml", ".yml")) else job
         return _existing(prepare.default_run_dir(name))
-    found = sorted(path.parent for path in prepare.default_run_dir("").glob("*/job.json"))
-    if len(found) == 1:
-        return _existing(found[0])
-    if found:
+    run_dirs = sorted(path.parent for path in prepare.default_run_dir("").glob("*/job.json"))
+    if len(run_dirs) == 1:
+        return _existing(run_dirs[0])
+    if run_dirs:
         raise errors.ManifestError(
-            f"there are {len(found)} runs below runs/ ({', '.join(path.name for path in found[:8])}): name the job, "
-            f"or its directory with --run-dir"
+            f"there are {len(run_dirs)} runs below runs/ ({', '.join(path.name for path in run_dirs[:8])}): specify "
+            "the job, or its directory with --run-dir"
         )
-    raise errors.ManifestError("there is no run below runs/: name its directory with --run-dir")
+    raise errors.ManifestError("no run was found below runs/: specify its directory with --run-dir")
 
 
 def _existing(path: pathlib.Path) -> layout.RunDir:
     directory = layout.RunDir(path)
     if directory.identity() is None:
-        raise errors.ManifestError(f"{path} holds no run (no {layout.IDENTITY})")
+        raise errors.ManifestError(f"{path} is not a run directory: it has no {layout.IDENTITY}")
     return directory

@@ -93,9 +93,9 @@ def checked_roles(roles: Collection[str], sources: Collection[str]) -> frozenset
     """
     for role in roles:
         if not any(source == role or source.startswith(f"{role}-") for source in sources):
-            known = ", ".join(dict.fromkeys([*sources])) or "none"
+            available = ", ".join(dict.fromkeys([*sources])) or "none"
             raise errors.ManifestError(
-                f"--role is {role!r}, but must be a role ({', '.join(names.Role)}) or process; there are: {known}"
+                f"--role is {role!r}, but must be a role ({', '.join(names.Role)}) or process; available: {available}"
             )
     chosen = [s for s in sources if not roles or any(s == role or s.startswith(f"{role}-") for role in roles)]
     return frozenset(chosen)
@@ -109,11 +109,14 @@ def line_as_json(line: log_lines.Line) -> dict[str, object]:
 def line_as_text(line: log_lines.Line) -> list[str]:
     """Return the line for a terminal, and a stack below it."""
     level = line.fields.get("level")
-    told = "" if level in (None, "info", "debug") else f"{terminal.line(str(level))}: "
+    prefix = "" if level in (None, "info", "debug") else f"{terminal.line(str(level))}: "
     keys = [f"{key}={terminal.line(str(line.fields[key]))}" for key in _SHOWN_KEYS if key in line.fields]
-    head = f"{_time(line.at, ' ')} {terminal.line(line.source):<{_SOURCE_WIDTH}} {told}{terminal.line(line.msg)}"
+    head = f"{_time(line.at, ' ')} {terminal.line(line.source):<{_SOURCE_WIDTH}} {prefix}{terminal.line(line.msg)}"
     stack = str(line.fields.get("exc", ""))
-    return [f"{head}  {' '.join(keys)}" if keys else head, *(f"    {one}" for one in terminal.block(stack) if one)]
+    return [
+        f"{head}  {' '.join(keys)}" if keys else head,
+        *(f"    {frame}" for frame in terminal.block(stack) if frame),
+    ]
 
 
 def _severity(level: object) -> int:
@@ -147,17 +150,19 @@ def logs(
 ) -> int:
     """Print the log lines of all processes of a run by time. Raises ManifestError for bad options or no such run."""
     directory = locate.locate(job, run_dir)
-    wanted = wanted_lines(options, directory)
-    found = log_lines.Logs(directory)
-    checked_roles(options.roles, found.sources())
+    line_filter = filter_of(options, directory)
+    run_logs = log_lines.Logs(directory)
+    checked_roles(options.roles, run_logs.sources())
     tail = options.tail
     try:
         while True:
             # Asked before the reading: what an ended process wrote last is read whole.
             goes_on = options.follow and live.is_running(directory)
-            sources = checked_roles(options.roles, found.sources())
+            sources = checked_roles(options.roles, run_logs.sources())
             lines = (
-                line for line in found.read(partial=not goes_on) if line.source in sources and wanted.matches(line)
+                line
+                for line in run_logs.read(partial=not goes_on)
+                if line.source in sources and line_filter.matches(line)
             )
             show(lines if tail is None else collections.deque(lines, maxlen=tail), as_json=options.as_json)
             if not goes_on:
@@ -165,10 +170,10 @@ def logs(
             tail = None
             wait(_FOLLOW_S)
     finally:
-        found.close()
+        run_logs.close()
 
 
-def wanted_lines(options: Options, directory: layout.RunDir | None) -> LineFilter:
+def filter_of(options: Options, directory: layout.RunDir | None) -> LineFilter:
     """Return which lines the options ask for. Without a run directory a step's lines are those that name it."""
     ends = {} if directory is None else history.step_ends(directory.history)
     return LineFilter(

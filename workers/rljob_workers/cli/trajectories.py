@@ -70,21 +70,21 @@ def _facts(row: dumps.Row, facts: group_facts.Facts) -> Iterator[str]:
     yield f"reward {row.reward:g}" + ("" if row.reward == row.raw_reward else f" (raw {row.raw_reward:g})")
     yield terminal.line(row.reason)
     yield _versions(row.head_version, row.tail_version)
-    known = row_fields(row, facts)
-    if known["state"]:
-        yield _fate(known)
-    if known["advantage"] is not None:
-        yield f"advantage {known['advantage']:+.4g}"
+    row_facts = row_fields(row, facts)
+    if row_facts["state"]:
+        yield _fate(row_facts)
+    if row_facts["advantage"] is not None:
+        yield f"advantage {row_facts['advantage']:+.4g}"
     yield "cut by length" if row.truncated else terminal.line(row.stop_reason)
 
 
-def _fate(known: dict[str, object]) -> str:
-    if known["drop_reason"]:
-        return f"dropped: {known['drop_reason']}"
-    if known["step"] is None:
-        return str(known["state"])
-    age = f" at age {known['age']}" if known["age"] else ""
-    return f"{known['state']} in step {known['step']}{age}"
+def _fate(row_facts: dict[str, object]) -> str:
+    if row_facts["drop_reason"]:
+        return f"dropped: {row_facts['drop_reason']}"
+    if row_facts["step"] is None:
+        return str(row_facts["state"])
+    age = f" at age {row_facts['age']}" if row_facts["age"] else ""
+    return f"{row_facts['state']} in step {row_facts['step']}{age}"
 
 
 def _versions(head: int, tail: int) -> str:
@@ -93,8 +93,8 @@ def _versions(head: int, tail: int) -> str:
 
 def _text(text: str, max_chars: int) -> Iterator[str]:
     shown = text[:max_chars] if max_chars else text
-    for one in terminal.block(shown.removesuffix("\n")):
-        yield _MARGIN + one
+    for line in terminal.block(shown.removesuffix("\n")):
+        yield _MARGIN + line
     if len(shown) < len(text):
         yield f"{_MARGIN}... {len(text) - len(shown)} more characters (--max-chars 0 shows all)"
 
@@ -184,7 +184,7 @@ _SAMPLED = "spec.observability.trajectoryDump sampled writes four groups of each
 class Options:
     """What to show and how. limit 0: all; max_chars 0: whole texts."""
 
-    wanted: RowFilter
+    row_filter: RowFilter
     step: int | None = None
     versions: Sequence[int] = ()
     groups: Sequence[str] = ()
@@ -206,9 +206,9 @@ def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) ->
     ledger, unreadable = group_facts.Ledger(directory.state), dumps.Unreadable()
     try:
         groups = _groups(options, ledger)
-        found = dumps.rows(directory.dumps, kind=kind, unreadable=unreadable, versions=options.versions, groups=groups)
-        wanted = (row for row in found if options.wanted.matches(row, ledger.facts))
-        count = _show(itertools.islice(wanted, options.limit or None), options, ledger)
+        rows = dumps.rows(directory.dumps, kind=kind, unreadable=unreadable, versions=options.versions, groups=groups)
+        matching = (row for row in rows if options.row_filter.matches(row, ledger.facts))
+        count = _show(itertools.islice(matching, options.limit or None), options, ledger)
         _tell(count, options, unreadable, groups)
     finally:
         ledger.close()
@@ -249,8 +249,8 @@ def _tell(count: int, options: Options, unreadable: dumps.Unreadable, groups: Se
     if unreadable.count:
         print(f"{unreadable.count} lines of the dumps could not be read and were left out", file=sys.stderr)
     if count == 0 and options.step is not None:
-        held = f"{len(groups or ())} groups of step {options.step}" if groups else f"step {options.step} has no groups"
-        print(f"no trajectory of the dumps matches ({held}; {_SAMPLED})", file=sys.stderr)
+        scope = f"{len(groups or ())} groups of step {options.step}" if groups else f"step {options.step} has no groups"
+        print(f"no trajectory of the dumps matches ({scope}; {_SAMPLED})", file=sys.stderr)
     elif count == 0:
         print("no trajectory of the dumps matches", file=sys.stderr)
     elif count == options.limit:

@@ -24,9 +24,9 @@ class StoppedProcess:
 class Account:
     """Why a run is where it is.
 
-    headline: how it stands, in words. idle_s: seconds since the last progress, None if unknown; stalled_after_s: from
+    headline: its status, in words. idle_s: seconds since the last progress, None if unknown; stalled_after_s: from
     when on that is a stall. links: who waits for whom. down: what does not run and should.
-    diagnosis: who holds it up, None if nobody does. events: the last, oldest first.
+    diagnosis: what blocks it, None if nothing does. events: the last, oldest first.
     """
 
     job: str
@@ -47,7 +47,7 @@ class Account:
 
 def as_json(account: Account) -> dict[str, object]:
     """Return the account as JSON values; times are unix seconds, spans seconds."""
-    found = account.diagnosis
+    diagnosis = account.diagnosis
     return {
         "job": account.job,
         "headline": account.headline,
@@ -56,8 +56,10 @@ def as_json(account: Account) -> dict[str, object]:
         "stalled_after_s": account.stalled_after_s,
         "stalled": account.stalled,
         "chain": [dataclasses.asdict(link) for link in account.links],
-        "down": [dataclasses.asdict(one) for one in account.down],
-        "diagnosis": None if found is None else {**dataclasses.asdict(found), "hint": STALLS[found.reason].hint},
+        "down": [dataclasses.asdict(process) for process in account.down],
+        "diagnosis": None
+        if diagnosis is None
+        else {**dataclasses.asdict(diagnosis), "hint": STALLS[diagnosis.reason].hint},
         "events": [logs.line_as_json(line) for line in account.events],
     }
 
@@ -67,23 +69,23 @@ def lines(account: Account, now: float) -> Iterator[str]:
     yield terminal.line(f"{account.job}: {account.headline}{_idle(account)}")
     if account.down:
         yield "not running"
-        for one in account.down:
-            yield f"  {terminal.line(one.sentence)}"
-            yield from (f"    | {terminal.line(last)}" for last in one.last_lines)
+        for process in account.down:
+            yield f"  {terminal.line(process.sentence)}"
+            yield from (f"    | {terminal.line(last)}" for last in process.last_lines)
     if account.links:
         yield "who waits for whom"
         yield from (f"  {terminal.line(waiting.sentence(link, now))}" for link in account.links)
     if account.diagnosis is not None:
-        found = account.diagnosis
-        yield terminal.line(f"held up by {found.pod or found.role}: {found.reason}")
-        if not account.links and found.message:
-            yield from (f"  {terminal.line(one)}" for one in found.message.split("; "))
-        yield f"  {STALLS[found.reason].hint}"
+        diagnosis = account.diagnosis
+        yield terminal.line(f"blocked by {diagnosis.pod or diagnosis.role}: {diagnosis.reason}")
+        if not account.links and diagnosis.message:
+            yield from (f"  {terminal.line(process)}" for process in diagnosis.message.split("; "))
+        yield f"  {STALLS[diagnosis.reason].hint}"
     elif account.running and not account.down:
-        yield "nobody holds it up" if account.links else "nobody waits"
+        yield "nothing is blocking" if account.links else "no waits"
     if account.events:
         yield "last events (UTC)"
-        yield from (f"  {one}" for line in account.events for one in logs.line_as_text(line))
+        yield from (f"  {process}" for line in account.events for process in logs.line_as_text(line))
 
 
 def _idle(account: Account) -> str:

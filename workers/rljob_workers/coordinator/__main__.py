@@ -37,10 +37,10 @@ def check(config: roles.CoordinatorConfig) -> int:
 
     spec = config.spec
     checked = [records.check_sources(spec.data.train), records.check_sources(spec.evaluation.suites)]
-    problems = [problem for found, _ in checked for problem in found]
+    problems = [problem for source_problems, _ in checked for problem in source_problems]
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
-    for warning in (warning for _, told in checked for warning in told):
+    for warning in (warning for _, source_warnings in checked for warning in source_warnings):
         print(f"warning: {warning}", file=sys.stderr)
     return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
 

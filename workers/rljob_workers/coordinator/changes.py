@@ -25,7 +25,7 @@ class Pulse:
 
     room: training groups that may be leased, by rollouts that serve a step from `floor` to `recorded`; queued: how many
     are open already. evaluating: version of the evaluation under way; evaluations: how many are unfinished;
-    eval_queued: groups of the one under way that nobody has.
+    eval_queued: groups of the one under way that no one has.
     """
 
     head_version: int
@@ -103,7 +103,7 @@ async def until(event: Coroutine[None, None, object], clock: clocks.Clock, timeo
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class Wanted:
+class LeaseDemand:
     """A lease that was refused: to whom, what that rollout serves, how many groups it takes, and what was missing.
 
     step: of the version that it serves, None if that is not registered. evaluates: it may take groups of evaluations.
@@ -122,26 +122,26 @@ class Changes(Signal):
     """Every change of the ledger; and apart, changes of what ranks wait for, of the head, and leases that are there."""
 
     def __init__(self, clock: clocks.Clock, pulse: Pulse) -> None:
-        """`pulse` is the ledger's as it stands."""
+        """`pulse` is the ledger's present one."""
         super().__init__(clock)
         self._loop = asyncio.get_running_loop()
         self.batches, self.heads = Signal(clock), Signal(clock)
         self.pulse = pulse
-        self._wanted: dict[int, Wanted] = {}
+        self._demands: dict[int, LeaseDemand] = {}
         self._number = 0
 
     @property
     def num_waiting_for_a_lease(self) -> int:
         """Return how many calls wait for one."""
-        return len(self._wanted)
+        return len(self._demands)
 
     def pulse_from_thread(self, pulse: Pulse) -> None:
         """Take a pulse over, from any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
             self._loop.call_soon_threadsafe(self.take, pulse)
 
     def take(self, pulse: Pulse) -> None:
-        """Take a pulse over and wake who can go on."""
+        """Take a pulse over and wake who can continue."""
         before, self.pulse = self.pulse, pulse
         super().notify()
         if before.batches != pulse.batches:
@@ -161,46 +161,46 @@ class Changes(Signal):
     def _grant(self, pulse: Pulse, *, everybody: bool) -> None:
         """Wake as many of those who were refused as there is room for, who waits longest first."""
         room, eval_queued = pulse.room, pulse.eval_queued
-        for wanted in self._wanted.values():
+        for request in self._demands.values():
             if everybody:
-                wanted.granted.set()
-            elif eval_queued > 0 and may_evaluate(wanted, pulse):
-                eval_queued -= wanted.capacity
-                wanted.granted.set()
-            elif room > 0 and may_lease(wanted, pulse):
-                room -= wanted.capacity
-                wanted.granted.set()
+                request.granted.set()
+            elif eval_queued > 0 and may_evaluate(request, pulse):
+                eval_queued -= request.capacity
+                request.granted.set()
+            elif room > 0 and may_lease(request, pulse):
+                room -= request.capacity
+                request.granted.set()
             if room <= 0 and eval_queued <= 0 and not everybody:
                 return
 
     def serves(self, token: str) -> None:
-        """Wake the leases of a rollout that serves another version now: it has to ask anew, for that one."""
-        for wanted in self._wanted.values():
-            if wanted.token == token:
-                wanted.granted.set()
+        """Wake the leases of a rollout that serves another version now: it has to ask again, for that one."""
+        for request in self._demands.values():
+            if request.token == token:
+                request.granted.set()
 
-    async def wait_for_lease(self, wanted: Wanted, mark: int, timeout_s: float) -> None:
+    async def wait_for_lease(self, request: LeaseDemand, mark: int, timeout_s: float) -> None:
         """Return once there may be a lease, or after `timeout_s`; `mark` was taken before it was refused."""
         if timeout_s <= 0:
             return
-        if self._count != mark and (may_evaluate(wanted, self.pulse) or may_lease(wanted, self.pulse)):
+        if self._count != mark and (may_evaluate(request, self.pulse) or may_lease(request, self.pulse)):
             return
         self._number += 1
         number = self._number
-        self._wanted[number] = wanted
+        self._demands[number] = request
         try:
-            await until(wanted.granted.wait(), self._clock, timeout_s)
+            await until(request.granted.wait(), self._clock, timeout_s)
         finally:
-            del self._wanted[number]
+            del self._demands[number]
 
 
-def may_evaluate(wanted: Wanted, pulse: Pulse) -> bool:
+def may_evaluate(request: LeaseDemand, pulse: Pulse) -> bool:
     """Return whether a group of an evaluation may be there for who was refused. Pure."""
-    return pulse.eval_queued > 0 and wanted.evaluates and wanted.version == pulse.evaluating
+    return pulse.eval_queued > 0 and request.evaluates and request.version == pulse.evaluating
 
 
-def may_lease(wanted: Wanted, pulse: Pulse) -> bool:
+def may_lease(request: LeaseDemand, pulse: Pulse) -> bool:
     """Return whether a training group may be there for who was refused. Pure."""
-    if pulse.room <= 0 or wanted.step is None or not pulse.floor <= wanted.step <= pulse.recorded:
+    if pulse.room <= 0 or request.step is None or not pulse.floor <= request.step <= pulse.recorded:
         return False
-    return pulse.queued > 0 or wanted.reason != names.WaitReason.NO_PROMPTS
+    return pulse.queued > 0 or request.reason != names.WaitReason.NO_PROMPTS

@@ -20,7 +20,7 @@ _EVERY_S = 3.0
 
 
 class ConfigWatch:
-    """Looks at the file every few seconds. What is wrong with it is told once and changes nothing."""
+    """Looks at the file every few seconds. What is wrong with it is reported once and changes nothing."""
 
     def __init__(self, parts: context.CoordinatorContext, path: pathlib.Path) -> None:
         """`path` is what --config named."""
@@ -39,7 +39,7 @@ class ConfigWatch:
             content = await asyncio.to_thread(self._path.read_bytes)
         except OSError as error:
             if self._readable:
-                logger.warning("went on with the config as it was: %s: %s", self._path, error.strerror)
+                logger.warning("kept the previous config: %s: %s", self._path, error.strerror)
             self._readable = False
             return
         self._readable = True
@@ -50,31 +50,31 @@ class ConfigWatch:
             new = roles.CoordinatorConfig.model_validate_json(content)
         except pydantic.ValidationError as error:
             problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-            logger.warning("went on with the config as it was: %s: %s", self._path, "; ".join(problems))
+            logger.warning("kept the previous config: %s: %s", self._path, "; ".join(problems))
             return
         await self._follow(new)
 
     async def _follow(self, new: roles.CoordinatorConfig) -> None:
-        found = live_changes.live_changes(self._context.config, new)
-        for sentence in found.refused:
+        change = live_changes.live_changes(self._context.config, new)
+        for sentence in change.refused:
             logger.warning("refused a change of the config: %s", sentence)
-        if found.ignored:
-            logger.warning("ignored changes of the config until the next start: %s", ", ".join(found.ignored))
-        if not found.taken and found.config == self._context.config:
+        if change.ignored:
+            logger.warning("ignored changes of the config until the next start: %s", ", ".join(change.ignored))
+        if not change.taken and change.config == self._context.config:
             return
         now = self._context.clock.now()
 
         def take_over(ledger: database.Ledger) -> int | None:
-            groups.take_over(ledger, found.config, now=now)
+            groups.take_over(ledger, change.config, now=now)
             return groups.announced_end(ledger)
 
         ended = await self._context.ledger.run(take_over)
-        if found.config.log_level != self._context.config.log_level:
-            logging.getLogger().setLevel(found.config.log_level.upper())
-        self._context.config = found.config
+        if change.config.log_level != self._context.config.log_level:
+            logging.getLogger().setLevel(change.config.log_level.upper())
+        self._context.config = change.config
         # Who waits for capacity or for a batch may have room now.
         self._context.changes.notify()
-        if found.taken:
-            logger.info("took over %s", ", ".join(found.taken), extra={"event": "config"})
-        if ended is not None and ended < found.config.spec.max_steps:
-            logger.warning("spec.maxSteps %d came too late: step %d ended the run", found.config.spec.max_steps, ended)
+        if change.taken:
+            logger.info("took over %s", ", ".join(change.taken), extra={"event": "config"})
+        if ended is not None and ended < change.config.spec.max_steps:
+            logger.warning("spec.maxSteps %d came too late: step %d ended the run", change.config.spec.max_steps, ended)

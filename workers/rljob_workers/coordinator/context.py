@@ -40,5 +40,5 @@ class CoordinatorContext:
         else:
             source = self.sources.get(ref.source)
         if source is None or ref.index >= len(source.records):
-            raise errors.DataError(f"prompt {ref.prompt_id!r} of source {ref.source!r} is no longer there")
+            raise errors.DataError(f"prompt {ref.prompt_id!r} of source {ref.source!r} no longer exists")
         return dataclasses.replace(source.records[ref.index], epoch=ref.epoch)

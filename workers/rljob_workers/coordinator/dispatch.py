@@ -64,7 +64,7 @@ class Dispatch:
         """
         now = self._context.clock.now()
 
-        def open_session(ledger: database.Ledger) -> tuple[types.SessionToken, list[str], version_rules.Known]:
+        def open_session(ledger: database.Ledger) -> tuple[types.SessionToken, list[str], version_rules.Registered]:
             sessions.agree_on_initial_state(ledger, call.initial_state_hash)
             token, replaced = sessions.open_session(ledger,
                 role=call.role, pod=call.pod, boot_id=call.boot_id, attempt=call.attempt, rank=call.rank,
@@ -86,10 +86,10 @@ class Dispatch:
             return token, replaced, versions.head(ledger)
 
         token, replaced, head = await self._context.ledger.run(open_session)
-        known = processes.Pod(
+        pod = processes.Pod(
             token=token, role=call.role, pod=call.pod, attempt=call.attempt, rank=call.rank, last_seen=now
         )
-        self._context.pods.add(known, replaced=replaced)
+        self._context.pods.add(pod, replaced=replaced)
         return types.Session(
             token=token,
             head_version=types.VersionId(head.version),
@@ -113,10 +113,10 @@ class Dispatch:
             left_s = end - self._context.clock.monotonic()
             if leases or finished or left_s <= 0 or self._context.pods.serving(token) != reported:
                 return types.LeaseGrant(leases=leases, wait_reason="" if leases else reason, finished=finished)
-            wanted = changes.Wanted(
+            demand = changes.LeaseDemand(
                 token=token, version=serving_version, step=step, capacity=capacity, reason=reason, evaluates=evaluates
             )
-            await self._context.changes.wait_for_lease(wanted, mark, left_s)
+            await self._context.changes.wait_for_lease(demand, mark, left_s)
 
     def _lease(
         self, token: str, capacity: int, serving_version: int, evaluates: bool, ledger: database.Ledger
@@ -186,7 +186,7 @@ class Dispatch:
         """Renew leases, take the report, and say what to cancel and which version to serve."""
         now = self._context.clock.now()
         before = self._context.pods.serving(token)
-        known = self._context.pods.report(
+        pod = self._context.pods.report(
             token, serving_version=report.serving_version, receiver_state=report.receiver_state, load=report.load,
             draining=report.draining, now=now,
         )  # fmt: skip
@@ -199,8 +199,8 @@ class Dispatch:
                 name = sessions.check_session(ledger, token, names.Role.ROLLOUT)["pod"]
                 for sync in sorted(report.syncs, key=lambda sync: sync.finished_at):
                     versions.note_sync(ledger, pod=name, sync=sync, now=now)
-            if known is not None:
-                self._note_live(ledger, known, now)
+            if pod is not None:
+                self._note_live(ledger, pod, now)
             return cancel
 
         cancel = await self._context.ledger.run(beat)
@@ -258,4 +258,4 @@ def role_of(name: str) -> names.Role:
     try:
         return names.Role(name)
     except ValueError as error:
-        raise errors.WireError(f"{name!r} is no role; known: {', '.join(names.Role)}") from error
+        raise errors.WireError(f"unknown role {name!r}; expected one of {', '.join(names.Role)}") from error

@@ -10,7 +10,7 @@
   Pull <-------- weight store process <--- artifacts --------------------------------------------- Upload
 
 Who waits for what: a lease waits for capacity (freed by commits and publishes), for prompts, or for its worker to load
-the version floor; a fetch waits for B submitted groups and for the step before; a publish waits for nobody. Every wait
+the version floor; a fetch waits for B submitted groups and for the step before; a publish waits for no one. Every wait
 ends when the ledger changes (`changes.py`) or its caller's time is up.
 
 `Housekeeper` below does what no call asks for: it expires leases, opens and finishes evaluations, retires versions,
@@ -83,7 +83,7 @@ class Housekeeper:
             self._told = False
 
     async def tick(self) -> None:
-        """Do everything that is due now. Raises DataError where the data are such that the run cannot go on."""
+        """Do everything that is due now. Raises DataError where the data are such that the run cannot continue."""
         now = self._context.clock.now()
         await self._context.ledger.run(leases.expire, now=now)
         await self._evaluate(now)
@@ -100,7 +100,7 @@ class Housekeeper:
         if 0 < num_unusable >= self._context.order.num_prompts:
             raise errors.DataError(
                 f"none of the {num_unusable} prompts of data.train can be used: each was left out as too long or"
-                " invalid; raise maxPromptTokens or mend the records"
+                " invalid; raise maxPromptTokens or fix the records"
             )
 
     async def write_history(self) -> None:
@@ -129,17 +129,17 @@ class Housekeeper:
     async def refresh(self) -> types.RunStatus:
         """Take a snapshot, bring the metrics up to it, and return the status that it makes."""
         serving = {pod.serving_version for pod in self._context.pods.all(names.Role.ROLLOUT)}
-        known = await self._context.ledger.run(queries.snapshot, serving)
-        if known.counters.get("evaluations", 0) != self._num_evaluations:
+        facts = await self._context.ledger.run(queries.snapshot, serving)
+        if facts.counters.get("evaluations", 0) != self._num_evaluations:
             self._results = await self._context.ledger.run(evaluations.results)
-            self._num_evaluations = known.counters.get("evaluations", 0)
-        total = status.progress(known.counters)
+            self._num_evaluations = facts.counters.get("evaluations", 0)
+        total = status.progress(facts.counters)
         if total != self._progress:
-            self._progress, self._progress_at, self._at_progress = total, self._context.clock.now(), known.counters
-        self._facts = known
-        self._failing_role = infra_share.failing_role(self._at_progress, known.counters)
-        self._infra_share = self._infra.look(known.counters, now=self._context.clock.monotonic())
-        view = self._view(known)
+            self._progress, self._progress_at, self._at_progress = total, self._context.clock.now(), facts.counters
+        self._facts = facts
+        self._failing_role = infra_share.failing_role(self._at_progress, facts.counters)
+        self._infra_share = self._infra.look(facts.counters, now=self._context.clock.monotonic())
+        view = self._view(facts)
         now = status.status(view)
         self._meter.update(view, now, ledger_bytes=self._context.ledger.num_bytes)
         return now
@@ -156,10 +156,10 @@ class Housekeeper:
                 raise
             return status.stuck(status.status(self._view(self._facts)))
 
-    def _view(self, known: queries.Facts) -> status.View:
+    def _view(self, facts: queries.Facts) -> status.View:
         return status.View(
             config=self._context.config,
-            facts=known,
+            facts=facts,
             pods=self._context.pods.all(),
             results=self._results,
             now=self._context.clock.now(),
@@ -217,13 +217,13 @@ class Housekeeper:
                 suite, chosen, version=running.version, generator=self._context.config.job.name
             )
             atomic.write_text(folder / f"{running.step}_{name}.json", json.dumps(lines, ensure_ascii=False))
-        found = {
+        scores = {
             "step": running.step,
             "version": running.version,
             "metrics": evaluation.metrics(results),
             "missing": {name: result["missing"] for name, result in results.items() if result["missing"]},
         }
-        atomic.write_text(folder / f"{running.step}.json", json.dumps(found, ensure_ascii=False))
+        atomic.write_text(folder / f"{running.step}.json", json.dumps(scores, ensure_ascii=False))
         return results
 
 

@@ -19,7 +19,7 @@ from rljob_workers.data import records
 logger = logging.getLogger(__name__)
 LEDGER = "ledger.sqlite"
 HISTORY = "history.jsonl"
-_FROZEN = "use another run or state directory, or put the old value back"
+_FROZEN = "use another run or state directory, or restore the old value"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,8 +101,8 @@ def open_state(config: roles.CoordinatorConfig, *, data_digest: str, now: float)
 
 
 def _remove_orphans(artifacts: store.ArtifactStore, ledger: database.Ledger) -> None:
-    known = {version.artifact for version in versions.stored_versions(ledger)}
-    orphans = artifacts.remove_orphans(known)
+    referenced = {version.artifact for version in versions.stored_versions(ledger)}
+    orphans = artifacts.remove_orphans(referenced)
     if orphans:
         logger.info("removed %d orphaned artifacts", len(orphans))
 
@@ -146,9 +146,9 @@ def _rebuild(ledger: database.Ledger, config: roles.CoordinatorConfig, *, again:
 
 
 def _known_pods(ledger: database.Ledger) -> processes.Pods:
-    known = processes.Pods()
+    pods = processes.Pods()
     for row in sessions.open_sessions(ledger):
-        known.add(
+        pods.add(
             processes.Pod(
                 token=row["token"],
                 role=names.Role(row["role"]),
@@ -158,4 +158,4 @@ def _known_pods(ledger: database.Ledger) -> processes.Pods:
                 last_seen=row["opened_at"],
             )
         )
-    return known
+    return pods

@@ -2,7 +2,7 @@
 
 `auto` recognises a family by its columns: GSM8K (question, answer), math sets (problem, answer), id2info records
 (query_id with solutions or input_output), counting sets with messages, else the columns that the manifest names.
-`dialogue` is never guessed: messages to go on from, whose reward may need no gold.
+`dialogue` is never guessed: messages to continue from, whose reward may need no gold.
 """
 
 from collections.abc import Mapping
@@ -92,13 +92,13 @@ def _prompt(columns: Mapping[str, object], name: str, *, is_chat: bool) -> objec
     if isinstance(value, list) and value:
         return [_message(member, f"{name}[{index}]") for index, member in enumerate(value)]
     if is_chat or not isinstance(value, str) or not value.strip():
-        wanted = "a list of messages" if is_chat else "a text"
-        raise errors.DataError(f"prompt column {name!r} is {_kind(value)}, not {wanted}")
+        expected = "a list of messages" if is_chat else "a text"
+        raise errors.DataError(f"prompt column {name!r} is {_kind(value)}, not {expected}")
     return value
 
 
 def _message(value: object, where: str) -> dict[str, object]:
-    """Return a message with its content as one text; keys that a chat template may read beside it stay."""
+    """Return a message with its content as one text; keys that a chat template may read alongside it stay."""
     if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
         raise errors.DataError(f"{where} is {_kind(value)}, not a message: it needs 'role' and 'content'")
     content = value.get("content")

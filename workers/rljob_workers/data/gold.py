@@ -99,7 +99,9 @@ def gym_dataset(columns: Mapping[str, object]) -> str:
     if name in REFUSED_DATASETS:
         raise errors.DataError(f"'{METADATA}.{SOURCE_DATASET}' is {name!r}, which is refused: {REFUSED_DATASETS[name]}")
     if name not in SCORED_DATASETS:
-        raise errors.DataError(f"'{METADATA}.{SOURCE_DATASET}' is {name!r}, whose scorer nobody has read; refused")
+        raise errors.DataError(
+            f"'{METADATA}.{SOURCE_DATASET}' is {name!r}, whose scorer has not been reviewed; refused"
+        )
     return name
 
 

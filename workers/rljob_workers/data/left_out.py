@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_workers.data import records
 
-# How many of a source's records that are left out a check tells of, one by one.
+# How many of a source's records that are left out a check reports on, one by one.
 NUM_TOLD = 20
 
 
@@ -20,15 +20,15 @@ class Findings:
     @property
     def lines(self) -> list[str]:
         """Return what is printed: all problems, then all warnings."""
-        return [f"error: {one}" for one in self.problems] + [f"warning: {one}" for one in self.warnings]
+        return [f"error: {text}" for text in self.problems] + [f"warning: {text}" for text in self.warnings]
 
 
-def joined(found: Iterable[Findings]) -> Findings:
+def joined(findings: Iterable[Findings]) -> Findings:
     """Return the findings of several checks in their order."""
-    each = list(found)
+    each = list(findings)
     return Findings(
-        problems=[problem for one in each for problem in one.problems],
-        warnings=[warning for one in each for warning in one.warnings],
+        problems=[problem for finding in each for problem in finding.problems],
+        warnings=[warning for finding in each for warning in finding.warnings],
     )
 
 
@@ -41,8 +41,8 @@ def judged(
     sentences = [f"{loaded.place(index)}: {text}" for index, text in wrong]
     if not drops or not wrong:
         return Findings(problems=sentences)
-    told = "; ".join(sentences[:NUM_TOLD]) + ("; ..." if len(sentences) > NUM_TOLD else "")
+    summary = "; ".join(sentences[:NUM_TOLD]) + ("; ..." if len(sentences) > NUM_TOLD else "")
     num_wrong, num_records = len({index for index, _ in wrong}), len(loaded.records)
     if num_wrong == num_records:
-        return Findings(problems=[f"source {source.name!r}: none of its {num_records} records can be used: {told}"])
-    return Findings(warnings=[f"source {source.name!r}: {num_wrong} of {num_records} records are left out: {told}"])
+        return Findings(problems=[f"source {source.name!r}: none of its {num_records} records can be used: {summary}"])
+    return Findings(warnings=[f"source {source.name!r}: {num_wrong} of {num_records} records are left out: {summary}"])

@@ -16,7 +16,7 @@ SUFFIXES = (".jsonl", ".parquet")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
-    """A record as read. `problem` is set, and columns are empty, if its line is no JSON object.
+    """A record as read. `problem` is set, and columns are empty, if its line is not a JSON object.
 
     `file` is its file's name in a source of several files, else empty.
     """
@@ -88,7 +88,7 @@ def _read_path(path: pathlib.Path, split: str) -> Iterator[RawRecord]:
         raise ReadError(f"the folder holds no .jsonl or .parquet file of split {split!r}")
     for file in files:
         if file.suffix not in SUFFIXES:
-            raise ReadError(f"unknown data format {file.suffix!r}; known: {', '.join(SUFFIXES)}")
+            raise ReadError(f"unknown data format {file.suffix!r}; expected one of {', '.join(SUFFIXES)}")
         for record in _read_jsonl(file) if file.suffix == ".jsonl" else _read_parquet(file):
             yield dataclasses.replace(record, file=str(file.relative_to(path))) if len(files) > 1 else record
 
@@ -131,14 +131,14 @@ def _fetch(hub_id: str, split: str) -> pathlib.Path:
 
 def _generate(name: str, task: ReasoningGymSpec) -> Iterator[RawRecord]:
     with warnings.catch_warnings():
-        # Its dependencies have invalid escapes and `is` with literals; that is theirs to mend.
+        # Its dependencies have invalid escapes and `is` with literals; that is theirs to fix.
         warnings.simplefilter("ignore")
         gym = importlib.import_module("reasoning_gym")
     settings = {"seed": zlib.crc32(name.encode()), **task.config, "size": task.size}
     try:
-        made = cast(_Generator, gym.create_dataset(task.name, **settings))
+        generator = cast(_Generator, gym.create_dataset(task.name, **settings))
     except (ValueError, TypeError, AssertionError) as error:
         raise ReadError(f"reasoning_gym cannot make {task.name!r}: {error}") from error
-    for index in range(len(made)):
+    for index in range(len(generator)):
         # Through JSON, since that is how records travel; what JSON lacks becomes text.
-        yield RawRecord(line=index + 1, columns=json.loads(json.dumps(dict(made[index]), default=str)))
+        yield RawRecord(line=index + 1, columns=json.loads(json.dumps(dict(generator[index]), default=str)))

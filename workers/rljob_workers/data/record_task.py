@@ -10,7 +10,8 @@ REPOSITORY = "repository"
 def assumed(columns: Mapping[str, object]) -> str:
     """Return the task of a record that names none: code if it has tests, else math.
 
-    Deviation from the graders reference, 4.1, which takes it for math: a record of tests alone has no gold to be that.
+    Deviation from docs/design/graders.md#s-4-1, which takes it for math: a record of tests alone has no gold to be
+    that.
     """
     return "code" if INPUT_OUTPUT in columns else "math"
 

@@ -99,17 +99,17 @@ def check_sources(configs: Iterable[DataSourceSpec]) -> tuple[list[Problem], lis
     problems = [Problem(where="data", line=0, text=f"two sources are named {name!r}") for name in doubled]
     warnings: list[str] = []
     for config in configs:
-        loaded, found = inspect_source(config)
-        problems += found
-        if loaded.dropped and not found:
+        loaded, findings = inspect_source(config)
+        problems += findings
+        if loaded.dropped and not findings:
             warnings.append(_dropped(loaded))
     return problems, warnings
 
 
 def _dropped(loaded: LoadedSource) -> str:
     counted = collections.Counter(loaded.dropped)
-    told = "; ".join(f"{count} x {text}" for text, count in counted.most_common(_NUM_LOGGED))
-    return f"source {loaded.name!r}: {counted.total()} of {loaded.num_read} records are left out: {told}"
+    summary = "; ".join(f"{count} x {text}" for text, count in counted.most_common(_NUM_LOGGED))
+    return f"source {loaded.name!r}: {counted.total()} of {loaded.num_read} records are left out: {summary}"
 
 
 Valid = tuple[int, types.PromptRecord]

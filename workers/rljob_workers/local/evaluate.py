@@ -1,7 +1,7 @@
 """`rljob eval` without its command line: one model on the manifest's suites; no trainer, nothing is learned.
 
 The same coordinator, rollouts and verifiers as in training, with no step to train: version 0 is evaluated, and that is
-the end. Source of metric names and files: workflow reference 11.
+the end. Source of metric names and files: docs/design/workflows.md#s-11.
 """
 
 import dataclasses
@@ -29,14 +29,14 @@ _STEP = 0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Which suites (empty: all), under which step the results stand, and whether they are printed as JSON."""
+    """Which suites (empty: all), under which step the results are, and whether they are printed as JSON."""
 
     suites: Sequence[str] = ()
     step: int = 0
     as_json: bool = False
 
 
-class Found(pydantic.BaseModel):
+class Evaluation(pydantic.BaseModel):
     """What an evaluation found: metrics by name, and items missing by suite."""
 
     step: int
@@ -54,7 +54,7 @@ def evaluate(
     stream: TextIO,
     programs: launch.Programs = launch.own_programs,
 ) -> int:
-    """Evaluate in `path`, going on where an evaluation there was stopped; return the exit code.
+    """Evaluate in `path`, continuing where an evaluation there was stopped; return the exit code.
 
     Raises ManifestError, with nothing started, for suites that do not exist or a directory that cannot be used.
     """
@@ -64,34 +64,37 @@ def evaluate(
     directory = layout.RunDir(path)
     spec = {**manifest.spec, "suites": list(suites)}
     identity = directory.admit(name=name, spec=spec, manifest_dir=manifest.folder)
-    told = sys.stderr if options.as_json else stream
+    log_stream = sys.stderr if options.as_json else stream
     if not identity.finished:
         resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
         configs = launch.process_names(without_training(resolved, suites))
         prepare.gpus_here(configs)
         if not skip_check:
-            session.check(configs, programs=programs, stream=told)
+            session.check(configs, programs=programs, stream=log_stream)
         with directory.lock() as lock:
             directory.admit(name=name, spec=spec, manifest_dir=manifest.folder)
             directory.claim(identity, manifest.text)
             attempt = journal.last_attempt(journal.read(directory.journal))
-            ended = session.run_segment(manifest, directory, configs, programs, attempt, lock, told)
+            ended = session.run_segment(manifest, directory, configs, programs, attempt, lock, log_stream)
             if ended.ending is not runner.Ending.FINISHED:
                 return _unfinished(ended, directory)
             directory.record(identity.model_copy(update={"finished": True}))
     return _conclude(directory, options, suites, stream)
 
 
-def chosen(known: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
+def chosen(suites: Sequence[str], requested: Sequence[str]) -> Sequence[str]:
     """Return the suites to evaluate, by exact name. Raises ManifestError if there are none of that name, or none."""
-    if not known:
+    if not suites:
         raise errors.ManifestError("spec.evaluation.suites is empty, so there is nothing to evaluate: name a source")
-    unknown = [name for name in wanted if name not in known]
+    unknown = [name for name in requested if name not in suites]
     if unknown:
         raise errors.ManifestError(
-            *(f"--suite {name} is none of spec.evaluation.suites; they are {', '.join(known)}" for name in unknown)
+            *(
+                f"--suite {name} is not in spec.evaluation.suites; expected one of {', '.join(suites)}"
+                for name in unknown
+            )
         )
-    return [name for name in known if name in wanted] if wanted else list(known)
+    return [name for name in suites if name in requested] if requested else list(suites)
 
 
 def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[roles.ProcessConfig]:
@@ -108,7 +111,7 @@ def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[r
 def _unfinished(ended: runner.Outcome, directory: layout.RunDir) -> int:
     again = "the same command with the same --run-dir"
     if ended.ending is runner.Ending.STOPPED:
-        print(f"stopped; {again} goes on ({directory.path})", file=sys.stderr)
+        print(f"stopped; {again} resumes it ({directory.path})", file=sys.stderr)
         return int(names.ExitCode.INTERRUPTED)
     print(outcome.failed_text(ended, logs=str(directory.logs), command=again), file=sys.stderr)
     return int(names.ExitCode.FAILED)
@@ -116,19 +119,21 @@ def _unfinished(ended: runner.Outcome, directory: layout.RunDir) -> int:
 
 def _conclude(directory: layout.RunDir, options: Options, suites: Sequence[str], stream: TextIO) -> int:
     """Put the results under the wanted step, print them, and fail if a suite has none: never a zero."""
-    made, folder = directory.state / RESULTS, directory.path / RESULTS
-    found = Found.model_validate_json((made / f"{_STEP}.json").read_bytes()).model_copy(update={"step": options.step})
+    results, folder = directory.state / RESULTS, directory.path / RESULTS
+    evaluation = Evaluation.model_validate_json((results / f"{_STEP}.json").read_bytes()).model_copy(
+        update={"step": options.step}
+    )
     folder.mkdir(exist_ok=True)
     for suite in suites:
-        shutil.copyfile(made / f"{_STEP}_{suite}.json", folder / f"{options.step}_{suite}.json")
-    atomic.write_text(folder / f"{options.step}.json", found.model_dump_json(indent=1))
+        shutil.copyfile(results / f"{_STEP}_{suite}.json", folder / f"{options.step}_{suite}.json")
+    atomic.write_text(folder / f"{options.step}.json", evaluation.model_dump_json(indent=1))
     if options.as_json:
-        print(json.dumps(found.model_dump(), indent=1), file=stream)
+        print(json.dumps(evaluation.model_dump(), indent=1), file=stream)
     else:
-        print(f"{table(found.metrics, suites)}\n\nresponses: {folder}", file=stream)
-    for suite, count in found.missing.items():
+        print(f"{table(evaluation.metrics, suites)}\n\nresponses: {folder}", file=stream)
+    for suite, count in evaluation.missing.items():
         print(f"error: suite {suite} has no result: {count} of its prompts could not be graded", file=sys.stderr)
-    return int(names.ExitCode.FAILED if found.missing else names.ExitCode.OK)
+    return int(names.ExitCode.FAILED if evaluation.missing else names.ExitCode.OK)
 
 
 _COLUMNS = ("accuracy", "score", "eval_count", "response_tok_len", "truncated", "formatted")

@@ -29,7 +29,7 @@ def apply_overrides(text: str, overrides: Sequence[str]) -> str:
     for override in overrides:
         path, sign, value = override.partition("=")
         if not (path and sign):
-            raise errors.ManifestError(f"--set {override} is no path=value, such as spec.maxSteps=5")
+            raise errors.ManifestError(f"--set {override} is not of the form path=value, for example spec.maxSteps=5")
         _set(document, path.split("."), _value(value), override)
     # JSON is YAML with every string quoted: "1e-5" and "no" stay the text that they are.
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -39,7 +39,7 @@ def _value(text: str) -> JsonValue:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise errors.ManifestError(f"--set: {text!r} is no YAML value") from error
+        raise errors.ManifestError(f"--set: {text!r} is not a valid YAML value") from error
     # The manifest has decimal strings, and 1e-5 is one for a person; a mapping or list is taken as it is.
     return text if isinstance(value, float) else value
 
@@ -50,7 +50,9 @@ def _set(document: JsonValue, path: list[str], value: JsonValue, override: str) 
         if isinstance(place, dict):
             place = place.setdefault(key, {})
     if not isinstance(place, dict):
-        raise errors.ManifestError(f"--set {override} goes through something that is no mapping; set the whole list")
+        raise errors.ManifestError(
+            f"--set {override} addresses a field inside a list or scalar; set the whole value instead"
+        )
     place[path[-1]] = value
 
 
@@ -88,7 +90,7 @@ def read_manifest(path: pathlib.Path, changes: Sequence[str] = ()) -> Manifest:
 
 
 def default_run_dir(name: str) -> pathlib.Path:
-    """Return where a job runs unless told otherwise: runs/<name> below the current folder."""
+    """Return where a job runs unless configured otherwise: runs/<name> below the current folder."""
     return _RUNS / name
 
 

@@ -26,12 +26,12 @@ def descendants(root: int, parent_of: Mapping[int, int] | None = None) -> list[i
     children: dict[int, list[int]] = {}
     for pid, parent in (parents() if parent_of is None else parent_of).items():
         children.setdefault(parent, []).append(pid)
-    found: list[int] = []
+    pids: list[int] = []
     level = children.get(root, [])
     while level:
-        found += level
+        pids += level
         level = [child for pid in level for child in children.get(pid, [])]
-    return found
+    return pids
 
 
 def is_running(pid: int) -> bool:

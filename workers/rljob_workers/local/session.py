@@ -63,24 +63,24 @@ def run_job(
 def _already(directory: layout.RunDir) -> str:
     return (
         f"the run in {directory.path} is finished; nothing to do. Its report is {directory.report}. "
-        f"To go on with it, raise spec.maxSteps; to run the job anew, choose another directory with --run-dir."
+        f"To continue it, raise spec.maxSteps; to start over, choose another directory with --run-dir."
     )
 
 
 def check(configs: Mapping[str, roles.ProcessConfig], *, programs: launch.Programs, stream: TextIO) -> None:
-    """Let the programs check their inputs and tell what they warn of. Raises ManifestError with all problems."""
+    """Let the programs check their inputs and report their warnings. Raises ManifestError with all problems."""
     for warning in preflight.check(configs, programs=programs, waiting=_checking(stream)):
         print(f"warning: {warning}", file=stream, flush=True)
 
 
 def _checking(stream: TextIO) -> Callable[[float], None]:
-    """Return what tells now and then that the checks are at work."""
-    told = -8.0
+    """Return a callback that reports now and then that the checks are running."""
+    reported_s = -8.0
 
     def waiting(elapsed_s: float) -> None:
-        nonlocal told
-        if elapsed_s - told >= 8.0:
-            told = elapsed_s
+        nonlocal reported_s
+        if elapsed_s - reported_s >= 8.0:
+            reported_s = elapsed_s
             print(f"[{progress.duration(elapsed_s):>6}] checking data, model and tokenizer", file=stream, flush=True)
 
     return waiting
@@ -124,7 +124,7 @@ def _run_segment(
         clock=clock,
         attempt=attempt,
         env=env,
-        held=(lock,),
+        inherited_fds=(lock,),
         gpus=prepare.gpus_here(configs),
     )
     # Orphans of a role whose guard was killed come to this process, which ends them.
@@ -165,9 +165,9 @@ def _run_segment(
 
 
 def _on_interrupt(request: Callable[[], None]) -> dict[int, "signal._HANDLER"]:
-    """Handle the signals that ask for an end, but for those that whoever started us wanted ignored (nohup)."""
-    wanted = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    return {number: signal.signal(number, lambda *_: request()) for number in wanted}
+    """Handle the signals that ask for an end, except those that the parent process set to be ignored (nohup)."""
+    signals = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    return {number: signal.signal(number, lambda *_: request()) for number in signals}
 
 
 def _asker(configs: Mapping[str, roles.ProcessConfig]) -> Callable[[], bool] | None:
@@ -193,7 +193,7 @@ def _asker(configs: Mapping[str, roles.ProcessConfig]) -> Callable[[], bool] | N
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """What a run directory tells of its run so far."""
+    """What a run directory says about its run so far."""
 
     run: history.Run
     entries: Sequence[journal.Entry]
@@ -205,7 +205,7 @@ class RunRecord:
 
 
 def read_record(directory: layout.RunDir) -> RunRecord:
-    """Read history and journal, of a run that goes on or has ended."""
+    """Read history and journal, of a run that continues or has ended."""
     entries = journal.read(directory.journal)
     run = history.with_wait_shares(history.read(directory.history), journal.rollout_wait_shares(entries))
     numbers = summary.summarize(run, wall_s=journal.wall_s(entries), peak_rss_bytes=journal.peaks(entries))

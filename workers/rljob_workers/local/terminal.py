@@ -16,7 +16,7 @@ def line(text: str) -> str:
 
 def block(text: str) -> list[str]:
     """Return the lines of `text`, tabs kept and all else as in `line`."""
-    return ["\t".join(map(line, one.split("\t"))) for one in text.split("\n")]
+    return ["\t".join(map(line, text_line.split("\t"))) for text_line in text.split("\n")]
 
 
 def _visible(char: str) -> str:

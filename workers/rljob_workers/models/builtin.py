@@ -76,8 +76,8 @@ def present(files: roles.ModelFiles) -> Path | None:
         from huggingface_hub import try_to_load_from_cache
 
         cache = str(Path(files.cache_dir) / "hub")
-        found = try_to_load_from_cache(source, "config.json", cache_dir=cache, revision=files.revision or None)
-        folder = Path(found).parent if isinstance(found, str) else folder
+        cached = try_to_load_from_cache(source, "config.json", cache_dir=cache, revision=files.revision or None)
+        folder = Path(cached).parent if isinstance(cached, str) else folder
     return folder if (folder / "config.json").is_file() else None
 
 
@@ -120,11 +120,11 @@ def _checked(folder: Path, name: str) -> Path:
 def _ensure_builtin(source: str, cache_dir: Path) -> Path:
     short = source.removeprefix(PREFIX)
     if short not in BUILTINS:
-        raise _refusal(source, f"this is no built-in model; there are {', '.join(_builtin_names())}")
+        raise _refusal(source, f"unknown built-in model; expected one of {', '.join(_builtin_names())}")
     target = cache_dir / f"{short}-v{CONVERTER_VERSION}"
-    for made in (Path(os.environ.get(BAKED) or cache_dir) / target.name, target):
-        if (made / MARKER).is_file():
-            return made.resolve()
+    for folder in (Path(os.environ.get(BAKED) or cache_dir) / target.name, target):
+        if (folder / MARKER).is_file():
+            return folder.resolve()
     cache_dir.mkdir(parents=True, exist_ok=True)
     with _locked(cache_dir / f".{target.name}.lock"):
         if not (target / MARKER).is_file():
@@ -174,7 +174,7 @@ def _hub_snapshot(files: roles.ModelFiles, source: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = snapshot_download(
+        snapshot = snapshot_download(
             source,
             revision=files.revision or None,
             cache_dir=str(Path(files.cache_dir) / "hub"),
@@ -188,7 +188,7 @@ def _hub_snapshot(files: roles.ModelFiles, source: str) -> Path:
             f"the hub could not deliver it ({type(error).__name__}) and it is not in the cache;"
             " check the name, the revision and the network, or give a local folder",
         ) from error
-    return _checked(Path(found), files.name)
+    return _checked(Path(snapshot), files.name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Which models can be trained, told from config.json alone: before weights are downloaded and anything is started.
+"""Which models can be trained, decided from config.json alone: before weights are downloaded and anything is
+started.
 
 The trainer packs rows into one stream and attention keeps them apart (trainer/model/attention.py). That is exact for
 layers that look at other tokens through attention only; a layer that carries state along the stream (Mamba, gated delta
@@ -55,8 +56,8 @@ def check(name: str, folder: Path, *, longest: int, field: str = "spec.model.nam
 
 def read(folder: Path) -> Config:
     """Return the folder's config.json."""
-    found: Config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return found
+    config: Config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config
 
 
 def refusals(config: Config, *, longest: int) -> list[str]:
@@ -124,10 +125,10 @@ def _positions(config: Config, longest: int) -> Iterator[str]:
 def _ropes(config: Config) -> Iterator[Config]:
     """Yield the settings of rotary positions; some models have one per kind of layer."""
     for name in ("rope_parameters", "rope_scaling"):
-        found = config.get(name)
-        if isinstance(found, dict):
-            yield found
-            yield from (each for each in found.values() if isinstance(each, dict))
+        rope = config.get(name)
+        if isinstance(rope, dict):
+            yield rope
+            yield from (each for each in rope.values() if isinstance(each, dict))
 
 
 def _files(config: Config, _longest: int) -> Iterator[str]:

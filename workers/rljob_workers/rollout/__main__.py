@@ -12,7 +12,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     invocation = boot.parse(
         roles.RolloutConfig,
         program="rljob-rollout",
-        about="Generates with vLLM, runs episodes and hands in scored prompt groups of one RL run.",
+        about="Generates with vLLM, runs episodes and submits scored prompt groups of one RL run.",
         argv=argv,
     )
     problems = _without_device(invocation.config)
@@ -40,10 +40,10 @@ def _check(invocation: boot.Invocation[roles.RolloutConfig], problems: Sequence[
     # After parsing: --help needs none of it.
     from rljob_workers.rollout import check
 
-    found = check.findings(invocation.config, invocation.sources)
-    for line in (*(f"error: {problem}" for problem in problems), *found.lines):
+    findings = check.findings(invocation.config, invocation.sources)
+    for line in (*(f"error: {problem}" for problem in problems), *findings.lines):
         print(line, file=sys.stderr)
-    return int(names.ExitCode.BAD_INPUT if problems or found.problems else names.ExitCode.OK)
+    return int(names.ExitCode.BAD_INPUT if problems or findings.problems else names.ExitCode.OK)
 
 
 def _run(config: roles.RolloutConfig) -> int:

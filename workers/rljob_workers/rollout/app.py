@@ -140,12 +140,12 @@ async def _prepare(
 
 
 async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop: _StopRequest) -> _Prepared:
-    """Return what was prepared; if somebody asks to stop first, end the process here and now."""
+    """Return what was prepared; if a stop is requested first, end the process here and now."""
     preparation = asyncio.ensure_future(preparing)
-    asked = asyncio.ensure_future(stop.asked.wait())
-    await asyncio.wait({preparation, asked}, return_when=asyncio.FIRST_COMPLETED)
+    stop_requested = asyncio.ensure_future(stop.asked.wait())
+    await asyncio.wait({preparation, stop_requested}, return_when=asyncio.FIRST_COMPLETED)
     if preparation.done():
-        asked.cancel()
+        stop_requested.cancel()
         return preparation.result()
     logger.info("stopped while starting; nothing was leased", extra={"event": "exit"})
     # A thread that imports vllm cannot be stopped, and an orderly exit would wait for it, half a minute or more.

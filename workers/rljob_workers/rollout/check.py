@@ -48,7 +48,7 @@ def _sources(
 def _of_source(
     source: DataSourceSpec, max_tokens: int, max_model_len: int, tokens: protocols.Tokens
 ) -> left_out.Findings:
-    # What is wrong with a record whoever reads it, the coordinator's own check says.
+    # Defects of a record that do not depend on the reader are reported by the coordinator's own check.
     loaded, _ = records.inspect_source(source)
     wrong: list[tuple[int, str]] = []
     too_long: list[tuple[int, str]] = []

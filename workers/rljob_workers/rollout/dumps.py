@@ -1,6 +1,6 @@
 """Trajectory dumps: one JSON line per row, append only. A failed dump is counted and never delays a group.
 
-Folder names: workflow reference 10; what stands in the files: `dump_lines.py`.
+Folder names: docs/design/workflows.md#s-10; what is in the files: `dump_lines.py`.
 """
 
 import collections
@@ -46,11 +46,11 @@ def segments(row: types.Trajectory, tokens: protocols.Tokens) -> list[dict[str, 
     ]
     if sum(1 for sampled, _ in runs if sampled) < 2:
         return None
-    found: list[dict[str, object]] = []
+    parts: list[dict[str, object]] = []
     for sampled, run in runs:
-        role = "gen" if sampled else ("context" if found else "prompt")
-        found.append({"role": role, "len": len(run), "text": tokens.decode_exact([row.tokens[i] for i in run])})
-    return found
+        role = "gen" if sampled else ("context" if parts else "prompt")
+        parts.append({"role": role, "len": len(run), "text": tokens.decode_exact([row.tokens[i] for i in run])})
+    return parts
 
 
 def turn_fields(turn: protocols.TurnRecord) -> dict[str, object]:

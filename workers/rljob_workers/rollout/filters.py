@@ -50,7 +50,7 @@ def too_long_message(record: types.PromptRecord, num_tokens: int, most: int) -> 
 
 def failure_reason(error: errors.RLJobError, source: DataSourceSpec | None) -> str:
     """Return the reason of a member's failure: that its record is invalid, where such are dropped, else the error's
-    name. What a reward function answers with is no fault of the record.
+    name. What a reward function answers with is not a fault of the record.
     """
     invalid = isinstance(error, errors.DataError | errors.RecordError)
     drops = source is not None and source.on_invalid_record == "drop"
@@ -61,12 +61,12 @@ def load_predicate(reference: str, *, file: str) -> Predicate | None:
     """Return the user's function, None where `reference` is empty. Raises ManifestError with file and line."""
     if not reference:
         return None
-    found = user_code.load(reference, file=file, field=PREDICATE_FIELD)
-    if not callable(found):
+    loaded = user_code.load(reference, file=file, field=PREDICATE_FIELD)
+    if not callable(loaded):
         raise errors.ManifestError(
-            f"{PREDICATE_FIELD} is '{reference}', which is {type(found).__name__} and not a function"
+            f"{PREDICATE_FIELD} is '{reference}', which is {type(loaded).__name__} and not a function"
         )
-    return cast("Predicate", found)
+    return cast("Predicate", loaded)
 
 
 def keeps_group(predicate: Predicate, record: types.PromptRecord, rows: Sequence[types.Trajectory]) -> bool:
@@ -74,10 +74,12 @@ def keeps_group(predicate: Predicate, record: types.PromptRecord, rows: Sequence
     raises or returns anything but a truth value.
     """
     try:
-        said = predicate({**arrays.padded(rows), "record": dict(record.columns)})
+        verdict = predicate({**arrays.padded(rows), "record": dict(record.columns)})
     except Exception as error:  # boundary: a user's function may raise anything
         redaction.log(logger, PREDICATE_FIELD, error)
         raise errors.EpisodeError(f"{PREDICATE_FIELD} raised {redaction.describe(error)}") from error
-    if not isinstance(said, bool):
-        raise errors.EpisodeError(f"{PREDICATE_FIELD} returned {redaction.brief(said)}, but must return True or False")
-    return said
+    if not isinstance(verdict, bool):
+        raise errors.EpisodeError(
+            f"{PREDICATE_FIELD} returned {redaction.brief(verdict)}, but must return True or False"
+        )
+    return verdict

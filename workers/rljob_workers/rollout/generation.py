@@ -32,7 +32,7 @@ class GenerationResult:
     """What the engine sampled. output_ids, logprobs, versions [T]; versions are ids that the engine asserted.
 
     `stop_reason` is `stop`, `length` or, of a part, INTERRUPT; `matched_stop` the stop string that ended it, which
-    stands in output_ids.
+    is in output_ids.
     ttft_s: from arrival in the engine to the first token. itl_s [T - 1]: from each token to the next, 0 where one
     step of the engine sampled both; empty where the engine does not time tokens.
     """
@@ -53,7 +53,7 @@ class GenerationResult:
 
 
 class ContextFullError(errors.EpisodeError):
-    """The ids of a request leave no room for an answer: the end of a long episode, not a fault of anybody's."""
+    """The ids of a request leave no room for an answer: the end of a long episode, not a fault of anyone's."""
 
 
 class Generator(Protocol):

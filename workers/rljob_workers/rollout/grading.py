@@ -1,7 +1,7 @@
-"""One Verify call for a whole group: members that wait for a verdict are sent together once nobody else can join.
+"""One Verify call for a whole group: members that wait for a verdict are sent together once no one else can join.
 
 Own file: it is the only meeting point of a group's episodes. A member that fails or ends leaves, so that it does not
-hold the others up; one that is tried again joins anew.
+hold the others up; one that is tried again joins again.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """One leased prompt group from lease to scored group: G members, each with its own seed, retried on its own.
 
-A member that fails is tried again while the others go on and keep their results; one that cannot be had becomes a
-MemberFailure with its true size counted, never a row with reward zero. Source: workflow reference 6.
+A member that fails is tried again while the others continue and keep their results; one that cannot be had becomes a
+MemberFailure with its true size counted, never a row with reward zero. Source: docs/design/workflows.md#s-6.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import redaction, retry
 
 logger = logging.getLogger(__name__)
-# How many records that cannot be used a process tells of, one by one.
+# How many records that cannot be used a process reports on, one by one.
 NUM_TOLD = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Timed:
-    """A generator that tells the group's times, and holds evaluation to its version."""
+    """A generator that shows the group's times, and holds evaluation to its version."""
 
     inner: generation.Generator
     times: wait_accounting.GroupTimes
@@ -42,7 +42,7 @@ class _Timed:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredGroup:
-    """What is submitted, and what dumps tell of the turns of each member's episode."""
+    """What is submitted, and what dumps report on the turns of each member's episode."""
 
     group: types.PromptGroup
     turns: Mapping[int, tuple[protocols.TurnRecord, ...]]
@@ -105,11 +105,11 @@ class GroupRunner:
         except errors.EpisodeError as error:
             # No answer is neither yes nor no: the group is tried again, and ends when its attempts do.
             rejected, outcomes = False, [self._failure(index, lease, error) for index in range(lease.group_size)]
-        told = {
+        details = {
             index: outcome.turns for index, outcome in enumerate(outcomes) if isinstance(outcome, protocols.Episode)
         }
         group = dataclasses.replace(self._group(lease, outcomes, times), rejected=rejected)
-        return ScoredGroup(group=group, turns=told)
+        return ScoredGroup(group=group, turns=details)
 
     def _flow_of(self, lease: types.GroupLease) -> Flow:
         return self._flow_by_suite.get(_suite(lease), self._flow)

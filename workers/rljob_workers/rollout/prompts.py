@@ -1,4 +1,5 @@
-"""Prompt templates and their stop rules as exact strings. Pure. Source: Oat / understand-r1-zero, workflow reference 8.
+"""Prompt templates and their stop rules as exact strings. Pure. Source: Oat / understand-r1-zero,
+docs/design/workflows.md#s-8.
 
 `Q` is replaced by the question unchanged. Only `chat` goes through the tokenizer's own template.
 """
@@ -33,8 +34,8 @@ TEMPLATES = (CHAT, *sorted(_TEXTS))
 def check(template: str, *, field: str = FIELD) -> None:
     """Raise ManifestError for a template that does not exist."""
     if template not in TEMPLATES and not is_custom(template):
-        known = ", ".join(TEMPLATES)
-        raise errors.ManifestError(f"{field} is '{template}', but must be one of {known}, or module:function")
+        built_in = ", ".join(TEMPLATES)
+        raise errors.ManifestError(f"{field} is '{template}', but must be one of {built_in}, or module:function")
 
 
 def is_custom(template: str) -> bool:
@@ -46,35 +47,35 @@ def load_template(template: str, *, file: str, field: str = FIELD) -> Render | N
     """Return the user's function, None for a template of ours. Raises ManifestError with file and line."""
     if not is_custom(template):
         return None
-    found = user_code.load(template, file=file, field=field)
-    if not callable(found):
-        raise errors.ManifestError(f"{field} is '{template}', which is {type(found).__name__} and not a function")
-    return cast("Render", found)
+    loaded = user_code.load(template, file=file, field=field)
+    if not callable(loaded):
+        raise errors.ManifestError(f"{field} is '{template}', which is {type(loaded).__name__} and not a function")
+    return cast("Render", loaded)
 
 
 def rendered(render: Render, record: types.PromptRecord, *, field: str = FIELD) -> str | tuple[int, ...]:
     """Return what the user's function makes of a record: a text that is not empty, or ids. Raises DataError."""
     where = f"{field}: record {record.prompt_id} of {record.source}"
     try:
-        made = render(record.columns)
+        prompt = render(record.columns)
     except Exception as error:  # boundary: a user's function may raise anything
         raise errors.DataError(f"{where}: {redaction.describe(error)}") from error
-    if isinstance(made, str) and made:
-        return made
-    if isinstance(made, Sequence) and made and all(type(token) is int and token >= 0 for token in made):
-        return tuple(int(token) for token in made)
-    raise errors.DataError(f"{where} became {_kind(made)}, but must become a text or a list of token ids")
+    if isinstance(prompt, str) and prompt:
+        return prompt
+    if isinstance(prompt, Sequence) and prompt and all(type(token) is int and token >= 0 for token in prompt):
+        return tuple(int(token) for token in prompt)
+    raise errors.DataError(f"{where} became {_kind(prompt)}, but must become a text or a list of token ids")
 
 
-def _kind(made: object) -> str:
-    return f"an empty {type(made).__name__}" if isinstance(made, Sequence) and not made else redaction.brief(made)
+def _kind(value: object) -> str:
+    return f"an empty {type(value).__name__}" if isinstance(value, Sequence) and not value else redaction.brief(value)
 
 
 def render(template: str, question: str) -> str:
     """Return the prompt text of a plain-text template; `chat` and a user's have none and are refused by assertion."""
     check(template)
     assert template in _TEXTS, "the chat template belongs to the tokenizer, and a function to its author"
-    # The mark stands once in each text and is its only capital Q.
+    # The mark appears once in each text and is its only capital Q.
     before, after = _TEXTS[template].split(_MARK)
     return f"{before}{question}{after}"
 
@@ -84,7 +85,7 @@ def with_stop_rules(template: str, sampling: types.Sampling, *, eos_ids: tuple[i
 
     qwen_math: none. r1: `</answer>`, kept in the output. no: the configured ones, nothing added. Otherwise the
     configured ones, EOS and pad. Deviation from the source: it also clears the configured stops of `no`, but
-    whoever writes a stop beside a bare question, as few-shot prompts need it, means it; the default is none.
+    anyone who writes a stop alongside a bare question, as few-shot prompts need it, means it; the default is none.
     """
     if template == "qwen_math":
         return dataclasses.replace(sampling, stop=(), stop_token_ids=(), include_stop=False)

@@ -44,37 +44,42 @@ class Readiness:
         self.ready: tuple[bool, str] = (False, "starting")
         self.alive: tuple[bool, str] = (True, "ok")
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Draw the conclusions of one observation."""
-        stuck_s = self._stuck_s(seen)
+        stuck_s = self._stuck_s(observation)
         self.alive = (stuck_s < STUCK_DEAD_S, "ok" if stuck_s < STUCK_DEAD_S else f"no token for {stuck_s:.0f} s")
-        self.ready = self._judge(seen, stuck_s)
+        self.ready = self._judge(observation, stuck_s)
         self._was_ready = self._was_ready or self.ready[0]
-        self._last = seen
+        self._last = observation
 
-    def _judge(self, seen: Observation, stuck_s: float) -> tuple[bool, str]:
-        if not seen.started:
+    def _judge(self, observation: Observation, stuck_s: float) -> tuple[bool, str]:
+        if not observation.started:
             return False, "loading the newest version"
-        if not states.may_generate(seen.state):
-            return False, f"weight receiver is {seen.state}"
+        if not states.may_generate(observation.state):
+            return False, f"weight receiver is {observation.state}"
         if stuck_s >= STUCK_UNREADY_S:
             return False, f"no token for {stuck_s:.0f} s"
-        lag = seen.newest_step - seen.served_step
+        lag = observation.newest_step - observation.served_step
         if lag <= self._max_lag_steps:
             self._lagging_since = None
-            return True, f"serves step {seen.served_step}"
+            return True, f"serves step {observation.served_step}"
         if self._lagging_since is None:
-            self._lagging_since = seen.now_s
-        grace_s = max(LAG_GRACE_S, LAG_GRACE_SYNCS * seen.median_sync_s)
-        within = self._was_ready and seen.now_s - self._lagging_since <= grace_s
-        return within, f"serves step {seen.served_step}, {lag} behind"
+            self._lagging_since = observation.now_s
+        grace_s = max(LAG_GRACE_S, LAG_GRACE_SYNCS * observation.median_sync_s)
+        within = self._was_ready and observation.now_s - self._lagging_since <= grace_s
+        return within, f"serves step {observation.served_step}, {lag} behind"
 
-    def _stuck_s(self, seen: Observation) -> float:
+    def _stuck_s(self, observation: Observation) -> float:
         last = self._last
-        moved = last is None or not seen.num_running or seen.paused or seen.num_generated != last.num_generated
+        moved = (
+            last is None
+            or not observation.num_running
+            or observation.paused
+            or observation.num_generated != last.num_generated
+        )
         if moved or self._moved_at is None:
-            self._moved_at = seen.now_s
-        return seen.now_s - self._moved_at
+            self._moved_at = observation.now_s
+        return observation.now_s - self._moved_at
 
 
 class Reporting:

@@ -1,8 +1,8 @@
 """The gate between episodes and the engine. Closed during a weight update: requests wait here, not in the engine.
 
 The version that salts a request's prefix cache is read when the request passes, not when it arrives: after an update
-a request that waited must not find blocks that the old weights filled. A request that the engine had to give up goes on
-here too, so that no episode knows of it.
+a request that waited must not find blocks that the old weights filled. A request that the engine had to give up
+continues here too, so that no episode knows of it.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class RequestGate:
         await self._idle.wait()
 
     async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
-        """Wait for the gate, then generate; what the engine could not keep goes on behind the next open gate. Raises
+        """Wait for the gate, then generate; what the engine could not keep continues behind the next open gate. Raises
         EngineError as the engine does, or for a result to be refused.
         """
         parts: list[generation.GenerationResult] = []

@@ -58,8 +58,8 @@ class PromptTokenizer:
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """Return the ids of EOS and pad, without repetition."""
-        found = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
-        return tuple(dict.fromkeys(token for token in found if token is not None))
+        ids = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
+        return tuple(dict.fromkeys(token for token in ids if token is not None))
 
     def prompt_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
         """Return the ids of a record: its own input_ids, else what the user's template makes of it, else its prompt,
@@ -68,28 +68,30 @@ class PromptTokenizer:
         Raises DataError that names the missing key, or says that the model's chat template refuses the record.
         """
         columns = record.columns
-        if isinstance(given := columns.get("input_ids"), Sequence) and not isinstance(given, str):
-            return tuple(int(token) for token in given)
+        if isinstance(input_ids := columns.get("input_ids"), Sequence) and not isinstance(input_ids, str):
+            return tuple(int(token) for token in input_ids)
         if self._render is not None:
-            made = prompts.rendered(self._render, record, field=self._field)
-            return self.encode(made) if isinstance(made, str) else made
+            rendered = prompts.rendered(self._render, record, field=self._field)
+            return self.encode(rendered) if isinstance(rendered, str) else rendered
         prompt = columns.get("prompt")
         if isinstance(prompt, str) and self._template != prompts.CHAT:
             return self.encode(prompts.render(self._template, prompt))
         # The loader's messages are checked and their content is text; a caller's own record may lack `prompt`.
-        asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or columns.get("messages")
+        messages = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or columns.get("messages")
+        )
         where = f"record {record.prompt_id} of {record.source}"
-        if not isinstance(asked, Sequence):
+        if not isinstance(messages, Sequence):
             raise errors.DataError(f"{where} has no 'prompt', 'messages' or 'input_ids'")
         try:
-            return self.chat_ids(asked)
+            return self.chat_ids(messages)
         except Exception as error:  # boundary: a chat template is a program that came with the model
             raise errors.DataError(f"{where}: the chat template: {redaction.describe(error)}") from error
 
     def feedback_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids between a closed answer and the next one. Raises ManifestError if turns are not appended.
 
-        A question stands first in both renderings, for templates that want one; it cancels out.
+        A question is first in both renderings, for templates that want one; it cancels out.
         """
         if not self._tokenizer.chat_template:
             raise errors.ManifestError(

@@ -38,7 +38,7 @@ class SlotWaits:
             self.idle_because(WaitReason.NO_PROMPTS)
 
     def paused(self, is_paused: bool) -> None:
-        """Say that generation stopped or goes on."""
+        """Say that generation stopped or continues."""
         self._settle()
         self._paused = is_paused
         self._look()

@@ -9,7 +9,7 @@
     SIGTERM, POST /stop, drain, finished --> no new lease; finish or release what is held within drain_s; return
 
 Who waits for what: the lease loop for a free slot and the long poll; a group for the gate, the engine and the
-verifiers; a submit for the coordinator, for as long as it takes; nobody for a weight update except at the gate.
+verifiers; a submit for the coordinator, for as long as it takes; no one for a weight update except at the gate.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class _Held:
 
 
 class RolloutWorker:
-    """One process's loops. `run` returns after a drain and raises what cannot be mended here."""
+    """One process's loops. `run` returns after a drain and raises what cannot be fixed here."""
 
     def __init__(self, options: WorkerOptions, parts: WorkerParts) -> None:
         """Nothing starts before `run`."""
@@ -116,7 +116,7 @@ class RolloutWorker:
         return session
 
     async def _register_again(self, fenced: types.Session | None) -> None:
-        """Register anew after a call was fenced, once for all loops that noticed; refused again, this process ends."""
+        """Register again after a call was fenced, once for all loops that noticed; refused again, this process ends."""
         async with self._registering:
             if self._registered is fenced:
                 await self._register()
@@ -162,8 +162,8 @@ class RolloutWorker:
 
     async def _take(self, grant: types.LeaseGrant, tasks: asyncio.TaskGroup) -> None:
         if not grant.leases:
-            known = {reason.value for reason in WaitReason}
-            reason = WaitReason(grant.wait_reason) if grant.wait_reason in known else WaitReason.NO_PROMPTS
+            reasons = {reason.value for reason in WaitReason}
+            reason = WaitReason(grant.wait_reason) if grant.wait_reason in reasons else WaitReason.NO_PROMPTS
             self._parts.waits.idle_because(reason)
         else:
             self._parts.waits.reached()
@@ -251,7 +251,9 @@ class RolloutWorker:
                         self._head_moved.set()
             except errors.RLJobError as error:
                 # Heartbeats bring the head too, only later.
-                logger.debug("no news of heads: %s", error, extra={"error_class": error.name})
+                logger.debug(
+                    "could not receive announcements of versions: %s", error, extra={"error_class": error.name}
+                )
             await self._parts.clock.sleep(backoff.next_delay_s())
 
     async def _heartbeat_once(self) -> bool:
@@ -292,7 +294,7 @@ class RolloutWorker:
 
     async def _finish_held(self) -> None:
         began = self._parts.clock.monotonic()
-        running = {held.task for held in self._held.values()}
+        running = {lease.task for lease in self._held.values()}
         if running:
             limit = asyncio.ensure_future(self._parts.clock.sleep(self._options.drain_s))
             everything = asyncio.ensure_future(asyncio.wait(running))
@@ -300,8 +302,8 @@ class RolloutWorker:
             limit.cancel()
             everything.cancel()
         left = dict(self._held)
-        for held in left.values():
-            held.task.cancel()
+        for lease in left.values():
+            lease.task.cancel()
         returned = [await self._release(lease_id, "drained") for lease_id in left]
         result = DrainResult.FINISHED if not left else DrainResult.HANDED_BACK if all(returned) else DrainResult.KILLED
         self._parts.report.drained(self._parts.clock.monotonic() - began, result)

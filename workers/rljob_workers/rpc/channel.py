@@ -69,13 +69,13 @@ def sync_channel(address: str, tls: roles.TlsConfig | None, *, own_connection: b
 
 
 def _ignore(error: errors.RLJobError) -> None:
-    """The listener of nobody."""
+    """No-op callback."""
 
 
 def aio_server(config: roles.ProcessConfig | None, *, on_error: OnError = _ignore) -> grpc.aio.Server:
     """Return an asyncio server that turns errors of the tree into statuses and, with TLS, refuses wrong callers.
 
-    Without a config or its TLS nobody can be told apart, and everybody may call. `on_error` hears of every call that
+    Without a config or its TLS no one can be distinguished, and everyone may call. `on_error` hears of every call that
     ends with an error of the tree. Bind it with `bind`.
     """
     tls = None if config is None else config.tls
@@ -101,18 +101,18 @@ def _client_credentials(pem: certificates.Pem) -> grpc.ChannelCredentials:
 def _server_credentials(tls: roles.TlsConfig) -> grpc.ServerCredentials:
     """Return credentials that are looked up at every handshake, so that a renewed certificate needs no restart."""
     pem = certificates.read(tls)
-    held = pem.stamp
+    stamp = pem.stamp
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
-        nonlocal held
+        nonlocal stamp
         try:
-            if certificates.stamp(tls) == held:
+            if certificates.stamp(tls) == stamp:
                 return None
             renewed = certificates.read(tls)
         except errors.UnavailableError as error:
             logger.warning("kept the old certificates: %s", error, extra={"error_class": error.name})
             return None
-        held = renewed.stamp
+        stamp = renewed.stamp
         return _server_certificate(renewed)
 
     return grpc.dynamic_ssl_server_credentials(_server_certificate(pem), fetch, require_client_authentication=True)
@@ -123,12 +123,12 @@ def _server_certificate(pem: certificates.Pem) -> grpc.ServerCertificateConfigur
 
 
 def _open_to_all(method: str, context: grpc.aio.ServicerContext) -> None:
-    """Plain text: nobody can be told apart."""
+    """Plain text: no one can be distinguished."""
 
 
 def _check(job: roles.JobIdentity, trust_domain: str, method: str, context: grpc.aio.ServicerContext) -> None:
     """Raise ForbiddenError unless the peer's certificate opens the method."""
-    identities = tuple(one.decode(errors="replace") for one in context.auth_context().get("peer_uri", ()))
+    identities = tuple(uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ()))
     why = access.refusal(method, identities, trust_domain=trust_domain, namespace=job.namespace, job=job.name)
     if why is not None:
         raise errors.ForbiddenError(why)

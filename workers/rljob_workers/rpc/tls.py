@@ -34,12 +34,14 @@ class Pem:
 
 
 def stamp(tls: roles.TlsConfig) -> Stamp:
-    """Return what tells one set of files from the next; cheap enough for every call. Raises UnavailableError."""
+    """Return what distinguishes one set of files from the next; cheap enough for every call. Raises
+    UnavailableError.
+    """
     try:
-        found = [os.stat(path) for path in _paths(tls)]
+        stats = [os.stat(path) for path in _paths(tls)]
     except OSError as error:
         raise errors.UnavailableError(f"cannot read certificate file {error.filename}: {error.strerror}") from error
-    return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+    return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
 
 
 def read(tls: roles.TlsConfig) -> Pem:
@@ -52,7 +54,7 @@ def read(tls: roles.TlsConfig) -> Pem:
             raise errors.UnavailableError(f"cannot read certificate file {error.filename}: {error.strerror}") from error
         if stamp(tls) == before:
             return Pem(ca, certificate, key, before)
-    raise errors.UnavailableError(f"the certificate files beside {tls.cert_file} keep changing")
+    raise errors.UnavailableError(f"the certificate files next to {tls.cert_file} keep changing")
 
 
 def _paths(tls: roles.TlsConfig) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, also after a power cut: written beside, synced, renamed."""
+"""Files and folders that appear whole or not at all, also after a power cut: written alongside, synced, renamed."""
 
 import contextlib
 import os

@@ -41,23 +41,23 @@ def with_pod_variables(config: ConfigT, environment: Mapping[str, str]) -> Confi
 
     Raises ManifestError that names a variable which is not a number in its range.
     """
-    found: dict[str, object] = {}
+    resolved: dict[str, object] = {}
     if environment.get("RLJOB_POD"):
-        found["pod"] = environment["RLJOB_POD"]
+        resolved["pod"] = environment["RLJOB_POD"]
     if isinstance(config, roles.TrainerConfig):
-        found |= {
+        resolved |= {
             field: _number(name, environment[name], least)
             for name, (field, least) in _NUMBERS.items()
             if environment.get(name)
         }
         if environment.get("RLJOB_RENDEZVOUS_HOST"):
-            found["rendezvous_host"] = environment["RLJOB_RENDEZVOUS_HOST"]
-    return config.model_copy(update=found)
+            resolved["rendezvous_host"] = environment["RLJOB_RENDEZVOUS_HOST"]
+    return config.model_copy(update=resolved)
 
 
 def _number(name: str, text: str, least: int) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) < least:
-        raise errors.ManifestError(f"{name} = {text!r}: it must be a whole number from {least} on")
+        raise errors.ManifestError(f"{name} = {text!r}: it must be an integer of at least {least}")
     return int(text)
 
 
@@ -173,7 +173,7 @@ def exit_code(error: errors.RLJobError) -> int:
 
 
 def _leave_message(path: pathlib.Path, code: int, reason: str) -> None:
-    # Only a pod has this file; elsewhere nobody reads it.
+    # Only a pod has this file; elsewhere no one reads it.
     if path.is_file() and os.access(path, os.W_OK):
-        told = logs.masked(reason, logs.secrets_of(os.environ))
-        path.write_text(json.dumps({"code": code, "reason": told[:3000]}), encoding="utf-8")
+        message = logs.masked(reason, logs.secrets_of(os.environ))
+        path.write_text(json.dumps({"code": code, "reason": message[:3000]}), encoding="utf-8")

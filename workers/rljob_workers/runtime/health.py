@@ -3,7 +3,7 @@
 GET /healthz: the process answers and `alive` holds. GET /readyz: `ready` holds, else 503 with the reason.
 GET /metrics: Prometheus text. POST /stop: asks the process to stop in an orderly way.
 
-Anybody whom the network lets through may open connections here, so their number, their age and what they may say are
+Anyone whom the network lets through may open connections here, so their number, their age and what they may say are
 bounded. A stop is asked for by who can read a file that only this user can: where a call comes from proves nothing,
 since in a mesh every call comes from a proxy on loopback.
 """
@@ -23,7 +23,7 @@ from rljob_api import roles
 from rljob_workers.runtime import metrics as metrics_module
 
 STOP_HEADER = "X-RLJob-Stop-Token"
-# The kubelet's probes, a scrape or two, a look by hand; whoever opens one more loses the oldest.
+# The kubelet's probes, a scrape or two, a look by hand; anyone who opens one more loses the oldest.
 MOST_CONNECTIONS = 16
 # Silence on a connection; a probe's own timeout is 5 s.
 IDLE_S = 5.0
@@ -38,7 +38,7 @@ def always() -> tuple[bool, str]:
 
 
 def nothing() -> None:
-    """The stop request that nobody waits for."""
+    """The stop request that nothing waits for."""
 
 
 def stop_token_file(config: roles.ProcessConfig) -> pathlib.Path:
@@ -70,7 +70,7 @@ class HealthServer:
     ) -> None:
         """Keep the probes. They are called on the server's thread and must not block.
 
-        token_file: where `start` leaves what a stop must carry; without one nobody can ask for a stop.
+        token_file: where `start` leaves what a stop must carry; without one no one can ask for a stop.
         """
         self._token_file, token = token_file, secrets.token_hex(32)
         self._token = "" if token_file is None else token
@@ -104,7 +104,7 @@ class HealthServer:
 
 
 def _leave(token: str, path: pathlib.Path) -> None:
-    """Write a file that nobody else can read, in place of one that an earlier process left."""
+    """Write a file that no one else can read, in place of one that an earlier process left."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:

@@ -1,7 +1,7 @@
 """JSON lines on stdout, text on a terminal. One event a line, past tense, the same keys everywhere; no secrets.
 
 Use `logger.info("leased 4 groups", extra={"step": 3, "group": group_id})`: only the keys of `KEYS` are written. Values
-of secrets are masked wherever they stand, because an exception of a library may hold them.
+of secrets are masked wherever they are, because an exception of a library may hold them.
 """
 
 import datetime
@@ -31,7 +31,7 @@ _NOISY = ("httpx", "httpcore", "urllib3", "filelock", "fsspec", "asyncio", "matp
 # Whose DEBUG lines are written: clients of language models log whole requests there.
 _OURS = frozenset({"rljob_workers", "rljob_api", "__main__"})
 _SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|KEY|PAT)(_|$)", re.IGNORECASE)
-# Shorter values stand in ordinary words.
+# Shorter values are in ordinary words.
 _SHORTEST_SECRET = 8
 
 
@@ -39,8 +39,8 @@ def secrets_of(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values of the variables that hold a secret by their name (HF_TOKEN, WANDB_API_KEY), longest first,
     because one may be a part of another.
     """
-    found = {value for name, value in environment.items() if _SECRET_NAME.search(name)}
-    return tuple(sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True))
+    secrets = {value for name, value in environment.items() if _SECRET_NAME.search(name)}
+    return tuple(sorted((value for value in secrets if len(value) >= _SHORTEST_SECRET), key=len, reverse=True))
 
 
 def masked(text: str, secrets: Sequence[str]) -> str:

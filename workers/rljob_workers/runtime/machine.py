@@ -16,24 +16,24 @@ _M_TOP_PAD = -2
 _M_MMAP_MAX = -4
 
 
-def dtype_for_cpu(wanted: str, flags: frozenset[str]) -> str:
-    """Return the format to compute in on a CPU with these feature flags, for a job that says `wanted`."""
-    return "float32" if wanted == "bfloat16" and not flags & _NATIVE else wanted
+def dtype_for_cpu(dtype: str, flags: frozenset[str]) -> str:
+    """Return the format to compute in on a CPU with these feature flags, where a job asks for `dtype`."""
+    return "float32" if dtype == "bfloat16" and not flags & _NATIVE else dtype
 
 
-def dtype_for_this_cpu(wanted: str) -> str:
+def dtype_for_this_cpu(dtype: str) -> str:
     """Return the format to compute in here."""
-    return dtype_for_cpu(wanted, cpu_flags())
+    return dtype_for_cpu(dtype, cpu_flags())
 
 
 def cpu_flags(path: pathlib.Path = _CPUINFO) -> frozenset[str]:
-    """Return the feature flags of this machine's CPU; those of bfloat16 where the kernel does not tell them."""
+    """Return the feature flags of this machine's CPU; those of bfloat16 where the kernel does not show them."""
     try:
         lines = path.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return _NATIVE
-    found = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
-    return frozenset(found[0]) if found else _NATIVE
+    flag_lists = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
+    return frozenset(flag_lists[0]) if flag_lists else _NATIVE
 
 
 def keep_memory() -> None:

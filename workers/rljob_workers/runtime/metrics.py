@@ -105,7 +105,7 @@ class Metrics:
         return self._histograms[name]
 
     def before_exposition(self, settle: Callable[[], None]) -> None:
-        """Call `settle` before every look, on the thread that looks: what goes on is counted while it lasts."""
+        """Call `settle` before every look, on the thread that looks: what is in progress is counted while it lasts."""
         self._before.append(settle)
 
     def exposition(self) -> bytes:

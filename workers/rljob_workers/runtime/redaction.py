@@ -1,4 +1,4 @@
-"""What is told of an exception or a value that may be made of a prompt, an answer, a gold or a secret: its type, and
+"""What is reported an exception or a value that may be made of a prompt, an answer, a gold or a secret: its type, and
 where it came from. Code of a user's raises and returns what it likes, and so may a library that was given texts.
 
 The message itself is a line of level `TEXT`, cut, which is written only where it was asked for twice.
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 # Below DEBUG: lines with pieces of prompts and answers, for who develops a workflow. Off unless switched on.
 TEXT = 5
 MAX_TEXT_CHARS = 256
-# Whose lines quote what code that they carry raised: tasks that nobody waited for, callbacks, handlers of requests.
+# Whose lines quote what code that they carry raised: tasks that no one waited for, callbacks, handlers of requests.
 _CARRIERS = frozenset({"aiohttp", "asyncio", "concurrent", "grpc"})
 
 
 class RedactedError(Exception):
-    """Stands in a log for an exception whose message is not told; it has the type's name and the stack."""
+    """Takes the place of an exception in a log whose message is not reported; it has the type's name and the stack."""
 
 
 def describe(error: BaseException) -> str:

@@ -66,7 +66,8 @@ def retry_moving(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Repeat `call`, which goes on where it stopped, until it returns or `position` has stood still for `patience_s`.
+    """Repeat `call`, which continues where it stopped, until it returns or `position` has made no progress for
+    `patience_s`.
 
     Raises what the last call raised, and at once an error whose retry class is NEVER.
     """

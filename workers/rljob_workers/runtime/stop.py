@@ -46,7 +46,7 @@ def stop(
     if answer is None:
         return True
     if answer not in (_ACCEPTED, _BUSY):
-        sys.stderr.write(f"rljob-stop: the process on port {port} does not take the request to stop: {answer}\n")
+        sys.stderr.write(f"rljob-stop: the process on port {port} did not accept the stop request: {answer}\n")
         return False
     while monotonic() < deadline:
         if _answer(port, "GET", "/healthz") is None:

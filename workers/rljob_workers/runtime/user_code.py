@@ -26,8 +26,8 @@ def load(reference: str, *, file: str, field: str) -> object:
         raise errors.ManifestError(
             f"{field} is '{reference}', but {module.__file__ or module_name} has no {name}; it defines {there}"
         )
-    found: object = getattr(module, name)
-    return found
+    loaded: object = getattr(module, name)
+    return loaded
 
 
 def _own(value: object, module: ModuleType) -> bool:
@@ -37,12 +37,12 @@ def _own(value: object, module: ModuleType) -> bool:
 def _from_file(path: Path, field: str) -> ModuleType:
     if not path.is_file():
         raise errors.ManifestError(f"spec.workflow.code.path: there is no file {path}")
-    known = sys.modules.get(path.stem)
-    if known is not None:
-        if known.__file__ == str(path):
-            return known
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None:
+        if loaded.__file__ == str(path):
+            return loaded
         raise errors.ManifestError(
-            f"spec.workflow.code.path: {path.name} has the name of a module that is loaded already ({known.__file__});"
+            f"spec.workflow.code.path: {path.name} has the name of a module that is loaded already ({loaded.__file__});"
             " give the file another name"
         )
     spec = importlib.util.spec_from_file_location(path.stem, path)

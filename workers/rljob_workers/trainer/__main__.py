@@ -55,7 +55,7 @@ def check(config: roles.TrainerConfig) -> list[str]:
         if refusal:
             return [refusal]
     folder = pathlib.Path(config.checkpoint_dir)
-    return [f"spec.checkpoint: {folder} is no folder"] if folder.exists() and not folder.is_dir() else []
+    return [f"spec.checkpoint: {folder} is not a folder"] if folder.exists() and not folder.is_dir() else []
 
 
 def _without_device(config: roles.TrainerConfig) -> list[str]:

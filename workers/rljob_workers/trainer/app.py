@@ -1,8 +1,8 @@
 """Puts a rank together: model, engine, checkpoint, session, publisher, loop.
 
-The order matters. The checkpoint is loaded before Register, which says the step that the run goes on from. Version 0
+The order matters. The checkpoint is loaded before Register, which says the step that the run continues from. Version 0
 is what the model files hold: if the trainer's own weights differ from it, or the registry has versions of an earlier
-start, the loaded state is published before the first fetch, so that no rollout samples from weights nobody trains.
+start, the loaded state is published before the first fetch, so that no rollout samples from weights no one trains.
 """
 
 import contextlib
@@ -40,15 +40,15 @@ _PATIENCE_S = 600.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    """A model on this rank, in the state from which training goes on.
+    """A model on this rank, in the state from which training continues.
 
-    found: where that state comes from; is_fork: from another run's checkpoint, whose steps do not count here.
+    resumed: where that state comes from; is_fork: from another run's checkpoint, whose steps do not count here.
     """
 
     engine: deepspeed.Engine
     exporter: export.ImageExporter
     model_dir: pathlib.Path
-    found: checkpoint.Checkpoint | None
+    resumed: checkpoint.Checkpoint | None
     is_fork: bool
     initial_state_hash: str
     reference: reference.Reference | None
@@ -57,7 +57,7 @@ class _Loaded:
 
     @property
     def own(self) -> checkpoint.Checkpoint | None:
-        return None if self.is_fork else self.found
+        return None if self.is_fork else self.resumed
 
     @property
     def step(self) -> int:
@@ -105,18 +105,18 @@ def run_rank(
 
 
 def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> _Loaded:
-    found = _newest(config, device)
+    resumed = _newest(config, device)
     reference_hash = ""
     if dist.get_rank() == 0 and config.reference is not None:
         reference_hash = _state_hash(config, builtin.ensure_model(config.reference))
-    is_fork = found is None and config.spec.resume_from is not None
-    if found is not None:
-        checkpoint.check_same_run(found, config, reference_hash=reference_hash)
+    is_fork = resumed is None and config.spec.resume_from is not None
+    if resumed is not None:
+        checkpoint.check_same_run(resumed, config, reference_hash=reference_hash)
     elif config.spec.resume_from is not None:
-        found = warm_start.find(config.fork_from, config.spec.resume_from.step)
-        warm_start.check_same_model(found, config)
-        logger.info("forked from step %d of %s", found.progress.step, found.path, extra={"event": "fork"})
-    built = _build(config, saving.weights_folder(found, model_dir), saving.state_folder(found), device)
+        resumed = warm_start.find(config.fork_from, config.spec.resume_from.step)
+        warm_start.check_same_model(resumed, config)
+        logger.info("forked from step %d of %s", resumed.progress.step, resumed.path, extra={"event": "fork"})
+    built = _build(config, saving.weights_folder(resumed, model_dir), saving.state_folder(resumed), device)
     initial_hash = ""
     if built.rank == 0:
         initial_hash = _state_hash(config, model_dir)
@@ -129,20 +129,20 @@ def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.de
         engine=built,
         exporter=exporter,
         model_dir=model_dir,
-        found=found,
+        resumed=resumed,
         is_fork=is_fork,
         initial_state_hash=initial_hash,
         reference=frozen,
         reference_hash=reference_hash,
-        critic=_build_critic(config, model_dir, found, device),
+        critic=_build_critic(config, model_dir, resumed, device),
     )
 
 
 def _newest(config: roles.TrainerConfig, device: torch.device) -> checkpoint.Checkpoint | None:
-    """Return the checkpoint that all ranks go on from, chosen by rank 0, which fences off earlier attempts with it.
+    """Return the checkpoint that all ranks continue from, chosen by rank 0, which fences off earlier attempts with it.
 
-    A replaced attempt may finish one at any moment: ranks that looked by themselves could go on from two steps. Raises
-    CheckpointError where a rank does not see the one that was chosen.
+    A replaced attempt may finish one at any moment: ranks that looked by themselves could continue from two steps.
+    Raises CheckpointError where a rank does not see the one that was chosen.
     """
     store = checkpoint.store_of(config)
     chosen = torch.zeros(1, dtype=torch.int64, device=device)
@@ -152,13 +152,13 @@ def _newest(config: roles.TrainerConfig, device: torch.device) -> checkpoint.Che
         store.fence(int(chosen))
     dist.broadcast(chosen, 0)
     step = int(chosen)
-    found = store.at(step) if step else None
-    if step and found is None:
+    latest = store.at(step) if step else None
+    if step and latest is None:
         raise errors.CheckpointError(
             f"rank {dist.get_rank()} does not see the checkpoint of step {step}:"
             f" is the volume of {config.checkpoint_dir} shared by all nodes?"
         )
-    return found
+    return latest
 
 
 def _state_hash(config: roles.TrainerConfig, folder: pathlib.Path) -> str:
@@ -193,13 +193,13 @@ def _test_models(
 
 
 def _build_critic(
-    config: roles.TrainerConfig, model_dir: pathlib.Path, found: checkpoint.Checkpoint | None, device: torch.device
+    config: roles.TrainerConfig, model_dir: pathlib.Path, resumed: checkpoint.Checkpoint | None, device: torch.device
 ) -> deepspeed.CriticEngine | None:
     if config.spec.algorithm.critic is None:
         return None
-    state = saving.critic_folder(found)
-    if found is not None and state is None:
-        logger.warning("the checkpoint of step %d has no critic; it starts anew", found.progress.step)
+    state = saving.critic_folder(resumed)
+    if resumed is not None and state is None:
+        logger.warning("the checkpoint of step %d has no critic; a new one is initialized", resumed.progress.step)
     with _quiet():
         built = deepspeed.CriticEngine(config, model_dir, device)
         if state is not None:
@@ -209,7 +209,7 @@ def _build_critic(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """DeepSpeed tells the root logger about compilers and libraries that it looks for and does not need."""
+    """DeepSpeed logs to the root logger about compilers and libraries that it looks for and does not need."""
     logging.disable(logging.INFO)
     try:
         yield

@@ -1,4 +1,4 @@
-"""This rank's conversation with the coordinator: waits for a batch, and asks again while nobody answers."""
+"""This rank's conversation with the coordinator: waits for a batch, and asks again while no one answers."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ _POLL_S = 5.0
 
 
 class BatchSource:
-    """Fetches batches and commits steps. `stop` is set by whoever asks this process to stop."""
+    """Fetches batches and commits steps. `stop` is set by anyone who asks this process to stop."""
 
     def __init__(
         self, *, transport: train.Batches, rank: int, world_size: int, stop: threading.Event, patience_s: float

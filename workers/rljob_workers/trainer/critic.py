@@ -34,7 +34,7 @@ class ValueEngine(Protocol):
 
 
 class Critic:
-    """Steps the value model beside the policy: same minibatches and epochs, own AdamW and update count."""
+    """Steps the value model alongside the policy: same minibatches and epochs, own AdamW and update count."""
 
     def __init__(self, engine: ValueEngine, spec: JobSpec, count: schedule.UpdateCount) -> None:
         """`config` must have a critic."""
@@ -69,7 +69,7 @@ class Critic:
         if old_values is None or returns is None:
             self._engine.backward(values.sum() * 0.0 + nothing)
             return None
-        made = value_loss.value_loss(
+        loss = value_loss.value_loss(
             values,
             old_values,
             returns.float(),
@@ -77,13 +77,13 @@ class Critic:
             coef=self._settings.vf_coef,
             num_tokens=minibatch.num_tokens,
         )
-        self._engine.backward((made.share + nothing) * world_size)
+        self._engine.backward((loss.share + nothing) * world_size)
         tally = statistics.Tally(values.device)
         tally.put(
             {
                 Sum.VALUE_TOKENS: torch.tensor(float(len(values))),
-                Sum.VALUE_LOSS: made.share.detach().double(),
-                Sum.VALUE_CLIPPED: made.clipped.sum(),
+                Sum.VALUE_LOSS: loss.share.detach().double(),
+                Sum.VALUE_CLIPPED: loss.clipped.sum(),
             },
             {},
         )
@@ -106,7 +106,7 @@ def explained_variance(
     old_values: Sequence[torch.Tensor], returns: Sequence[torch.Tensor], ranks: advantages.Ranks
 ) -> dict[Stat, float]:
     """Return 1 - Var(ret - v_old) / Var(ret) over the sampled tokens of the step. Lists: this rank's, each once."""
-    residuals = [wanted - old.double() for old, wanted in zip(old_values, returns, strict=True)]
+    residuals = [target - old.double() for old, target in zip(old_values, returns, strict=True)]
     sums = ranks.total([*_moments(residuals), *_moments(returns)])
     if sums[0] == 0:
         return {}

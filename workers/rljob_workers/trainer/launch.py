@@ -72,7 +72,7 @@ def hand_on_stop() -> None:
 
 def children(parent: int) -> list[int]:
     """Return the process ids whose parent is `parent`."""
-    found = []
+    pids = []
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             # Fields follow the command's closing bracket: state, parent, ...
@@ -80,5 +80,5 @@ def children(parent: int) -> list[int]:
         except OSError:
             continue
         if int(fields[1]) == parent:
-            found.append(int(path.parent.name))
-    return found
+            pids.append(int(path.parent.name))
+    return pids

@@ -115,7 +115,7 @@ class Learner:
         return self._report(header, measured, prepared)
 
     def _flops(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> float:
-        """Return this rank's operations of the step, 0 where utilisation cannot be told."""
+        """Return this rank's operations of the step, 0 where utilisation cannot be computed."""
         chip = self._engine.accelerator
         if chip is None or chip.size is None or chip.peak_flops is None:
             return 0.0
@@ -152,13 +152,13 @@ class Learner:
 
     def _computed(self, parts: Sequence[batch_tensors.BatchTensors]) -> list[float]:
         """Return tokens and rows of this rank that are trained, then those that are only looked at."""
-        found = [0.0] * 4
+        totals = [0.0] * 4
         for tensors in parts:
-            seen = self._observed(tensors)
-            for place, chosen in ((0, ~seen), (2, seen)):
-                found[place] += float(tensors.row_tokens[chosen].sum())
-                found[place + 1] += float(chosen.sum())
-        return found
+            observed = self._observed(tensors)
+            for place, chosen in ((0, ~observed), (2, observed)):
+                totals[place] += float(tensors.row_tokens[chosen].sum())
+                totals[place + 1] += float(chosen.sum())
+        return totals
 
     def _observed(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return which rows [rows] are only looked at: without advantage, and where no term of the loss needs them."""

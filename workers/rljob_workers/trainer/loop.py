@@ -23,7 +23,7 @@ from rljob_workers.trainer.state import publish, saving
 logger = logging.getLogger(__name__)
 Stat = names.StepStat
 
-# Checkpoints in a row that may fail while training goes on: a longer outage is worth a new process, and to be seen.
+# Checkpoints in a row that may fail while training continues: a longer outage is worth a new process, and to be seen.
 _MOST_FAILED_SAVES = 2
 
 
@@ -67,12 +67,12 @@ class StepLoop:
         return self._completed
 
     def run(self) -> names.ExitCode:
-        """Return OK when the run is finished, STOPPED_ON_REQUEST when it can go on later."""
+        """Return OK when the run is finished, STOPPED_ON_REQUEST when it can continue later."""
         while True:
-            asked = self._clock.monotonic()
+            requested_at = self._clock.monotonic()
             with self._waiting("batch"):
                 header, micro_batches = self._source.fetch(self._completed + 1)
-            waited_s = self._clock.monotonic() - asked
+            waited_s = self._clock.monotonic() - requested_at
             if header.kind is names.BatchKind.STOP:
                 return self._stop()
             if header.kind is names.BatchKind.FINISHED:
@@ -116,7 +116,7 @@ class StepLoop:
         return contextlib.nullcontext() if self._meter is None else self._meter.waiting(reason)
 
     def _try_to_save(self) -> None:
-        """Save, but let training go on where that fails for now: the checkpoint before is still there."""
+        """Save, but let training continue where that fails for now: the checkpoint before is still there."""
         try:
             self._save(final=False)
         except errors.CheckpointError as error:
@@ -124,7 +124,7 @@ class StepLoop:
             if self._failed_saves > _MOST_FAILED_SAVES:
                 raise
             if self._meter is not None:
-                logger.error("went on without a checkpoint: %s", error, extra={"step": self._completed})
+                logger.error("continuing without a checkpoint: %s", error, extra={"step": self._completed})
 
     def _save(self, *, final: bool) -> None:
         started = self._clock.monotonic()
@@ -150,7 +150,7 @@ class StepLoop:
         self._failed_saves = 0
 
     def _stop(self) -> names.ExitCode:
-        """Leave a checkpoint of the last completed step, from which the next start goes on."""
+        """Leave a checkpoint of the last completed step, from which the next start continues."""
         self._publisher.flush()
         if self._saved != self._completed:
             self._save(final=False)

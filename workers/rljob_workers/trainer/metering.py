@@ -47,7 +47,7 @@ class Meter:
     """Exports steps; only rank 0 has one."""
 
     def __init__(self, metrics: metrics_module.Metrics, clock: clocks.Clock) -> None:
-        """Keep the registry, which counts a wait that goes on whenever it is read."""
+        """Keep the registry, which counts a wait that continues whenever it is read."""
         self._metrics = metrics
         self._waits = Waits(metrics.counter("rljob_trainer_wait_seconds_total"), clock)
         metrics.before_exposition(self._waits.settle)

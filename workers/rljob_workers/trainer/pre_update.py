@@ -90,12 +90,12 @@ def prepare(
         for part in work:
             for item in part:
                 item.values = value_model.score(item.tensors)
-    found: dict[names.StepStat, float] = {}
+    stats: dict[names.StepStat, float] = {}
     if algorithm.trainer_returns:
-        found = _set_advantages(work, engine, algorithm)
+        stats = _set_advantages(work, engine, algorithm)
     if algorithm.loss.m2_threshold is not None:
         _drop_far_tokens(work, engine, algorithm.loss.m2_threshold)
-    return Prepared(_mean_weight(work, engine, algorithm), found)
+    return Prepared(_mean_weight(work, engine, algorithm), stats)
 
 
 def needs_proximal(algorithm: AlgorithmSpec) -> bool:
@@ -130,11 +130,11 @@ def _set_advantages(
 ) -> dict[names.StepStat, float]:
     items, counted = _active(work), _first_epoch(work, algorithm)
     for item in items:
-        made = advantages.estimate(
+        estimated = advantages.estimate(
             item.tensors, algorithm.gae, penalty=_penalty(item, algorithm.loss), values=item.values
         )
-        item.returns = made.returns
-        item.tensors = dataclasses.replace(item.tensors, advantages=made.advantages)
+        item.returns = estimated.returns
+        item.tensors = dataclasses.replace(item.tensors, advantages=estimated.advantages)
     normalization = algorithm.advantage_normalization
     if normalization is not None:
         parts = [advantages.Part(item.tensors.advantages, _token_groups(item)) for item in items]
@@ -145,11 +145,11 @@ def _set_advantages(
             item.tensors = dataclasses.replace(item.tensors, advantages=values)
     for item in items:
         item.tensors = dataclasses.replace(item.tensors, advantages=item.tensors.advantages.float())
-    found = advantages.describe([item.tensors for item in counted], engine)
+    stats = advantages.describe([item.tensors for item in counted], engine)
     if algorithm.critic is not None:
         old = [item.values.tokens for item in counted if item.values is not None]
-        found |= critic.explained_variance(old, [item.returns for item in counted if item.returns is not None], engine)
-    return found
+        stats |= critic.explained_variance(old, [item.returns for item in counted if item.returns is not None], engine)
+    return stats
 
 
 def _token_groups(item: Work) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""`rljob-verifier --config role.json`: grades completions over gRPC until it is told to stop."""
+"""`rljob-verifier --config role.json`: grades completions over gRPC until it is asked to stop."""
 
 import asyncio
 import functools
@@ -26,10 +26,10 @@ def _check(invocation: boot.Invocation[roles.VerifierConfig]) -> int:
     from rljob_workers.verifier import check
 
     sources = check.read_sources(invocation.sources) if invocation.sources else []
-    found = check.findings(invocation.config, sources)
-    for line in found.lines:
+    findings = check.findings(invocation.config, sources)
+    for line in findings.lines:
         print(line, file=sys.stderr)
-    return int(names.ExitCode.BAD_INPUT if found.problems else names.ExitCode.OK)
+    return int(names.ExitCode.BAD_INPUT if findings.problems else names.ExitCode.OK)
 
 
 def _run(config: roles.VerifierConfig) -> int:

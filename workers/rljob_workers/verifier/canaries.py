@@ -15,7 +15,7 @@ from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.code import code_grader
 
 EVERY = 200
-# From this share of them on they are better run at once, where nobody waits for this worker.
+# From this share of them on they are better run at once, where nothing waits for this worker.
 _SOON = 0.75
 _O = names.VerifyOutcome
 _COLUMNS: Mapping[str, object] = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
@@ -106,7 +106,9 @@ class Watch:
     def wrong(self) -> str:
         """Run the canaries now; return the name of the first that is wrong, empty if there is none."""
         self._count = 0
-        return next(filter(None, (wrong(self._run, self._canaries, packages=one) for one in self._packages)), "")
+        return next(
+            filter(None, (wrong(self._run, self._canaries, packages=packages) for packages in self._packages)), ""
+        )
 
     def wrong_if_due(self) -> str:
         """Run them if as many executions were counted; they are not counted themselves."""

@@ -36,27 +36,27 @@ def findings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> left_ou
         return left_out.Findings(problems=list(error.problems))
     except errors.SandboxError as error:
         return left_out.Findings(problems=[str(error)])
-    found = left_out.joined(_of_source(graded, config.rewards, graders) for graded in sources)
-    return left_out.Findings(problems=found.problems) if found.problems else found
+    by_source = left_out.joined(_of_source(graded, config.rewards, graders) for graded in sources)
+    return left_out.Findings(problems=by_source.problems) if by_source.problems else by_source
 
 
 def _of_source(
     graded: Graded, rewards: Sequence[roles.GraderConfig], graders: Sequence[base.Grader]
 ) -> left_out.Findings:
-    # What is wrong with a record whoever grades it, the coordinator's own check says.
+    # Defects of a record that do not depend on the grader are reported by the coordinator's own check.
     loaded, _ = records.inspect_source(graded.source)
     wrong = list(_wrong(loaded.records, graded.suite, rewards, graders))
     judged = left_out.judged(graded.source, loaded, wrong, drops=graded.source.on_invalid_record == "drop")
     if judged.problems:
         return judged
     refused = {index for index, _ in wrong}
-    kept = [record for index, record in enumerate(loaded.records) if index not in refused]
-    return left_out.joined([judged, left_out.Findings(warnings=list(_warnings(graded, kept, rewards, graders)))])
+    usable = [record for index, record in enumerate(loaded.records) if index not in refused]
+    return left_out.joined([judged, left_out.Findings(warnings=list(_warnings(graded, usable, rewards, graders)))])
 
 
 def _warnings(
     graded: Graded,
-    kept: Sequence[types.PromptRecord],
+    usable: Sequence[types.PromptRecord],
     rewards: Sequence[roles.GraderConfig],
     graders: Sequence[base.Grader],
 ) -> Iterator[str]:
@@ -64,14 +64,14 @@ def _warnings(
     for index in indexes:
         grader = graders[index]
         if isinstance(grader, base.ParsesReferences):
-            own = [one for one in kept if index in rubric.graded_by(rewards, indexes, one.columns)]
+            own = [record for record in usable if index in rubric.graded_by(rewards, indexes, record.columns)]
             if count := sum(len(grader.unparsed_references(record.columns)) for record in own):
                 yield (
                     f"source {graded.source.name!r}: reward {rewards[index].name!r} cannot parse {count} references;"
                     " they match only as text"
                 )
     if rubric.by_task(rewards, indexes):
-        for task, count in _without_task(kept).items():
+        for task, count in _without_task(usable).items():
             unnamed = f"{count} records name no {record_task.TASK!r}"
             yield f"source {graded.source.name!r}: {unnamed}; they are graded as {task}"
 

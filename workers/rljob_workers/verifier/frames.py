@@ -29,7 +29,7 @@ def encode(payload: Mapping[str, object], *, max_bytes: int) -> bytes:
 
 
 def decode_body(body: bytes) -> dict[str, object]:
-    """Return the payload of a frame's body. Raises WireError if it is no JSON object."""
+    """Return the payload of a frame's body. Raises WireError if it is not a JSON object."""
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError) as error:

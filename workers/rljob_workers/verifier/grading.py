@@ -52,7 +52,7 @@ class Grading:
         metrics: metrics_module.Metrics,
         cpu_factor: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        """`graders` stand in the order of `rewards`; rewards of an evaluation suite grade that suite alone,
+        """`graders` are in the order of `rewards`; rewards of an evaluation suite grade that suite alone,
         and those of some tasks the records of these alone. `cpu_factor`: as `calibration.py` has it at the moment.
         """
         self._cpu_factor = cpu_factor
@@ -114,19 +114,19 @@ class Grading:
             grades.append([_quick(self._graders[index], answer) for index in self._indexes(item)])
         return grades
 
-    def _start(self, asked: Mapping[_Key, tuple[types.VerifyItem, _Quick]]) -> dict[_Key, _Answer]:
+    def _start(self, items: Mapping[_Key, tuple[types.VerifyItem, _Quick]]) -> dict[_Key, _Answer]:
         """Admit all or none; return verdicts that are known and gradings under way.
 
         Nothing in here gives way, so what was counted is what is queued.
         """
         self._forget_invalidated()
-        fresh = {key: asked[key] for key in asked if key not in self._running and key not in self._remembered}
+        fresh = {key: items[key] for key in items if key not in self._running and key not in self._remembered}
         needed = sum(grade is None for _, quick in fresh.values() for grade in quick)
         if not self._pool.admits(needed):
             raise OverloadedError(f"{self._pool.num_waiting} items wait already, and this call would add {needed}")
         requests = {key: self._requests(item, quick) for key, (item, quick) in fresh.items()}
-        known = {key: self._running.get(key) or self._recall(key) for key in asked if key not in fresh}
-        return known | {key: self._begin(key, item, quick, requests[key]) for key, (item, quick) in fresh.items()}
+        results = {key: self._running.get(key) or self._recall(key) for key in items if key not in fresh}
+        return results | {key: self._begin(key, item, quick, requests[key]) for key, (item, quick) in fresh.items()}
 
     def _requests(self, item: types.VerifyItem, quick: _Quick) -> list[pool.Request | None]:
         cpu_factor = self._cpu_factor()

@@ -41,7 +41,7 @@ _GONE = replies.Then.RETIRE
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How many workers grade at once, how many stand ready beside them, and how many answers may wait for a slot."""
+    """How many workers grade at once, how many are ready alongside them, and how many answers may wait for a slot."""
 
     num_slots: int
     num_spares: int
@@ -172,7 +172,7 @@ class Pool:
         try:
             return await self._start_worker()
         except errors.SandboxError as error:
-            # Isolation is tested by programs, and one that somebody else kills fails the test. This ends the run for
+            # Isolation is tested by programs, and one that someone else kills fails the test. This ends the run for
             # good, so it has to come out so twice.
             logger.warning("a grading worker did not start, another is tried: %s", error)
             return await self._start_worker()

@@ -57,15 +57,15 @@ def confined(*, runtime_class: str = "") -> Layer:
     detail says which of them it has.
     """
     try:
-        found = probe.verified(runtime_class=runtime_class)
-        unlimited = probe.unlimited(found)
+        layers = probe.verified(runtime_class=runtime_class)
+        unlimited = probe.unlimited(layers)
     except errors.SandboxError as error:
         return Layer("confined", False, str(error))
     if unlimited:
         return Layer("confined", False, f"not limited: {', '.join(unlimited)}")
-    rules = f"Landlock ABI {found.abi}" if found.abi else "no Landlock"
-    asks = "" if found.asks else " that cannot ask"
-    return Layer("confined", True, f"{rules}, filter for {found.architecture.name}{asks}")
+    rules = f"Landlock ABI {layers.abi}" if layers.abi else "no Landlock"
+    asks = "" if layers.asks else " that cannot ask"
+    return Layer("confined", True, f"{rules}, filter for {layers.architecture.name}{asks}")
 
 
 def process_layers(
@@ -132,14 +132,14 @@ def network(
 
 
 def _targets(environment: Mapping[str, str], outside: str) -> list[tuple[str, tuple[str, int]]]:
-    found = [("metadata", _METADATA)]
+    targets = [("metadata", _METADATA)]
     if environment.get("KUBERNETES_SERVICE_HOST"):
         port = int(environment.get("KUBERNETES_SERVICE_PORT", "443"))
-        found.append(("api_server", (environment["KUBERNETES_SERVICE_HOST"], port)))
+        targets.append(("api_server", (environment["KUBERNETES_SERVICE_HOST"], port)))
     if outside:
         host, _, number = outside.rpartition(":")
-        found.append(("outside", (host, int(number))))
-    return found
+        targets.append(("outside", (host, int(number))))
+    return targets
 
 
 def connects(address: tuple[str, int]) -> bool:
@@ -158,11 +158,11 @@ def answers_dns(server: str, port: int = 53) -> bool:
     """Return whether a name server answers a question for the root."""
     question = struct.pack(">HHHHHH", 0x524C, 0x0100, 1, 0, 0, 0) + b"\x00" + struct.pack(">HH", 2, 1)
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as asked:
-        asked.settimeout(_CONNECT_S)
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(_CONNECT_S)
         try:
-            asked.sendto(question, (server, port))
-            return bool(asked.recv(512))
+            sock.sendto(question, (server, port))
+            return bool(sock.recv(512))
         except OSError:
             return False
 
@@ -201,27 +201,27 @@ def main(argv: Sequence[str] | None = None, *, probed: Probed | None = None) -> 
     )
     parser.add_argument("--closed-network", action="store_true", help="wait for network policies to close the network")
     parser.add_argument("--outside", default="", help="host:port outside the cluster that must be out of reach")
-    given = parser.parse_args(argv)
-    required = tuple(filter(None, given.require.split(",")))
-    found = (probed or _probed)(given)
-    text = report(found, required)
+    arguments = parser.parse_args(argv)
+    required = tuple(filter(None, arguments.require.split(",")))
+    layers = (probed or _probed)(arguments)
+    text = report(layers, required)
     sys.stdout.write(f"{text}\n")
     if _MESSAGE.is_file() and os.access(_MESSAGE, os.W_OK):
         _MESSAGE.write_text(text, encoding="utf-8")
-    return int(names.ExitCode.ISOLATION_REFUSED) if missing(found, required) else int(names.ExitCode.OK)
+    return int(names.ExitCode.ISOLATION_REFUSED) if missing(layers, required) else int(names.ExitCode.OK)
 
 
-def _probed(given: argparse.Namespace) -> list[Layer]:
+def _probed(arguments: argparse.Namespace) -> list[Layer]:
     closed = settled(
-        lambda: network(os.environ, outside=given.outside),
-        wait_s=NETWORK_RETRY_S if given.closed_network else 0.0,
+        lambda: network(os.environ, outside=arguments.outside),
+        wait_s=NETWORK_RETRY_S if arguments.closed_network else 0.0,
         monotonic=time.monotonic,
         sleep=time.sleep,
     )
     return [
         landlock(),
         *process_layers(),
-        confined(runtime_class=given.runtime_class),
+        confined(runtime_class=arguments.runtime_class),
         read_only_root(),
         no_token(),
         closed,
@@ -234,25 +234,25 @@ def settled(
     """Return what a probe says once its layer holds, or after `wait_s`."""
     deadline = monotonic() + wait_s
     while True:
-        found = probe()
-        if found.holds or monotonic() >= deadline:
-            return found
+        layer = probe()
+        if layer.holds or monotonic() >= deadline:
+            return layer
         sleep(_POLL_S)
 
 
-def missing(found: Sequence[Layer], required: Sequence[str]) -> list[str]:
+def missing(layers: Sequence[Layer], required: Sequence[str]) -> list[str]:
     """Return the required layers that do not hold; one that no probe knows counts as missing."""
-    holding = {layer.name for layer in found if layer.holds}
+    holding = {layer.name for layer in layers if layer.holds}
     return [name for name in required if name not in holding]
 
 
-def report(found: Sequence[Layer], required: Sequence[str]) -> str:
+def report(layers: Sequence[Layer], required: Sequence[str]) -> str:
     """Return the report as one line of JSON."""
-    held = {
+    layers_that_hold = {
         layer.name: {"holds": layer.holds, "detail": layer.detail[:120], "required": layer.name in required}
-        for layer in found
+        for layer in layers
     }
-    return json.dumps({"layers": held, "missing": missing(found, required)})
+    return json.dumps({"layers": layers_that_hold, "missing": missing(layers, required)})
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class WrongCanaryError(Exception):
 
     def __init__(self, name: str) -> None:
         """Name the canary."""
-        super().__init__(f"canary {name} came out otherwise")
+        super().__init__(f"canary {name} had an unexpected outcome")
         self.name = name
 
 
@@ -84,7 +84,7 @@ def grade_from(reply: Mapping[str, object]) -> base.Grade:
     try:
         score, cpu_s = reply["score"], reply["cpu_s"]
         if isinstance(score, bool) or not isinstance(score, int | float | None) or not isinstance(cpu_s, int | float):
-            raise ValueError("score or cpu_s is no number")
+            raise ValueError("score or cpu_s is not a number")
         return base.Grade(
             score=None if score is None else float(score),
             reason=_member(names.VerdictReason, reply, "reason"),
@@ -119,17 +119,17 @@ def _member(kind: type[EnumT], reply: Mapping[str, object], key: str) -> EnumT:
 
 def _parts(value: object) -> dict[str, float]:
     if not isinstance(value, dict) or not all(isinstance(part, int | float) for part in value.values()):
-        raise ValueError("parts are no numbers by name")
+        raise ValueError("parts is not a mapping of names to numbers")
     return {str(name): float(part) for name, part in value.items()}
 
 
 def _case_results(value: object) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(isinstance(result, int) for result in value):
-        raise ValueError("case_results are no list of integers")
+        raise ValueError("case_results is not a list of integers")
     return tuple(value)
 
 
 def _error_code(value: object) -> int | None:
     if value is not None and not isinstance(value, int):
-        raise ValueError("error_code is no integer")
+        raise ValueError("error_code is not an integer")
     return value

@@ -36,23 +36,23 @@ def combine(
     """
     if not rewards:
         raise ValueError("a verdict needs at least one reward")
-    told = min(grades, key=lambda grade: _RANK.index(grade.reason))
-    judged = told.reason is not names.VerdictReason.INFRA_FAILURE
+    decisive = min(grades, key=lambda grade: _RANK.index(grade.reason))
+    judged = decisive.reason is not names.VerdictReason.INFRA_FAILURE
     return types.Verdict(
         reward=_weighted_sum(rewards, grades) if judged else None,
-        reason=told.reason,
-        outcome=told.outcome,
+        reason=decisive.reason,
+        outcome=decisive.outcome,
         formatted=all(grade.formatted for grade in grades),
         truncated=item.truncated,
-        extracted=told.extracted,
-        detail=told.detail,
+        extracted=decisive.extracted,
+        detail=decisive.detail,
         parts=_parts(rewards, grades) if judged else {},
         grader="+".join(f"{reward.type}/{reward.mode}" for reward in rewards),
         cpu_s=sum(grade.cpu_s for grade in grades),
         wall_s=sum(grade.wall_s for grade in grades),
         attempt=item.attempt,
-        case_results=told.case_results,
-        error_code=told.error_code,
+        case_results=decisive.case_results,
+        error_code=decisive.error_code,
         grader_version=rljob_api.__version__,
     )
 
@@ -74,14 +74,14 @@ def graded_by(
     """Return those of `indexes` into `rewards` that grade a record. Raises DataError for a task that none is for."""
     if not by_task(rewards, indexes):
         return tuple(indexes)
-    known = [task for index in indexes for task in rewards[index].tasks]
+    tasks = [task for index in indexes for task in rewards[index].tasks]
     task = record_task.of(columns)
-    if task not in known:
+    if task not in tasks:
         # Not the value: this sentence is logged, and a record may hold anything.
-        raise errors.DataError(f"{record_task.TASK!r} is none of {', '.join(known)}")
+        raise errors.DataError(f"{record_task.TASK!r} must be one of {', '.join(tasks)}")
     return tuple(index for index in indexes if not rewards[index].tasks or task in rewards[index].tasks)
 
 
 def by_task(rewards: Sequence[roles.GraderConfig], indexes: Sequence[int]) -> bool:
-    """Return whether these rewards are told apart by the record's task."""
+    """Return whether these rewards are distinguished by the record's task."""
     return any(rewards[index].tasks for index in indexes)

@@ -31,17 +31,17 @@ class Runner:
         self,
         confined: profile.Confinement | None,
         *,
-        known: Sequence[canaries.Canary] = canaries.CANARIES,
+        canary_programs: Sequence[canaries.Canary] = canaries.CANARIES,
         packages: Collection[tuple[str, ...]] = (),
     ) -> None:
-        """Start nothing yet. `confined`: None for isolation none. `known`: the canaries.
+        """Start nothing yet. `confined`: None for isolation none. `canary_programs`: the canaries.
 
         packages: those of each reward with programs, which have an interpreter of their own for each set.
         """
         self._confined = confined
         self._interpreters = {names: warm.Interpreter(names) for names in sorted(set(packages)) or [()]}
         run: code_grader.RunFn = programs.run if confined is None else self._run_warm
-        self._canaries = canaries.Watch(run, canaries=known, packages=tuple(self._interpreters))
+        self._canaries = canaries.Watch(run, canaries=canary_programs, packages=tuple(self._interpreters))
 
     def __call__(
         self, program: programs.Program | repository.Suite, *, stdin: bytes, limits: programs.Limits
@@ -64,11 +64,13 @@ class Runner:
             probe.verify(self._confined, start=interpreter.start, packages=packages)
         wrong = self._canaries.wrong()
         if wrong:
-            raise errors.SandboxError(f"isolation {profile.LEVEL} does not hold: canary {wrong} came out otherwise")
+            raise errors.SandboxError(
+                f"isolation {profile.LEVEL} does not hold: canary {wrong} had an unexpected outcome"
+            )
 
     @property
     def canaries_due_soon(self) -> bool:
-        """Return whether the canaries are to be asked for while nobody waits."""
+        """Return whether the canaries are to be asked for while nothing waits."""
         return self._confined is not None and self._canaries.are_due_soon
 
     def wrong_canary(self, *, now: bool = False) -> str:
@@ -159,8 +161,8 @@ def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
 def _ready_graders(hello: Hello, extra: Sequence[str], run: Runner) -> tuple[base.Grader, ...]:
     """Return the graders. Raises SandboxError if isolation is not what it must be."""
     scratch = pathlib.Path(hello.scratch) if hello.scratch else None
-    known = {**registry.running_by(run, scratch=scratch), **registry.imported(extra)}
-    graders = registry.build(hello.rewards, known)
+    all_graders = {**registry.running_by(run, scratch=scratch), **registry.imported(extra)}
+    graders = registry.build(hello.rewards, all_graders)
     for grader in graders:
         if grader.needs_worker:
             grader.warm()
@@ -194,13 +196,13 @@ def _serve(
         request = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
         if request is None:
             return int(names.ExitCode.OK)
-        asked = request == replies.CANARIES
-        wrong = run.wrong_canary(now=asked)
-        if wrong or asked:
+        is_canaries = request == replies.CANARIES
+        wrong = run.wrong_canary(now=is_canaries)
+        if wrong or is_canaries:
             _send(stream, replies.wrong_canary_to(wrong))
         if wrong:
             break
-        if asked:
+        if is_canaries:
             continue
         cpu_limit_s = request["cpu_limit_s"]
         assert isinstance(cpu_limit_s, int | float)

@@ -85,7 +85,7 @@ def test_a_job_in_plain_text_costs_no_request() -> None:
 
 
 class Slow(FakeClient):
-    """Lets others go on while a request is under way."""
+    """Lets others continue while a request is under way."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         await asyncio.sleep(0)

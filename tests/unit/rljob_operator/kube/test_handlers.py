@@ -1,4 +1,4 @@
-"""What Kopf is told to do with events, at the start and at the end; the wiring is proved by the integration tests."""
+"""What Kopf is asked to do with events, at the start and at the end; the wiring is proved by the integration tests."""
 
 import asyncio
 import json

@@ -90,7 +90,7 @@ def test_an_open_network_has_a_reason_of_its_own() -> None:
 def test_a_pod_without_a_report_keeps_the_verdict_open() -> None:
     verdict = isolation.judge({"v-0": _text("seccomp"), "v-1": ""}, isolation="sandbox")
     assert (verdict.status, verdict.reason) == ("Unknown", "ProbePending")
-    assert verdict.message == "v-1 has not tested its isolation yet"
+    assert verdict.message == "v-1 has not finished its isolation test"
     assert isolation.judge({}, isolation="sandbox").reason == "ProbePending"
 
 
@@ -106,7 +106,7 @@ def test_a_test_that_broke_is_named_by_the_end_of_its_log() -> None:
     log = 'Traceback (most recent call last):\n  File "preflight.py", line 1\nNameError: no such layer\n'
     verdict = isolation.judge({"v-0": log, "v-1": _text("seccomp")}, isolation="sandbox")
     assert verdict.reason == "ProbeFailed"
-    assert verdict.message == "v-0: the test of its isolation gave no report (NameError: no such layer)"
+    assert verdict.message == "v-0: its isolation test reported nothing (NameError: no such layer)"
 
 
 def test_a_pods_report_is_the_last_word_of_its_first_container_and_its_runtime_class_its_own() -> None:

@@ -1,4 +1,4 @@
-"""The effective settings of Kopf are those of section 2 of the operator's reference."""
+"""The effective settings of Kopf are those of docs/design/operator.md#s-2."""
 
 import itertools
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ def test_resources_are_scanned_only_where_the_whole_cluster_is_watched() -> None
 def test_a_watch_is_tried_again_for_ever() -> None:
     waits = watch.settings(namespaced=True).networking.error_backoffs
     assert isinstance(waits, Iterable)
-    for _ in range(2):  # each request begins anew
+    for _ in range(2):  # each request restarts
         tries = list(itertools.islice(waits, 1000))
         assert len(tries) == 1000
         assert (tries[0], max(tries)) == (1, 30)

@@ -161,7 +161,7 @@ def test_child_that_lost_the_label_by_which_it_is_watched_gets_it_back_in_the_sa
     unlabelled = scene.child("Deployment", "run-rollout", spec={"replicas": 1})
     del unlabelled["metadata"]["labels"]["app.kubernetes.io/managed-by"]
     held = scene.client.hold(unlabelled)
-    # The server tells a watch by label that such an object is gone.
+    # The server shows a watch by label that such an object is gone.
     scene.cache.remove(kind, held)
     assert scene.seen().children == {}
     assert scene.apply(manifest=made) is None

@@ -62,7 +62,7 @@ def test_controller_that_says_nothing_for_a_minute_is_named_with_what_is_missing
     assert condition(run, "PodsScheduled") == (
         "False",
         "CreateFailed",
-        "Job job-trainer-1: 0 of 2 pods are there and its controller does not say why: see its Events",
+        "Job job-trainer-1: 0 of 2 pods exist and its controller does not report why: see its Events",
     )
 
 

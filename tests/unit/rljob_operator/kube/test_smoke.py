@@ -106,4 +106,4 @@ def test_a_complete_job_is_neither_stalled_nor_running_nor_short_of_steps() -> N
         "Running is True on a complete job",
         "Stalled is True on a complete job",
     ]
-    assert smoke.problems(None) == ["somebody deleted the job"]
+    assert smoke.problems(None) == ["the job was deleted by another client"]

@@ -1,4 +1,4 @@
-"""Which pods' starts are told, and in which phases."""
+"""Which pods' starts are reported, and in which phases."""
 
 import dataclasses
 

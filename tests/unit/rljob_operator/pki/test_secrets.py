@@ -139,7 +139,7 @@ def test_every_pod_trusts_every_other_at_any_time_however_late_its_files_are(gap
         old = held
         held, _, _ = _reconciled(held, now)
         for moment, one, other in ((now + stale, old, held), (now + stale, held, old)):
-            # A file is never older than `stale` after a change; a leaf that ended meanwhile is nobody's.
+            # A file is never older than `stale` after a change; a leaf that ended meanwhile is no one's.
             leaf = _leaf(one, names.Role.TRAINER)
             if (time := certificates.validity(leaf)) is not None and moment < time.end:
                 assert _trusts(_value(other, "sums-tls-coordinator", "ca.crt"), leaf, moment)

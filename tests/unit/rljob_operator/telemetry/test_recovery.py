@@ -21,7 +21,7 @@ def test_a_role_that_is_whole_again_has_not_recovered_before_a_step_is_finished(
 
 
 def test_steps_that_the_trainer_makes_again_count_as_progress() -> None:
-    """It was at step 12 and goes on from the checkpoint of step 10."""
+    """It was at step 12 and continues from the checkpoint of step 10."""
     kept = Recoveries()
     kept.observe(lost=[TRAINER], whole={}, step=12, now=0.0)
     assert kept.observe(lost=[], whole=WHOLE, step=10, now=20.0) == []

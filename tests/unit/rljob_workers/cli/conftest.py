@@ -30,7 +30,7 @@ def run(tmp_path: pathlib.Path) -> layout.RunDir:
 
 @pytest.fixture
 def dumped(run: layout.RunDir) -> Callable[..., None]:
-    """Return what appends a row to the dumps of `run`, in the form of the workflow reference's part 10."""
+    """Return what appends a row to the dumps of `run`, in the form of docs/design/workflows.md#s-10."""
 
     def dump(group: str, sample: int = 0, *, version: int = 0, kind: str = "rollout", **changes: object) -> None:
         row = {

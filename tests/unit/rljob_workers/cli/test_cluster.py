@@ -147,7 +147,7 @@ def test_why_names_the_culprit_pods_in_trouble_and_the_last_events(rljob: Rljob,
         "  sums-verifier-0: CrashLoopBackOff, restarted 7 times",
         r"    | Traceback\x1b",
         "    | error: no room for scratch files",
-        "held up by sums-verifier-0: VerifierSaturated",
+        "blocked by sums-verifier-0: VerifierSaturated",
         "  trainer-0 waits for batch 42 for 9 s",
         "  r-1 waits for verifier",
         f"  {STALLS['VerifierSaturated'].hint}",
@@ -266,8 +266,8 @@ def test_job_that_no_operator_has_seen_is_no_error(rljob: Rljob, kubectl: FakeKu
 @pytest.mark.parametrize(
     ("items", "problem"),
     [
-        ([], "there is no RLJob in this namespace"),
-        ([job(STATUS, "one"), job(STATUS, "two")], "there are 2 RLJobs in this namespace (one, two): name the job"),
+        ([], "no RLJob was found in this namespace"),
+        ([job(STATUS, "one"), job(STATUS, "two")], "there are 2 RLJobs in this namespace (one, two): specify one"),
     ],
 )
 def test_without_a_name_the_job_must_be_the_only_one(
@@ -285,7 +285,7 @@ def test_without_a_name_the_job_must_be_the_only_one(
         (("status", "--cluster", "--", "--all"), "JOB is '--all'"),
         (("status", "Sums", "--cluster"), "JOB is 'Sums'"),
         (("why", "sums", "-n", "a b"), "--namespace is 'a b'"),
-        (("logs", "sums", "--cluster", "--run-dir", "x"), "leave one out"),
+        (("logs", "sums", "--cluster", "--run-dir", "x"), "cannot be combined"),
     ],
 )
 def test_what_might_read_as_an_option_never_reaches_kubectl(
@@ -334,7 +334,9 @@ def test_conditions_that_decide_are_those_of_the_api() -> None:
     assert found.stalled_after_s == 600.0
 
 
-@pytest.mark.parametrize(("program", "expected"), [("kubectl-rljob", "kubectl is not on"), ("rljob", "holds no run")])
+@pytest.mark.parametrize(
+    ("program", "expected"), [("kubectl-rljob", "kubectl is not on"), ("rljob", "is not a run directory")]
+)
 def test_name_of_the_program_says_whether_it_is_a_plug_in(tmp_path: pathlib.Path, program: str, expected: str) -> None:
     script = (
         "import sys\nfrom rljob_workers.cli.__main__ import main\n"

@@ -1,4 +1,4 @@
-"""The page on the command line: each line in its blocks is run, and each command and option stands on it."""
+"""The page on the command line: each line in its blocks is run, and each command and option is on it."""
 
 import os
 import pathlib

@@ -103,11 +103,11 @@ def test_plan_shows_the_values_that_were_set(here: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ("spec.maxSteps", "--set spec.maxSteps is no path=value, such as spec.maxSteps=5"),
-        ("spec.maxSteps=[", "--set: '[' is no YAML value"),
+        ("spec.maxSteps", "--set spec.maxSteps is not of the form path=value, for example spec.maxSteps=5"),
+        ("spec.maxSteps=[", "--set: '[' is not a valid YAML value"),
         (
             "spec.data.train.name=x",
-            "--set spec.data.train.name=x goes through something that is no mapping; set the whole list",
+            "--set spec.data.train.name=x addresses a field inside a list or scalar; set the whole value instead",
         ),
         ("spec.algorithm.groupSize=1", "spec.algorithm.groupSize is 1, but advantageEstimator grpo"),
         ("spec.maxStep=3", "spec.maxStep"),
@@ -158,7 +158,7 @@ def test_eval_names_a_suite_that_does_not_exist(here: pathlib.Path) -> None:
     suites = [{"name": "math", "path": "m.jsonl", "maxPromptTokens": 32}]
     result = rljob("eval", write(here, evaluation={"suites": suites}), "--suite", "maths")
     assert result.exit_code == 2
-    assert errors_of(result) == ["--suite maths is none of spec.evaluation.suites; they are math"]
+    assert errors_of(result) == ["--suite maths is not in spec.evaluation.suites; expected one of math"]
 
 
 def test_eval_refuses_the_directory_of_a_training_run(here: pathlib.Path) -> None:
@@ -223,7 +223,7 @@ def test_status_asks_which_run_when_there_are_two(here: pathlib.Path) -> None:
 def test_status_without_a_run_says_so() -> None:
     result = rljob("status")
     assert result.exit_code == 2
-    assert "no run below runs/" in errors_of(result)[0]
+    assert "no run was found below runs/" in errors_of(result)[0]
 
 
 def test_report_writes_the_page_where_it_is_told(here: pathlib.Path) -> None:
@@ -264,4 +264,4 @@ def test_file_that_may_not_be_read_is_a_sentence(capsys: pytest.CaptureFixture[s
     with pytest.raises(typer.Exit) as ended:
         commands._exit_with(refused)
     assert ended.value.exit_code == 1
-    assert capsys.readouterr().err == "error: runs/small/job.json may not be read: permission denied\n"
+    assert capsys.readouterr().err == "error: cannot read runs/small/job.json: permission denied\n"

@@ -1,4 +1,4 @@
-"""Commands about a run that goes on: a coordinator that answers over gRPC on loopback, as the real one does."""
+"""Commands about a run that continues: a coordinator that answers over gRPC on loopback, as the real one does."""
 
 import concurrent.futures
 import json

@@ -1,4 +1,4 @@
-"""What a run goes on without, in words."""
+"""What a run continues without, in words."""
 
 from rljob_api import names
 from rljob_workers.cli import why_text

@@ -1,4 +1,4 @@
-"""`rljob plan` of a job whose agent, environment and reward are a user's, all in one file beside the manifest."""
+"""`rljob plan` of a job whose agent, environment and reward are a user's, all in one file alongside the manifest."""
 
 import pathlib
 from collections.abc import Callable

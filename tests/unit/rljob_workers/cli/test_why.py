@@ -51,7 +51,7 @@ def test_run_that_moves_shows_the_chain_and_blames_nobody(going: layout.RunDir) 
         "who waits for whom",
         "  trainer-0 waits for batch 13 for 90 s",
         "  rollout-0 waits for verifier for 40 s",
-        "nobody holds it up",
+        "nothing is blocking",
     ]
 
 
@@ -66,7 +66,7 @@ def test_stalled_run_says_so_and_names_somebody_even_if_nobody_waits(going: layo
     told = account(going, dataclasses.replace(RUN, last_progress_at=NOW - 600))
     assert told.stalled
     assert text(told)[0].endswith("last progress 10m00s ago: stalled, the limit is 10m00s")
-    assert "held up by trainer: Unknown" in text(told)
+    assert "blocked by trainer: Unknown" in text(told)
 
 
 def test_run_that_still_starts_does_not_stall(going: layout.RunDir) -> None:
@@ -85,7 +85,7 @@ def test_filter_that_takes_out_every_group_is_named_though_groups_come_and_go(go
     told = account(going, dataclasses.replace(RUN, waiting=WAITING, reason="FilterStarvation", last_progress_at=NOW))
     assert told.diagnosis is not None
     assert (told.diagnosis.reason, told.stalled) == ("AllGroupsFiltered", False)
-    assert "held up by coordinator: AllGroupsFiltered" in text(told)
+    assert "blocked by coordinator: AllGroupsFiltered" in text(told)
 
 
 def entries(run: layout.RunDir, *lines: journal.Entry) -> None:
@@ -166,7 +166,7 @@ def test_events_are_endings_and_warnings_and_no_noise_of_libraries(rljob: Rljob,
     (run.logs / "rollout.jsonl").write_text("".join(json.dumps(line) + "\n" for line in stamped))
     told = json.loads(rljob("why", "-o", "json").stdout)
     assert [line["msg"] for line in told["events"]] == [
-        "the run began or went on", "lost a lease", "engine died", "the run ended: finished",
+        "the run started or resumed", "lost a lease", "engine died", "the run ended: finished",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Who is woken by a commit: the ranks by batches, of the rollouts those whose lease is there, and nobody else."""
+"""Who is woken by a commit: the ranks by batches, of the rollouts those whose lease is there, and no one else."""
 
 import asyncio
 import dataclasses
@@ -22,8 +22,8 @@ def quiet(make_bench: Make) -> changes.Pulse:
     return dataclasses.replace(found, room=0, queued=0, floor=2, recorded=3)
 
 
-def wanted(step: int | None = 3, *, capacity: int = 1, reason: str = "staleness", **kinds: Any) -> changes.Wanted:
-    return changes.Wanted(
+def wanted(step: int | None = 3, *, capacity: int = 1, reason: str = "staleness", **kinds: Any) -> changes.LeaseDemand:
+    return changes.LeaseDemand(
         **{"token": "rollout", "evaluates": False} | kinds,
         version=step or 0,
         step=step,
@@ -32,7 +32,7 @@ def wanted(step: int | None = 3, *, capacity: int = 1, reason: str = "staleness"
     )
 
 
-async def woken(signals: changes.Changes, waiting: list[changes.Wanted], *pulses: changes.Pulse) -> list[int]:
+async def woken(signals: changes.Changes, waiting: list[changes.LeaseDemand], *pulses: changes.Pulse) -> list[int]:
     """Return which of those who wait are woken by pulses, by their places."""
     tasks = [asyncio.create_task(signals.wait_for_lease(one, signals.mark, 60.0)) for one in waiting]
     await asyncio.sleep(0)

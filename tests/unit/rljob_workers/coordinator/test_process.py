@@ -1,4 +1,4 @@
-"""The real program on loopback: killed with SIGKILL it loses nothing that it acknowledged and leaves nobody behind."""
+"""The real program on loopback: killed with SIGKILL it loses nothing that it acknowledged and leaves no one behind."""
 
 import asyncio
 import dataclasses

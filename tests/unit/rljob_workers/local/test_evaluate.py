@@ -86,7 +86,7 @@ def test_suites_are_chosen_by_exact_name_in_the_manifests_order() -> None:
     ("known", "wanted", "said"),
     [
         ([], [], "spec.evaluation.suites is empty, so there is nothing to evaluate: name a source"),
-        (["math"], ["mat"], "--suite mat is none of spec.evaluation.suites; they are math"),
+        (["math"], ["mat"], "--suite mat is not in spec.evaluation.suites; expected one of math"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(known: list[str], wanted: list[str], said: str) -> None:

@@ -196,7 +196,7 @@ def test_ctrl_c_saves_a_checkpoint_and_the_same_command_goes_on_from_it(stage: S
     hold.unlink()
     stopped_at = stage.step
     assert f"at step {stopped_at} of 30; the last checkpoint is of step {stopped_at}" in out
-    assert "To go on: rljob run" in out
+    assert "To resume: rljob run" in out
     assert re.search(r"step \d+/30  reward \d+\.\d\d", out)
     order = [event for event in stage.events if event.endswith(("ended", "asked to stop"))]
     assert order == ["trainer asked to stop", "trainer ended", "rollout ended", "verifier ended", "coordinator ended"]
@@ -228,7 +228,7 @@ def test_run_survives_kill_9_of_each_role(stage: Stage, role: str) -> None:
     hold = stage.folder / "hold"
     hold.touch()
     process = stage.begin(steps=12)
-    # Its own word, too: the second start would else be the first that is told.
+    # Its own word, too: the second start would else be the first that is reported.
     wait_for(lambda: stage.step >= 2 and role in stage.pids() and f"{role} started" in stage.events)
     os.kill(stage.pids()[role], signal.SIGKILL)
     wait_for(lambda: stage.events.count(f"{role} started") == 2)

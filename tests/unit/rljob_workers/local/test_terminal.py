@@ -1,4 +1,4 @@
-"""What the policy wrote must not act on the terminal of whoever reads it."""
+"""What the policy wrote must not act on the terminal of anyone who reads it."""
 
 import unicodedata
 

@@ -39,7 +39,9 @@ def test_a_name_that_is_neither_folder_nor_hub_id_says_what_would_be_right(name:
 
 
 def test_an_unknown_builtin_lists_the_known_ones(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.ManifestError, match="no built-in model; there are builtin:smollm2-135m-instruct"):
+    with pytest.raises(
+        errors.ManifestError, match="unknown built-in model; expected one of builtin:smollm2-135m-instruct"
+    ):
         builtin.ensure_model(config("builtin:gpt", tmp_path))
 
 

@@ -11,7 +11,7 @@ from rljob_workers.rollout import prompts, tokenizer
 
 _EACH = "{% for m in messages %}"
 _END = "{% endfor %}"
-# Template, BOS, EOS, special tokens, and what must stand between an answer and the next.
+# Template, BOS, EOS, special tokens, and what must be between an answer and the next.
 FAMILIES: dict[str, tuple[str, str, str, tuple[str, ...], str]] = {
     "chatml": (
         "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nBe good.<|im_end|>\n{% endif %}"

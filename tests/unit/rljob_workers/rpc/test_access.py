@@ -4,7 +4,7 @@ from rljob_api import names
 from rljob_workers.rpc import access
 
 C, R, V, T, OPERATOR = "coordinator", "rollout", "verifier", "trainer", "operator"
-# Section 13.3 of the operator's reference, and the calls that it does not name: uploads are publishing, a stop is the
+# docs/design/operator.md#s-13-3, and the calls that it does not name: uploads are publishing, a stop is the
 # operator's.
 OPEN = {
     "Work/Register": {R, T},

@@ -1,4 +1,4 @@
-"""Keys of TLS are told by the names of their files, never by what is in them."""
+"""Keys of TLS are reported by the names of their files, never by what is in them."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""A server tells its owner of every call that ended with an error of the tree, and nobody what a servicer's own fault
+"""A server shows its owner of every call that ended with an error of the tree, and no one what a servicer's own fault
 says: real gRPC on loopback.
 """
 

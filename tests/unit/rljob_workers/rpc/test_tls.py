@@ -159,7 +159,7 @@ async def test_renewed_files_are_used_by_both_ends_and_a_call_in_flight_ends_on_
         opened = channel.aio_channel(address, old.files(client, R, bundle=both))
         stream = opened.unary_stream(WATCH)(b"x", timeout=60)
         assert await stream.read() == b"before"
-        # Now neither side trusts the old CA: whoever connects anew must show, and expect, the new one.
+        # Now neither side trusts the old CA: anyone who connects again must show, and expect, the new one.
         new.files(server, "coordinator")
         new.files(client, R)
         assert await _ask(opened) == b"answer to x"

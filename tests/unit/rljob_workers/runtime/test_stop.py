@@ -65,7 +65,7 @@ def test_a_process_that_does_not_know_the_token_is_not_waited_for(
 ) -> None:
     assert not stop.stop(process.port, "another", seconds=10, monotonic=lambda: 0.0, sleep=process.sleep)
     assert not process.asked
-    assert "does not take the request to stop: 404" in capsys.readouterr().err
+    assert "did not accept the stop request: 404" in capsys.readouterr().err
 
 
 def test_a_process_that_is_gone_already_ends_the_hook_at_once(tmp_path: pathlib.Path) -> None:

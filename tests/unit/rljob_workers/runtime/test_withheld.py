@@ -1,4 +1,4 @@
-"""What is told of an exception whose message may be made of a prompt or an answer."""
+"""What is reported an exception whose message may be made of a prompt or an answer."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Every example of the graders reference through the service: any order, any batch size, the verdict of its mode."""
+"""Every example of docs/design/graders.md through the service: any order, any batch size, the verdict of its mode."""
 
 import contextlib
 import itertools

@@ -53,7 +53,7 @@ def test_reasoning_gym_record_may_have_a_null_gold_but_not_none_at_all() -> None
         ({}, "must name the dataset"),
         ({"source_dataset": "countdown"}, "text parser, which evaluates Python"),
         ({"source_dataset": "n_queens"}, "Python's eval"),
-        ({"source_dataset": "not_yet_invented"}, "nobody has read"),
+        ({"source_dataset": "not_yet_invented"}, "has not been reviewed"),
     ],
 )
 def test_reasoning_gym_record_needs_a_dataset_that_may_score(metadata: object, message: str) -> None:

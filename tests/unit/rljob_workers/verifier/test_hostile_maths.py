@@ -86,7 +86,7 @@ async def test_nothing_was_written_and_the_next_hundred_are_graded_at_normal_spe
         for n, (_, text) in enumerate(CASES * 3)
     ]
     assert {verdict.reward for verdict in await graded.verify(items)} == {0.0}
-    # The best of some: what else the machine does is nobody's slot.
+    # The best of some: what else the machine does is no one's slot.
     after_s = min([await check_ordinary(graded, f"after {number}") for number in range(3)])
     assert after_s < 3 * before_s + 1, "a slot was lost"
     for folder in (pathlib.Path("/"), pathlib.Path.cwd()):

@@ -1,4 +1,4 @@
-"""Which rewards grade a record, where maths and code stand side by side."""
+"""Which rewards grade a record, where maths and code are side by side."""
 
 from collections.abc import Mapping
 

@@ -5,9 +5,9 @@
                             +---- step k + 1 while the trainer is at step k ------------------------+
 
 What a batch is made of is decided as soon as its groups are there and stays decided: it is recorded, with its bytes,
-before anybody gets it. One step ahead is built at most, and only where that makes no group too old that is still under
+before anyone gets it. One step ahead is built at most, and only where that makes no group too old that is still under
 way. A call that ends, or a trainer that dies, ends no build. A build that fails would fail again: it is reported, ends
-the run and is begun anew for other groups only.
+the run and is restarted for other groups only.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from rljob_workers.coordinator.ledger import checkpoints, database, groups, step
 from rljob_workers.runtime import redaction
 
 logger = logging.getLogger(__name__)
-# Of one transaction: the ledger's thread serves everybody else in between.
+# Of one transaction: the ledger's thread serves everyone else in between.
 STAGED_BYTES = 4 << 20
 BEING_BUILT = "the next batch to be built"
 _LOOK_S = 30.0
@@ -118,7 +118,7 @@ class Builder:
     def _soon(self) -> asyncio.Task[str]:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._next(), name="build")
-            # Its error reaches whoever waits; where nobody does, the next look meets it again.
+            # Its error reaches every waiter; where there is none, the next look meets it again.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._task
 

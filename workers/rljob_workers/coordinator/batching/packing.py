@@ -96,15 +96,15 @@ def observed(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[types.T
 
 def distribute(rows: Sequence[types.TrainSample], *, shape: Shape, observes: bool = False) -> list[list[list[Block]]]:
     """Return, for each rank, its micro-batches as lists of blocks; with rows to be observed if it `observes`."""
-    kept = {row.row for row in observed(rows, shape=shape)} if observes else set()
-    computed = [row for row in rows if row.row in kept or is_active(row, shape=shape)]
+    observed_rows = {row.row for row in observed(rows, shape=shape)} if observes else set()
+    computed = [row for row in rows if row.row in observed_rows or is_active(row, shape=shape)]
     blocks = blocks_module.make_blocks(computed, max_tokens=shape.max_tokens)
     return [_fill(share, shape.max_tokens) for share in balance(blocks, shape.world_size)]
 
 
 def balance(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
     """Return each rank's blocks. While the fullest rank has more than its part, one of its blocks is halved, and that
-    stands where it makes the largest load smaller: a halved block costs its prompt once more, so not every cut pays.
+    is where it makes the largest load smaller: a halved block costs its prompt once more, so not every cut pays.
     """
     part = sum(block.num_tokens for block in blocks) / world_size
     best = shares = _assign(blocks, world_size)
@@ -192,7 +192,7 @@ class _Layout:
         return start
 
     def add_targets(self, row: types.TrainSample, *, start: int, first: int, opener: int) -> None:
-        """Append the row's sampled tokens. Row token `first` stands at `start`; `opener` predicts the one at
+        """Append the row's sampled tokens. Row token `first` is at `start`; `opener` predicts the one at
         `start`.
         """
         sampled = np.flatnonzero(np.frombuffer(row.loss_mask, dtype=np.uint8)[first:]).astype(np.int32)

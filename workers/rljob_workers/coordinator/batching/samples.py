@@ -1,6 +1,6 @@
 """From the groups of a step to its rows with advantages, and to the numbers that the step's history line reports. Pure.
 
-Rows stand in (lease order, sample index) order, never in order of arrival.
+Rows are in (lease order, sample index) order, never in order of arrival.
 """
 
 import collections

@@ -76,9 +76,9 @@ def _accepted_once(database: Database) -> Iterator[str]:
         if row["n"] > 1:
             yield f"group {row['group_id']} was accepted {row['n']} times"
     sql = "SELECT group_id FROM groups WHERE kind = 'train' AND state IN ('submitted', 'packed', 'trained')"
-    known = {row["group_id"] for row in accepted}
+    accepted_groups = {row["group_id"] for row in accepted}
     for row in database.all(sql):
-        if row["group_id"] not in known:
+        if row["group_id"] not in accepted_groups:
             yield f"group {row['group_id']} counts although no submission of it was accepted"
     pruned = list(retention.everything(database))
     for member in pruned:
@@ -109,18 +109,18 @@ def _steps(database: Database) -> Iterator[str]:
             if group["state"] != step["state"] or group["kind"] != names.GroupKind.TRAIN:
                 where = f"in {step['state']} step {step['step']}"
                 yield f"group {group['group_id']} {where} is {group['kind']}, {group['state']}"
-    known = set(numbers)
+    recorded = set(numbers)
     for row in database.all("SELECT group_id, state, step FROM groups WHERE kind = 'train'"):
         if (row["step"] is not None) != (row["state"] in ("packed", "trained")):
             yield f"group {row['group_id']} is {row['state']} with step {row['step']}"
-        elif row["step"] is not None and row["step"] not in known:
+        elif row["step"] is not None and row["step"] not in recorded:
             yield f"group {row['group_id']} is in step {row['step']}, which is not recorded"
 
 
 def _ages(database: Database, bound: int) -> Iterator[str]:
     """Promise 4."""
-    kept = database.all("SELECT group_id, step, min_step FROM groups WHERE step IS NOT NULL")
-    trained = [(row["group_id"], row["step"], row["min_step"]) for row in kept]
+    rows = database.all("SELECT group_id, step, min_step FROM groups WHERE step IS NOT NULL")
+    trained = [(row["group_id"], row["step"], row["min_step"]) for row in rows]
     trained += [
         (member.group_id, member.step, member.min_step)
         for member in retention.everything(database)
@@ -166,7 +166,7 @@ def _order(database: Database) -> Iterator[str]:
     leased = [use for use in drawn if use.lease_order is not None]
     for before, after in itertools.pairwise(leased):
         if (before.lease_order or 0) > (after.lease_order or 0):
-            yield f"group {after.group_id} was leased before {before.group_id}, which stands before it"
+            yield f"group {after.group_id} was leased before {before.group_id}, which precedes it"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,17 +180,17 @@ class Use:
 
 def first_uses(database: Database) -> list[Use]:
     """Return the first group of each use of a prompt, in the order of the queue, pruned or not."""
-    kept = database.all("SELECT * FROM groups WHERE kind = 'train' AND parent IS NULL")
-    found = [
+    rows = database.all("SELECT * FROM groups WHERE kind = 'train' AND parent IS NULL")
+    problems = [
         (row["queue_key"], Use(group_id=row["group_id"], ref=groups.ref_of(row), lease_order=row["lease_order"]))
-        for row in kept
+        for row in rows
     ]
-    found += [
+    problems += [
         (member.queue_key, Use(group_id=member.group_id, ref=member.ref, lease_order=member.lease_order))
         for member in retention.everything(database)
         if member.is_first and member.fate != retention.EVALUATED
     ]
-    return [use for _, use in sorted(found, key=lambda pair: pair[0])]
+    return [use for _, use in sorted(problems, key=lambda pair: pair[0])]
 
 
 def _versions(database: Database) -> Iterator[str]:

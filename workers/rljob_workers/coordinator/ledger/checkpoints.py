@@ -13,8 +13,8 @@ def commit_checkpoint(
     """Record a durable checkpoint and prune what no rewind to it can need. True if it was already recorded."""
     with ledger.db.transaction():
         sessions.check_session(ledger, token, names.Role.TRAINER)
-        known = ledger.db.one("SELECT final FROM checkpoints WHERE step = ? AND uri = ?", step, uri)
-        if known is not None and bool(known["final"]) >= final:
+        row = ledger.db.one("SELECT final FROM checkpoints WHERE step = ? AND uri = ?", step, uri)
+        if row is not None and bool(row["final"]) >= final:
             return True
         if step > groups.committed(ledger):
             raise errors.LedgerError(f"a checkpoint of step {step} before step {step} was committed")
@@ -52,7 +52,7 @@ def begin_attempt(ledger: Ledger, *, attempt: int, rank: int, resume_step: int, 
         "UPDATE attempts SET resume_step = ?, handed_step = ?, stop_step = NULL WHERE attempt = ?",
         resume_step, resume_step, attempt,
     )  # fmt: skip
-    # Whatever an earlier process was told, this one asks anew.
+    # Whatever an earlier process was answered, this one asks again.
     steps.forget_announced_end(ledger)
     committed = groups.committed(ledger)
     if resume_step > committed:
@@ -69,7 +69,7 @@ def begin_attempt(ledger: Ledger, *, attempt: int, rank: int, resume_step: int, 
 def go_on_after_end(ledger: Ledger) -> None:
     """Forget the announced end of a run that was started again with a later one, if its last checkpoint is there.
 
-    Before that the trainer that was told of the end may still be saving; its next attempt asks anew.
+    Before that the trainer that was notified of the end may still be saving; its next attempt asks again.
     """
     ended = groups.announced_end(ledger)
     if ended is None or ended >= ledger.config.max_steps:
@@ -79,7 +79,7 @@ def go_on_after_end(ledger: Ledger) -> None:
 
 
 def _adopt(ledger: Ledger, resume_step: int, *, committed: int, now: float) -> None:
-    """The checkpoint is ahead of this ledger: an earlier ledger was lost. Go on at the checkpoint, forget open
+    """The checkpoint is ahead of this ledger: an earlier ledger was lost. Continue at the checkpoint, forget open
     groups.
     """
     _remove_steps(ledger, committed, now=now)
@@ -99,7 +99,7 @@ def rewind(ledger: Ledger, *, resume_step: int, now: float) -> None:
     """
     if resume_step < int(ledger.meta("pruned_step") or 0):
         _remove_steps(ledger, resume_step, now=now)
-        # The step's own row may be pruned: this says where the run stands.
+        # The step's own row may be pruned: this says where the run is.
         ledger.set_meta("base_step", str(resume_step))
         ledger.set_meta("pruned_step", str(resume_step))
     ledger.db.change(

@@ -23,7 +23,7 @@ _SCHEMA = pathlib.Path(__file__).with_name("schema.sql")
 _CACHE_KIB = 64 << 10
 # Pages of the log before they are copied to the file: fewer and larger copies than SQLite's own 1000.
 _PAGES_OF_LOG = 4000
-# From a schema to the next one: a run outlives an update of the coordinator. What is made anew has the text of the
+# From a schema to the next one: a run outlives an update of the coordinator. What is recreated has the text of the
 # schema's own file, so that it is written once.
 _MIGRATIONS = {
     1: (("scores",), ""),
@@ -53,15 +53,15 @@ class Row(Protocol):
 
 def _statement(schema: str, name: str) -> str:
     """Return the statement of the schema that creates `name`."""
-    (found,) = re.findall(rf"^CREATE (?:TABLE|INDEX) {name} .*?;", schema, flags=re.MULTILINE | re.DOTALL)
-    return str(found)
+    (statement,) = re.findall(rf"^CREATE (?:TABLE|INDEX) {name} .*?;", schema, flags=re.MULTILINE | re.DOTALL)
+    return str(statement)
 
 
 class Database:
     """One connection to the file. Statements run inside `transaction`. Not for use by several threads at once."""
 
     def __init__(self, path: pathlib.Path, *, read_only: bool = False) -> None:
-        """Open or create the file. Raises LedgerError if it is no ledger or was made by another schema."""
+        """Open or create the file. Raises LedgerError if it is not a ledger or was made by another schema."""
         mode = "ro" if read_only else "rwc"
         self._connection = sqlite3.connect(
             f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
@@ -84,9 +84,9 @@ class Database:
             raise errors.LedgerError(f"the ledger has schema {version}, this program reads {SCHEMA_VERSION}")
         for before in range(version, SCHEMA_VERSION) if version else ():
             new, first = _MIGRATIONS[before]
-            made = "\n".join(_statement(schema, name) for name in new)
+            script = "\n".join(_statement(schema, name) for name in new)
             self._connection.executescript(
-                f"BEGIN;\n{first}\n{made}\n{_AFTER.get(before, '')}\nPRAGMA user_version = {before + 1};\nCOMMIT;"
+                f"BEGIN;\n{first}\n{script}\n{_AFTER.get(before, '')}\nPRAGMA user_version = {before + 1};\nCOMMIT;"
             )
 
     @contextlib.contextmanager
@@ -124,7 +124,7 @@ class Database:
 
     @property
     def num_changes(self) -> int:
-        """Return how many rows this connection has changed; a commit without change notifies nobody."""
+        """Return how many rows this connection has changed; a commit without change notifies no one."""
         return self._connection.total_changes
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def evaluating_sessions(ledger: Ledger) -> set[str]:
 
 
 def eval_queued(ledger: Ledger, step: int, *, most: int) -> int:
-    """Return how many groups of an evaluation nobody has, counted up to `most`."""
+    """Return how many groups of an evaluation no one has, counted up to `most`."""
     sql = "SELECT COUNT(*) AS n FROM (SELECT 1 FROM groups WHERE eval_step = ? AND state = 'queued' LIMIT ?)"
     return ledger.number(sql, step, most)
 

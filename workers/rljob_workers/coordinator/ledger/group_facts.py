@@ -73,7 +73,7 @@ class Reader:
         parts = self._database.all("SELECT rank, seq FROM batch_parts WHERE step = ? ORDER BY rank, seq", step)
         if not parts:
             return None
-        found: dict[str, dict[str, list[float]]] = {}
+        advantages: dict[str, dict[str, list[float]]] = {}
         for part in parts:
             # One at a time: a part may have tens of megabytes.
             data = self._database.one(
@@ -86,9 +86,9 @@ class Reader:
                 return None
             of_row = dict(zip(reversed(batch.row_index), reversed(batch.advantages), strict=True))
             for index, header in enumerate(batch.rows):
-                samples = found.setdefault(header.group_id, {})
+                samples = advantages.setdefault(header.group_id, {})
                 samples.setdefault(str(header.sample_index), []).append(of_row[index])
-        return found
+        return advantages
 
 
 def _old_facts(member: retention.Member) -> dict[str, object]:
@@ -118,7 +118,7 @@ def answer(reader: Reader, questions: TextIO, answers: TextIO) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Answer on standard output; 0, or 1 with a sentence on standard error where there is no ledger to read."""
-    parser = argparse.ArgumentParser(prog="rljob-group-facts", description="Tell what became of prompt groups.")
+    parser = argparse.ArgumentParser(prog="rljob-group-facts", description="Report what became of prompt groups.")
     parser.add_argument("state_dir", type=pathlib.Path)
     parser.add_argument("--step", type=int, help="print the groups of this step instead of answering questions")
     arguments = parser.parse_args(argv)

@@ -18,7 +18,7 @@ Take = Callable[[prompts.Cursor, int], tuple[list[prompts.PromptRef], prompts.Cu
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The counters of the algorithms reference 2.1, in training groups. `recorded`: steps with a batch, trained or
+    """The counters of docs/design/algorithms.md#s-2-1, in training groups. `recorded`: steps with a batch, trained or
     not.
     """
 
@@ -37,7 +37,7 @@ def num_unusable(ledger: Ledger) -> int:
 
 
 def end_run(ledger: Ledger, why: str) -> None:
-    """Say that the run cannot go on, in a sentence; the first one stands. A new start tries again."""
+    """Say that the run cannot continue, in a sentence; the first sentence is kept. A new start tries again."""
     ledger.why_ended = ledger.why_ended or why
 
 
@@ -86,13 +86,13 @@ def published_step(ledger: Ledger) -> int:
 
 
 def last_step(ledger: Ledger) -> int:
-    """Return the last step of the run: max_steps, or earlier where the data end or the trainer was told so."""
-    asked, announced = ledger.config.max_steps, announced_end(ledger)
-    return min(asked, int(ledger.meta("data_end_step") or asked), asked if announced is None else announced)
+    """Return the last step of the run: max_steps, or earlier: where data or trainer end."""
+    max_steps, announced = ledger.config.max_steps, announced_end(ledger)
+    return min(max_steps, int(ledger.meta("data_end_step") or max_steps), max_steps if announced is None else announced)
 
 
 def announced_end(ledger: Ledger) -> int | None:
-    """Return the last step as the newest trainer attempt was told it with FINISHED; None before."""
+    """Return the last step that the newest trainer attempt was given with FINISHED; None before."""
     text = ledger.meta("announced_end")
     return None if text is None else int(text)
 
@@ -170,8 +170,8 @@ def _left_out(ledger: Ledger, epoch: int, config: CurriculumSpec, *, now: float)
     if epoch == 0:
         return frozenset()
     key = f"curriculum:{epoch}"
-    if (known := ledger.meta(key)) is not None:
-        return frozenset((source, index) for source, index in json.loads(known))
+    if (record := ledger.meta(key)) is not None:
+        return frozenset((source, index) for source, index in json.loads(record))
     scores = {
         (row["source"], row["prompt_index"]): row["total"] / row["num_groups"]
         for row in ledger.db.all("SELECT * FROM scores WHERE epoch = ?", epoch - 1)
@@ -202,7 +202,7 @@ def open_group(
     ledger.count("groups_opened")
     key = -number if head else number
     group_id = types.GroupId(f"{'e' if kind is EVALUATION else 'g'}{number:08d}")
-    kept = previous is not None and keep_attempts
+    keeps_attempts = previous is not None and keep_attempts
     ledger.db.change(
         "INSERT INTO groups (group_id, kind, state, source, prompt_index, prompt_id, epoch, position, copy,"
         " queue_key,"
@@ -210,8 +210,8 @@ def open_group(
         " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
         group_id, kind, QUEUED, ref.source, ref.index, ref.prompt_id, ref.epoch, ref.position, ref.copy, key,
         group_size or ledger.spec.algorithm.group_size, 0 if previous is None else previous["attempt"] + 1,
-        previous["infra_attempts"] if previous is not None and kept else 0,
-        previous["data_attempts"] if previous is not None and kept else 0,
+        previous["infra_attempts"] if previous is not None and keeps_attempts else 0,
+        previous["data_attempts"] if previous is not None and keeps_attempts else 0,
         now, eval_step, None if previous is None else previous["group_id"],
     )  # fmt: skip
     return group_id
@@ -219,12 +219,12 @@ def open_group(
 
 def version_steps(ledger: Ledger, versions: Iterable[int]) -> dict[int, int]:
     """Return the steps of those of `versions` that are registered: looked up one by one, never the whole table."""
-    found: dict[int, int] = {}
+    steps: dict[int, int] = {}
     for version in versions:
         row = ledger.db.one("SELECT step FROM versions WHERE version = ?", version)
         if row is not None:
-            found[version] = row["step"]
-    return found
+            steps[version] = row["step"]
+    return steps
 
 
 def facts(ledger: Ledger, group: Row, versions: Iterable[int] = ()) -> submission.Facts:
@@ -303,7 +303,7 @@ def drop_undone(ledger: Ledger, *, now: float) -> int:
 def _withdraw(ledger: Ledger, rows: Sequence[Row], reason: names.DropReason, *, now: float) -> int:
     """Drop leased and submitted groups, newest lease first, so that the oldest prompt ends at the very head.
 
-    The members of a leased group count as stale too: their rollout is told to stop and hands nothing in any more.
+    The members of a leased group count as stale too: their rollout is asked to stop and submits nothing any more.
     """
     for group in rows:
         if group["state"] == LEASED:

@@ -128,7 +128,7 @@ def renew(ledger: Ledger, *, token: str, lease_ids: Sequence[str], now: float) -
     """Extend those of the session's open leases that it names; return the named ones that are no longer open: they are
     to be cancelled.
 
-    An open lease that its session does not name was granted in a reply that never arrived: nobody works on it, and it
+    An open lease that its session does not name was granted in a reply that never arrived: no one works on it, and it
     expires. A deadline is written only once a third of the lease has passed, so that idle heartbeats cost no disk
     write.
     """

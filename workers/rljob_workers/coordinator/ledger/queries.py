@@ -124,16 +124,16 @@ def _first_step_at(ledger: Ledger) -> float:
 
 
 def _recent_steps(ledger: Ledger, limit: int) -> list[StepRecord]:
-    """Return the newest trained steps, read once each: a summary tells of every group of its step."""
+    """Return the newest trained steps, read once each: a summary reports on every group of its step."""
     newest = ledger.db.all(
         "SELECT step, trained_at FROM steps WHERE state = 'trained' ORDER BY step DESC LIMIT ?", limit
     )
-    kept = {}
+    recent = {}
     for row in reversed(newest):
         key = (row["step"], row["trained_at"])
-        kept[key] = ledger.step_records.get(key) or _step_record(ledger, row["step"])
-    ledger.step_records = kept
-    return list(kept.values())
+        recent[key] = ledger.step_records.get(key) or _step_record(ledger, row["step"])
+    ledger.step_records = recent
+    return list(recent.values())
 
 
 def _step_record(ledger: Ledger, step: int) -> StepRecord:

@@ -1,7 +1,7 @@
 """What a ledger lets go: groups behind the last checkpoint, with their leases, answers, payloads and batches.
 
 Nothing here changes what a run does: counters are rows of their own, and what is under way or may be served again is
-never touched. What is left of a pruned group stands in a line of `pruned`: its number, prompt, place in the epoch,
+never touched. What is left of a pruned group is in a line of `pruned`: its number, prompt, place in the epoch,
 oldest step and step of its training. From it the audit still proves that each group was opened, accepted and trained
 once, and a trainer that falls back behind a pruned checkpoint gets the same prompts in the same order.
 
@@ -216,9 +216,9 @@ def members(row: Row) -> Iterator[Member]:
 def everything(database: Database) -> Iterator[Member]:
     """Yield all pruned groups."""
     for row in database.all("SELECT slice FROM pruned ORDER BY slice"):
-        found = database.one("SELECT * FROM pruned WHERE slice = ?", row["slice"])
-        if found is not None:
-            yield from members(found)
+        pruned_row = database.one("SELECT * FROM pruned WHERE slice = ?", row["slice"])
+        if pruned_row is not None:
+            yield from members(pruned_row)
 
 
 def of_step(database: Database, step: int) -> Iterator[Member]:

@@ -15,11 +15,11 @@ _FIRST_STEP = "first_step_at"
 def bind(ledger: Ledger, identity: Mapping[str, str], *, remedy: str) -> None:
     """Record what this ledger belongs to, or compare. Raises ManifestError naming what differs."""
     with ledger.db.transaction():
-        known = {key: ledger.meta(f"identity:{key}") for key in identity}
+        recorded = {key: ledger.meta(f"identity:{key}") for key in identity}
         problems = [
-            f"the state directory was made with {key} = {known[key]}, but this job has {key} = {value}; {remedy}"
+            f"the state directory was made with {key} = {recorded[key]}, but this job has {key} = {value}; {remedy}"
             for key, value in identity.items()
-            if known[key] not in (None, value)
+            if recorded[key] not in (None, value)
         ]
         if problems:
             raise errors.ManifestError(*problems)
@@ -31,12 +31,12 @@ def agree_on_initial_state(ledger: Ledger, state_hash: str) -> None:
     """Compare a process's hash of version 0 with the first one heard. Raises WeightsError if they differ."""
     if not state_hash:
         return
-    known = ledger.meta("initial_state_hash")
-    if known is None:
+    recorded = ledger.meta("initial_state_hash")
+    if recorded is None:
         ledger.set_meta("initial_state_hash", state_hash)
-    elif known != state_hash:
+    elif recorded != state_hash:
         raise errors.WeightsError(
-            f"version 0 has state hash {state_hash} here but {known} elsewhere: the model files differ, or the"
+            f"version 0 has state hash {state_hash} here but {recorded} elsewhere: the model files differ, or the"
             f" exporter does"
         )
 
@@ -49,14 +49,14 @@ def open_session(
     The same process asking again gets its token. Raises FencedError for a process that was replaced already and
     for a lower trainer attempt.
     """
-    known = ledger.db.one(
+    row = ledger.db.one(
         "SELECT token, fenced_at FROM sessions WHERE role = ? AND pod = ? AND rank = ? AND boot_id = ?",
         role, pod, rank, boot_id,
     )  # fmt: skip
-    if known is not None:
-        if known["fenced_at"] is not None:
+    if row is not None:
+        if row["fenced_at"] is not None:
             raise errors.FencedError(f"process {boot_id} of {pod} was replaced by a newer one")
-        return types.SessionToken(known["token"]), []
+        return types.SessionToken(row["token"]), []
     newest = trainer_attempt(ledger)
     if role is names.Role.TRAINER and newest is not None and attempt < newest:
         raise errors.FencedError(f"trainer attempt {attempt} was replaced by attempt {newest}")

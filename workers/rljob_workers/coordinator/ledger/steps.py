@@ -62,13 +62,13 @@ class FrozenStep:
 
 def with_payloads(database: Database, choice: Choice) -> Choice | None:
     """Return the choice with its groups' bytes; None if one was withdrawn meanwhile. For a connection of its own."""
-    found = []
+    result = []
     for candidate in choice.candidates or ():
         row = database.one("SELECT data FROM payloads WHERE group_id = ?", candidate.group_id)
         if row is None:
             return None
-        found.append(dataclasses.replace(candidate, payload=bytes(row["data"])))
-    return dataclasses.replace(choice, candidates=tuple(found))
+        result.append(dataclasses.replace(candidate, payload=bytes(row["data"])))
+    return dataclasses.replace(choice, candidates=tuple(result))
 
 
 def parts_of(database: Database, *, step: int, rank: int) -> list[bytes]:
@@ -114,16 +114,16 @@ def _size(ledger: Ledger, step: int, ready: int, *, more_prompts: bool, ahead: b
     A short step closes where minStepBatchFraction allows it and nothing healthy is outstanding: every other group
     has already failed for infrastructure, or the data end. Never ahead: there is time yet.
     """
-    wanted = ledger.spec.algorithm.prompts_per_step
-    if ready >= wanted:
-        return wanted, "", False
+    full_size = ledger.spec.algorithm.prompts_per_step
+    if ready >= full_size:
+        return full_size, "", False
     if ahead:
-        return 0, f"{ready} of {wanted} groups of step {step}", False
+        return 0, f"{ready} of {full_size} groups of step {step}", False
     healthy, failing = _outstanding(ledger)
     ended = not more_prompts and healthy + failing == 0
     if ready >= staleness.smallest_batch(ledger.spec) and (ended or (failing > 0 and healthy == 0)):
         return ready, "", False
-    return 0, f"{ready} of {wanted} groups of step {step}", ended
+    return 0, f"{ready} of {full_size} groups of step {step}", ended
 
 
 def _steps_in_reach(ledger: Ledger, step: int) -> dict[int, int]:

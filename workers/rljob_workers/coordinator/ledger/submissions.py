@@ -1,4 +1,6 @@
-"""LEASED to SUBMITTED: a group is accepted once per (group, attempt); whoever asks again gets the recorded answer."""
+"""LEASED to SUBMITTED: a group is accepted once per (group, attempt); a repeated call gets the recorded
+answer.
+"""
 
 import statistics
 
@@ -27,7 +29,7 @@ def accept(
             # Who holds the lease has no answer yet; only others may ask again, or too late.
             recorded = _answer(ledger, group.group_id, group.attempt)
             if recorded is not None:
-                # The same call again, whose answer was lost or late, is no second trajectory.
+                # The same call again, whose answer was lost or late, is not a second trajectory.
                 if not _answered(ledger, token, group):
                     ledger.count("trajectories:duplicate", len(group.trajectories))
                 return recorded
@@ -156,4 +158,4 @@ def _record(ledger: Ledger, group: types.PromptGroup, judgement: submission.Deci
 
 def _why(row: Row, detail: str) -> str:
     where = f"record {row['prompt_index']} of source {row['source']!r} cannot be used"
-    return f"{where}: {detail}; mend it, or set onInvalidRecord: drop for the source"
+    return f"{where}: {detail}; fix it, or set onInvalidRecord: drop for the source"

@@ -49,7 +49,7 @@ class LedgerThread:
 
     async def read(self, call: Callable[[Database], T]) -> T:
         """Return what `call` reads of what is committed, on a thread and connection of its own: for many bytes, which
-        would keep everybody waiting on the ledger's. Raises UnavailableError if the file cannot be read now.
+        would keep everyone waiting on the ledger's. Raises UnavailableError if the file cannot be read now.
         """
         return await asyncio.to_thread(self._read, call)
 
@@ -97,8 +97,8 @@ class LedgerThread:
                 for call in batch:
                     call.run(self._ledger)
         except sqlite3.Error as error:
-            # Nothing of the batch was committed: none of its callers may be told otherwise. A disk that is full or slow
-            # is no caller's fault and may be mended: they ask again.
+            # Nothing of the batch was committed: none of its callers may be answered otherwise. A disk that is full or
+            # slow is not a caller's fault and may be fixed: they ask again.
             self._refused = True
             for call in batch:
                 call.fail(errors.UnavailableError(f"the ledger could not commit: {error}"))

@@ -14,22 +14,22 @@ from rljob_workers.coordinator.policy import version_rules
 _COLUMNS = "version, step, attempt, state, superseded, state_hash, artifact"
 
 
-def head(ledger: Ledger) -> version_rules.Known:
+def head(ledger: Ledger) -> version_rules.Registered:
     """Return the version with the highest id."""
     newest = f"SELECT {_COLUMNS} FROM versions ORDER BY version DESC LIMIT 1"
-    return _known(ledger.require(newest, problem="no version 0"))
+    return _registered(ledger.require(newest, problem="no version 0"))
 
 
-def find(ledger: Ledger, version: int) -> version_rules.Known | None:
+def find(ledger: Ledger, version: int) -> version_rules.Registered | None:
     """Return a registered version."""
     row = ledger.db.one(f"SELECT {_COLUMNS} FROM versions WHERE version = ?", version)
-    return None if row is None else _known(row)
+    return None if row is None else _registered(row)
 
 
-def stored_versions(ledger: Ledger) -> list[version_rules.Known]:
+def stored_versions(ledger: Ledger) -> list[version_rules.Registered]:
     """Return the versions that are not RETIRED, ids ascending."""
     sql = f"SELECT {_COLUMNS} FROM versions WHERE state <> 'retired' ORDER BY version"
-    return [_known(row) for row in ledger.db.all(sql)]
+    return [_registered(row) for row in ledger.db.all(sql)]
 
 
 def publish(
@@ -56,7 +56,7 @@ def publish(
             )  # fmt: skip
         answer = version_rules.judge(
             proposal,
-            known=find(ledger, proposal.version),
+            registered=find(ledger, proposal.version),
             head=head(ledger).version,
             committed=groups.committed(ledger),
             attempt=session["attempt"],
@@ -154,8 +154,8 @@ def note_sync(ledger: Ledger, *, pod: str, sync: types.WeightSync, now: float) -
         return bool(fresh)
 
 
-def _known(row: Row) -> version_rules.Known:
-    return version_rules.Known(
+def _registered(row: Row) -> version_rules.Registered:
+    return version_rules.Registered(
         version=row["version"],
         step=row["step"],
         attempt=row["attempt"],

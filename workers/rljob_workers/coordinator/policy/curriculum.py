@@ -1,6 +1,6 @@
 """Which prompts an epoch leaves out of those after it: the ones that it found easiest. Pure; `queue.py` records it.
 
-Source: AReaL's data set filter; workflow reference 6.2.
+Source: AReaL's data set filter; docs/design/workflows.md#s-6-2.
 """
 
 import math

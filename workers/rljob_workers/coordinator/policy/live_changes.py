@@ -63,7 +63,7 @@ def _dotted(path: Path) -> str:
 
 
 def _leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield (path, value) of everything that is no map; a list is one value, None is the same as absent."""
+    """Yield (path, value) of everything that is not a map; a list is one value, None is the same as absent."""
     if isinstance(value, Mapping):
         for key, below in value.items():
             yield from _leaves(below, (*path, str(key)))

@@ -1,7 +1,7 @@
 """In which order prompts are drawn. Pure in (seed, epoch): a resumed run, given its cursor, sees the same sequence.
 
 An epoch of a source with weight w holds every record floor(w) times, and once more for a share of w - floor(w) of its
-records, chosen anew each epoch; weight 1 is each record once. All of them together are permuted by a keyed permutation
+records, chosen again each epoch; weight 1 is each record once. All of them together are permuted by a keyed permutation
 that is computed place by place: an epoch of ten million prompts costs no more to begin than one of ten. Without
 shuffling the order is that of the files, source after source.
 
@@ -47,7 +47,7 @@ class SourceIndex:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRef:
-    """One use of one prompt. `index` is its place in the source, `copy` tells repetitions within an epoch apart."""
+    """One use of one prompt. `index` is its place in the source, `copy` distinguishes repetitions within an epoch."""
 
     source: str
     index: int
@@ -74,15 +74,15 @@ def permuted(places: blocks.Array, *, size: int, key: Sequence[str | int]) -> bl
     half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))
     mask = np.uint64((1 << int(half)) - 1)
     keys = [np.uint64(derive(*key, number)) for number in range(_ROUNDS)]
-    found = places.astype(np.uint64)
-    walking = np.arange(len(found))
+    indexes = places.astype(np.uint64)
+    walking = np.arange(len(indexes))
     while len(walking):
-        left, right = found[walking] >> half, found[walking] & mask
-        for one in keys:
-            left, right = right, left ^ (_mixed(right ^ one) & mask)
-        found[walking] = (left << half) | right
-        walking = walking[found[walking] >= size]
-    return found.astype(np.int64)
+        left, right = indexes[walking] >> half, indexes[walking] & mask
+        for round_key in keys:
+            left, right = right, left ^ (_mixed(right ^ round_key) & mask)
+        indexes[walking] = (left << half) | right
+        walking = walking[indexes[walking] >= size]
+    return indexes.astype(np.int64)
 
 
 def _mixed(values: blocks.Array) -> blocks.Array:

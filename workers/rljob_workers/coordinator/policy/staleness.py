@@ -31,7 +31,7 @@ def version_floor(spec: JobSpec, *, accepted: int, running: int) -> int:
     """Return the smallest step that a worker's version may have to take the next group: floor(N / B) - eta, not
     negative.
 
-    A slot whose weights are published but not yet served by anybody is thereby not usable: it is released when they are
+    A slot whose weights are published but not yet served by anyone is thereby not usable: it is released when they are
     LIVE.
     """
     return max(0, (accepted + running) // spec.algorithm.prompts_per_step - spec.async_.max_off_policy_steps)
@@ -61,7 +61,7 @@ def may_close_waiting(spec: JobSpec, *, batch_index: int, left_out: Sequence[int
 
 
 def may_close_ahead(spec: JobSpec, *, batch_index: int, left_out: Sequence[int]) -> bool:
-    """Return whether batch V may be decided before anybody asks for it: no group left out (min steps of the leased and
+    """Return whether batch V may be decided before anyone asks for it: no group left out (min steps of the leased and
     submitted) would be too old for batch V + 1.
     """
     return not any(is_stale(spec, batch_index=batch_index + 1, min_step=step) for step in left_out)

@@ -11,7 +11,7 @@ from rljob_api import errors, names, types
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.coordinator.policy import filters, staleness
 
-# A record that nobody can use, where such are not to be dropped: no attempt would end otherwise (graders 2.2).
+# A record that no one can use, where such are not to be dropped: no attempt would end otherwise (graders 2.2).
 _UNUSABLE = frozenset({errors.DataError.__name__, errors.RecordError.__name__})
 
 
@@ -27,7 +27,7 @@ class Requeue(enum.Enum):
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The answer, and what follows from it. `drop` is set where the group ends; `infra` and `data` are charged
-    attempts; `ends_run` where the run cannot go on as its manifest is.
+    attempts; `ends_run` where the run cannot continue as its manifest is.
     """
 
     outcome: names.TrajectoryOutcome
@@ -62,7 +62,7 @@ def problem(group: types.PromptGroup, facts: Facts, *, turn_rewards: bool = True
             return f"member {index} has {len(rows)} rows that do not follow one another turn by turn"
     for row in group.trajectories:
         if row.verdict.reward is None:
-            return f"member {row.sample_index} has a verdict without a reward but is no failure"
+            return f"member {row.sample_index} has a verdict without a reward but is not a failure"
         if row.turn_rewards and not turn_rewards and facts.kind is names.GroupKind.TRAIN:
             return (
                 f"member {row.sample_index} has {len(row.turn_rewards)} turn rewards, but spec.algorithm normalises one"
@@ -80,10 +80,10 @@ def problem(group: types.PromptGroup, facts: Facts, *, turn_rewards: bool = True
 
 def members_of(rows: Sequence[types.Trajectory]) -> dict[int, list[types.Trajectory]]:
     """Return the rows of each member, in the order in which they came: one, or one per turn."""
-    found: dict[int, list[types.Trajectory]] = {}
+    members: dict[int, list[types.Trajectory]] = {}
     for row in rows:
-        found.setdefault(row.sample_index, []).append(row)
-    return found
+        members.setdefault(row.sample_index, []).append(row)
+    return members
 
 
 def _rows_of_unlike_turns(rows: Sequence[types.Trajectory]) -> bool:
@@ -113,7 +113,7 @@ def evaluate(group: types.PromptGroup, facts: Facts, *, spec: JobSpec) -> Decisi
         return Decision(outcome=names.TrajectoryOutcome.INVALID, detail=left_out.detail, drop=drop)
     unusable = next((failure for failure in group.failures if failure.reason in _UNUSABLE), None)
     if unusable is not None:
-        # The prompt stays: once its record is mended, or such are dropped, the run goes on with it.
+        # The prompt stays: once its record is fixed, or such are dropped, the run continues with it.
         return Decision(
             outcome=names.TrajectoryOutcome.INVALID,
             detail=unusable.detail,

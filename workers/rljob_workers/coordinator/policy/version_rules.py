@@ -1,7 +1,7 @@
 """The registry's rules: which publish is accepted, what a rollout should load, what may be pruned. Pure.
 
 States: PUBLISHED > LIVE (a ready worker serves it) > RETIRED (artifacts pruned). An id means one set of bits for the
-life of the job and is never used again; after a rewind ids go on while steps fall back, and the undone ones are
+life of the job and is never used again; after a rewind ids continue while steps fall back, and the undone ones are
 `superseded` but stay readable.
 """
 
@@ -22,7 +22,7 @@ class Outcome(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Registered:
     """A registered version. `artifact` is empty for version 0, whose bytes are the model files."""
 
     version: int
@@ -45,21 +45,22 @@ class Answer:
 def judge(
     proposal: types.WeightVersion,
     *,
-    known: Known | None,
+    registered: Registered | None,
     head: int,
     committed: int,
     attempt: int,
     num_bytes: int | None,
 ) -> Answer:
-    """Return what becomes of a proposed version. `known`: the same id if registered; `num_bytes`: stored size of its
-    artifact.
+    """Return what becomes of a proposed version.
+
+    `registered`: the version of the same id, if there is one; `num_bytes`: stored bytes of its artifact.
 
     A known id with the same hash is a repetition (it may re-supply lost bytes), with another one a conflict.
     """
-    if known is not None:
-        if known.state_hash != proposal.state_hash:
+    if registered is not None:
+        if registered.state_hash != proposal.state_hash:
             return Answer(
-                outcome=Outcome.CONFLICT, detail=f"version {proposal.version} has state hash {known.state_hash}"
+                outcome=Outcome.CONFLICT, detail=f"version {proposal.version} has state hash {registered.state_hash}"
             )
         return Answer(outcome=Outcome.REPEATED)
     if proposal.version != head + 1:
@@ -75,25 +76,25 @@ def judge(
     if proposal.kind != "anchor" or len(proposal.artifacts) != 1:
         return Answer(outcome=Outcome.CONFLICT, detail="only dense versions with one artifact are served")
     if num_bytes != proposal.artifacts[0].num_bytes:
-        wanted = proposal.artifacts[0]
-        detail = f"artifact {wanted.artifact_id}: {num_bytes} of {wanted.num_bytes} bytes stored"
+        artifact = proposal.artifacts[0]
+        detail = f"artifact {artifact.artifact_id}: {num_bytes} of {artifact.num_bytes} bytes stored"
         return Answer(outcome=Outcome.MISSING, detail=detail)
     return Answer(outcome=Outcome.ACCEPTED)
 
 
-def to_retire(registered: Sequence[Known], *, keep: int, needed: Collection[int]) -> list[Known]:
+def to_retire(registered: Sequence[Registered], *, keep: int, needed: Collection[int]) -> list[Registered]:
     """Return the versions whose artifacts may go: all but the newest `keep`, those `needed`, and those sharing their
     bytes.
 
     `needed`: pinned by an evaluation, or served or being loaded by a rollout. The head is never among the result.
     """
     stored = sorted((v for v in registered if v.artifact), key=lambda v: v.version, reverse=True)
-    kept = [v for index, v in enumerate(stored) if index < max(1, keep) or v.version in needed]
-    bytes_kept = {v.artifact for v in kept}
+    retained = [v for index, v in enumerate(stored) if index < max(1, keep) or v.version in needed]
+    bytes_kept = {v.artifact for v in retained}
     return [
         v
         for v in stored
-        if v not in kept and v.artifact not in bytes_kept and v.state is not names.VersionState.RETIRED
+        if v not in retained and v.artifact not in bytes_kept and v.state is not names.VersionState.RETIRED
     ]
 
 

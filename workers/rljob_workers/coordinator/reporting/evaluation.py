@@ -64,8 +64,10 @@ def members(
     """
     share = 1.0 if training_ended else fraction * max(1, waiting)
     count = min(len(servers), max(1, math.ceil(share * len(servers) - 1e-9)))
-    ordered = sorted(servers, key=lambda one: (not one.holds, one.version != version, one.version > version, one.pod))
-    return frozenset(one.token for place, one in enumerate(ordered) if place < count or one.holds)
+    ordered = sorted(
+        servers, key=lambda server: (not server.holds, server.version != version, server.version > version, server.pod)
+    )
+    return frozenset(server.token for place, server in enumerate(ordered) if place < count or server.holds)
 
 
 def refs(suites: Sequence[Suite], *, step: int) -> list[prompts.PromptRef]:
@@ -145,8 +147,8 @@ _NAMED = {
 def metrics(results: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
     """Return the metrics of an evaluation under their published names, eval/{suite}/... and eval/average/...
 
-    A suite without results has none. avg@k and pass@k stand there only where a prompt has more than one sample.
-    Source of the names: Oat's evaluation; workflow reference 11.
+    A suite without results has none. avg@k and pass@k are there only where a prompt has more than one sample.
+    Source of the names: Oat's evaluation; docs/design/workflows.md#s-11.
     """
     named: dict[str, float] = {}
     for suite, result in results.items():

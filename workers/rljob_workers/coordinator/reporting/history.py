@@ -4,7 +4,7 @@ Lines are written to the ledger, in the transaction of what they describe, and c
 carries its ledger sequence number `seq`. The file is thus always a prefix of the ledger's table: after a crash the
 writer cuts a torn last line off, reads the last `seq` and appends what is missing. No line is lost or doubled. A step
 that was trained again after a rewind has a second line; the later one counts, and a `restart` line with `resume_step`
-stands between.
+is between.
 """
 
 import json

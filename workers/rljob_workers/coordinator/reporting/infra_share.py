@@ -1,4 +1,4 @@
-"""What the infrastructure lost: which share of recent answers, and who loses them while a run stands still.
+"""What the infrastructure lost: which share of recent answers, and who loses them while a run makes no progress.
 
 The share is of a window and not of the run: what was lost an hour ago says nothing about now. A few answers say nothing
 either. Above `maxInfraFailureFraction` the run is degraded.

@@ -45,14 +45,14 @@ class Metering:
         """Take over a snapshot."""
         self._count(view.facts.counters)
         gauge = self._metrics.gauge
-        known = view.facts
-        gauge("rljob_step").set(known.counts.committed)
-        gauge("rljob_max_steps").set(known.completion.last_step)
-        gauge("rljob_inflight_limit").set(max(0, known.capacity))
+        facts = view.facts
+        gauge("rljob_step").set(facts.counts.committed)
+        gauge("rljob_max_steps").set(facts.completion.last_step)
+        gauge("rljob_inflight_limit").set(max(0, facts.capacity))
         gauge("rljob_last_progress_timestamp_seconds").set(view.last_progress_at)
         gauge("rljob_ledger_bytes").set(ledger_bytes)
         self._settings(view.config)
-        for queue, depth in known.queue_depth.items():
+        for queue, depth in facts.queue_depth.items():
             gauge("rljob_queue_depth").set(depth, queue=queue)
         for state, version in (
             ("published", now.published_version),

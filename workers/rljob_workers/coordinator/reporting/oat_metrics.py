@@ -1,4 +1,5 @@
-"""What Oat's actor reports of a step, under its names, in the step's history line. Pure. Source: workflow reference 9.
+"""What Oat's actor reports of a step, under its names, in the step's history line. Pure. Source:
+docs/design/workflows.md#s-9.
 
 Means are over responses, never means of means. Times are means over the step's groups, seconds: groups overlap.
 `GAUGES` has a Prometheus name for each of them.

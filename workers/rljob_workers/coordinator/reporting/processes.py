@@ -1,4 +1,4 @@
-"""What the coordinator knows of each registered process from its last call. In memory: after a restart it is told
+"""What the coordinator knows of each registered process from its last call. In memory: after a restart it is reported
 again.
 """
 
@@ -44,7 +44,7 @@ class Pods:
     """All processes with an open session."""
 
     def __init__(self) -> None:
-        """Nobody yet."""
+        """No one yet."""
         self._pods: dict[str, Pod] = {}
         self.num_changes = 0
         # Tokens of the rollouts that serve the version which is evaluated.

@@ -29,7 +29,7 @@ def pressure(*, blocked: float, waiting: float, target: float) -> float:
 
 
 def is_settled(phase: names.Phase, rollouts: Iterable[Pod]) -> bool:
-    """Return whether the shares tell of this fleet: the run trains, and every rollout was seen for a whole window.
+    """Return whether the shares describe this fleet: the run trains, and every rollout was seen for a whole window.
 
     Else the ratio is held at 1: at start-up, in evaluations, while stopping, and after each change of the fleet.
     """

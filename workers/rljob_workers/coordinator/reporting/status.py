@@ -12,7 +12,7 @@ from rljob_workers.coordinator.ledger import queries
 from rljob_workers.coordinator.policy import filters
 from rljob_workers.coordinator.reporting import processes
 
-# A lease alone is none: a run whose groups are all lost, filtered or too late is busy, and stands still.
+# A lease alone is none: a run whose groups are all lost, filtered or too late is busy, and makes no progress.
 _PROGRESS = (
     "groups:accepted", "groups:recorded", "batches_handed", "steps_committed", "checkpoints", "versions_published",
     "versions_live", "versions_applied", "evaluations",
@@ -42,64 +42,66 @@ def progress(counters: dict[str, int]) -> int:
     return sum(counters.get(name, 0) for name in _PROGRESS)
 
 
-def is_finished(config: roles.CoordinatorConfig, known: queries.Completion) -> bool:
+def is_finished(config: roles.CoordinatorConfig, completion: queries.Completion) -> bool:
     """Return whether no more work will come: all steps, the final checkpoint and the final evaluation are done.
 
     With max_steps 0 there is an evaluation alone.
     """
-    trained = config.max_steps == 0 or (known.committed >= known.last_step and known.final_checkpoint_at is not None)
-    evaluated = not config.spec.evaluation.suites or (known.newest_evaluated or 0) >= known.last_step
-    return trained and evaluated and not known.evaluating
+    trained = config.max_steps == 0 or (
+        completion.committed >= completion.last_step and completion.final_checkpoint_at is not None
+    )
+    evaluated = not config.spec.evaluation.suites or (completion.newest_evaluated or 0) >= completion.last_step
+    return trained and evaluated and not completion.evaluating
 
 
-def phase(config: roles.CoordinatorConfig, known: queries.Facts) -> names.Phase:
+def phase(config: roles.CoordinatorConfig, facts: queries.Facts) -> names.Phase:
     """Return the run's phase."""
-    if is_finished(config, known.completion):
+    if is_finished(config, facts.completion):
         return names.Phase.FINISHED
-    if known.failed:
+    if facts.failed:
         return names.Phase.FAILED
-    committed = known.counts.committed
-    if known.stop_step is not None:
-        saved = known.checkpoint is not None and known.checkpoint["step"] >= committed
-        ended = committed >= known.stop_step - 1 and (saved or committed == 0)
+    committed = facts.counts.committed
+    if facts.stop_step is not None:
+        saved = facts.checkpoint is not None and facts.checkpoint["step"] >= committed
+        ended = committed >= facts.stop_step - 1 and (saved or committed == 0)
         return names.Phase.STOPPED if ended else names.Phase.STOPPING
-    if known.running is not None and (committed == 0 or committed >= known.completion.last_step):
+    if facts.running is not None and (committed == 0 or committed >= facts.completion.last_step):
         return names.Phase.EVALUATING
-    started = committed > 0 or known.counters.get("leases_granted", 0) > 0
+    started = committed > 0 or facts.counters.get("leases_granted", 0) > 0
     return names.Phase.RUNNING if started else names.Phase.STARTING
 
 
-def reason(config: roles.CoordinatorConfig, known: queries.Facts, *, infra_share: float) -> str:
+def reason(config: roles.CoordinatorConfig, facts: queries.Facts, *, infra_share: float) -> str:
     """Return the condition reason that holds, empty if none."""
-    if filters.starved(config.spec.data.filter_groups, rejected=known.filtered_this_step):
+    if filters.starved(config.spec.data.filter_groups, rejected=facts.filtered_this_step):
         return "FilterStarvation"
     if infra_share > config.spec.failure_policy.max_infra_failure_fraction:
         return conditions.INFRA_FAILURE_SHARE_HIGH
-    return known.degraded
+    return facts.degraded
 
 
 def status(view: View) -> types.RunStatus:
     """Return the run's status."""
-    known, config = view.facts, view.config
+    facts, config = view.facts, view.config
     rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and _present(view, pod)]
     serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0 and pod.token not in view.evaluators]
-    oldest = min(serving, default=known.head_version)
-    rewards = [float(str(step.summary["reward_mean"])) for step in known.steps]
-    checkpoint = known.checkpoint
+    oldest = min(serving, default=facts.head_version)
+    rewards = [float(str(step.summary["reward_mean"])) for step in facts.steps]
+    checkpoint = facts.checkpoint
     return types.RunStatus(
         job=config.job.name,
-        phase=phase(config, known),
-        reason=reason(config, known, infra_share=view.infra_share),
-        step=known.counts.committed,
-        max_steps=known.completion.last_step,
-        published_version=known.head_version,
-        live_version=known.live_version,
+        phase=phase(config, facts),
+        reason=reason(config, facts, infra_share=view.infra_share),
+        step=facts.counts.committed,
+        max_steps=facts.completion.last_step,
+        published_version=facts.head_version,
+        live_version=facts.live_version,
         oldest_serving_version=oldest,
-        version_lag_steps=max(0, known.head_step - known.version_steps.get(oldest, 0)),
-        progress=progress(known.counters),
+        version_lag_steps=max(0, facts.head_step - facts.version_steps.get(oldest, 0)),
+        progress=progress(facts.counters),
         last_progress_at=view.last_progress_at,
-        queue_depth=known.queue_depth,
-        trajectories=_trajectories(known.counters),
+        queue_depth=facts.queue_depth,
+        trajectories=_trajectories(facts.counters),
         reward_mean=rewards[-1] if rewards else None,
         reward_delta=rewards[-1] - statistics.fmean(rewards[-6:-1]) if len(rewards) > 1 else None,
         pods=tuple(_pod(view, pod) for pod in view.pods),
@@ -108,20 +110,20 @@ def status(view: View) -> types.RunStatus:
         checkpoint_step=0 if checkpoint is None else checkpoint["step"],
         checkpoint_uri="" if checkpoint is None else checkpoint["uri"],
         checkpoint_at=0.0 if checkpoint is None else checkpoint["at"],
-        trainer_wait_share=trainer_wait_share(known.steps, waiting_s=_trainer_waiting_s(view)),
+        trainer_wait_share=trainer_wait_share(facts.steps, waiting_s=_trainer_waiting_s(view)),
         rollout_wait_share=processes.wait_share(rollouts),
         tokens_per_s=processes.tokens_per_s(rollouts),
-        step_s=statistics.median(step_seconds(known.steps)) if len(known.steps) > 1 else 0.0,
+        step_s=statistics.median(step_seconds(facts.steps)) if len(facts.steps) > 1 else 0.0,
         config_generation=config.job.config_generation,
         started_at=view.started_at,
-        first_step_at=known.first_step_at,
-        evaluating=_evaluating(known),
+        first_step_at=facts.first_step_at,
+        evaluating=_evaluating(facts),
         dump_failures=sum(pod.load.dump_failures for pod in view.pods),
-        failure=known.failed,
+        failure=facts.failed,
         failing_role=view.failing_role,
-        attempts=known.attempts,
+        attempts=facts.attempts,
         said_at=view.now,
-        left_out={str(reason): known.counters.get(f"dropped:{reason}", 0) for reason in names.LEFT_OUT},
+        left_out={str(reason): facts.counters.get(f"dropped:{reason}", 0) for reason in names.LEFT_OUT},
     )
 
 
@@ -160,14 +162,14 @@ def silent_s(config: roles.CoordinatorConfig) -> float:
 
 
 def _pod(view: View, pod: processes.Pod) -> types.PodStatus:
-    known = view.facts
-    serving_step = known.version_steps.get(pod.serving_version, 0)
+    facts = view.facts
+    serving_step = facts.version_steps.get(pod.serving_version, 0)
     ready = _present(view, pod)
     if pod.role is names.Role.ROLLOUT:
         ready = processes.is_ready(
             pod,
             serving_step=serving_step,
-            head_step=known.head_step,
+            head_step=facts.head_step,
             bound=view.config.spec.async_.max_off_policy_steps,
             now=view.now,
             silent_s=silent_s(view.config),
@@ -178,7 +180,7 @@ def _pod(view: View, pod: processes.Pod) -> types.PodStatus:
         pod=pod.pod,
         serving_version=pod.serving_version,
         serving_step=serving_step,
-        leases=known.leases_by_session.get(pod.token, 0),
+        leases=facts.leases_by_session.get(pod.token, 0),
         last_seen=pod.last_seen,
         state="DRAINING" if pod.draining else pod.receiver_state,
         attempt=pod.attempt,
@@ -193,8 +195,8 @@ def _waiting(pod: processes.Pod) -> types.Waiting:
     )
 
 
-def _evaluating(known: queries.Facts) -> str:
-    running = known.running
+def _evaluating(facts: queries.Facts) -> str:
+    running = facts.running
     return "" if running is None else f"step {running.step}: {running.finished}/{running.total}"
 
 

@@ -1,4 +1,4 @@
-"""The weights' conversation: publish, manifest, watch, and pruning what nobody needs any more."""
+"""The weights' conversation: publish, manifest, watch, and pruning what no one needs any more."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -65,23 +65,23 @@ class Publishing:
         source = types.WeightSource(address=self._context.config.store_address, kind="store")
         return types.VersionPlan(chain=(manifest,), sources=(source,), layout=layout)
 
-    async def watch(self) -> AsyncIterator[version_rules.Known]:
+    async def watch(self) -> AsyncIterator[version_rules.Registered]:
         """Yield the head now and on every change."""
-        known: version_rules.Known | None = None
+        last_seen: version_rules.Registered | None = None
         while True:
             mark = self._context.changes.heads.mark
             head = await self._context.ledger.run(versions.head)
-            if known is None or head.version != known.version:
-                known = head
+            if last_seen is None or head.version != last_seen.version:
+                last_seen = head
                 yield head
             await self._context.changes.heads.wait(mark, _WATCH_S)
 
     async def prune(self) -> None:
-        """Remove artifacts that nobody needs: mark RETIRED first, so that no plan names what is about to go."""
+        """Remove artifacts that no one needs: mark RETIRED first, so that no plan names what is about to go."""
         needed = self._needed()
-        retired, kept = await self._context.ledger.run(self._retire, needed)
+        retired, retained = await self._context.ledger.run(self._retire, needed)
         for version in retired:
-            if version.artifact not in kept:
+            if version.artifact not in retained:
                 self._context.artifacts.remove(version.artifact)
                 logger.info(
                     "version %d was retired", version.version, extra={"event": "retire", "version": version.version}
@@ -95,12 +95,12 @@ class Publishing:
             pod.serving_version for pod in rollouts if now - pod.last_seen <= silent_s + self._context.config.lease_s
         }
 
-    def _retire(self, ledger: database.Ledger, needed: set[int]) -> tuple[list[version_rules.Known], set[str]]:
+    def _retire(self, ledger: database.Ledger, needed: set[int]) -> tuple[list[version_rules.Registered], set[str]]:
         everything = versions.stored_versions(ledger)
         needed = needed | evaluations.pinned_versions(ledger)
         retired = version_rules.to_retire(everything, keep=self._context.config.keep_versions, needed=needed)
         if retired:
             versions.retire(ledger, [version.version for version in retired])
         gone = {version.version for version in retired}
-        kept = {v.artifact for v in everything if v.version not in gone}
-        return retired, kept
+        retained = {v.artifact for v in everything if v.version not in gone}
+        return retired, retained

@@ -56,20 +56,20 @@ class ArtifactStore:
         return path.stat().st_size if path.is_file() else None
 
     def remove(self, artifact_id: str) -> None:
-        """Delete an artifact; streams that read it go on."""
+        """Delete an artifact; streams that read it continue."""
         self.path(artifact_id).unlink(missing_ok=True)
 
-    def remove_orphans(self, known: Collection[str]) -> list[str]:
+    def remove_orphans(self, referenced: Collection[str]) -> list[str]:
         """Delete unfinished uploads and artifacts that no version names. Only while no store process runs."""
-        orphans = sorted(path for path in self.folder.iterdir() if path.name not in known)
+        orphans = sorted(path for path in self.folder.iterdir() if path.name not in referenced)
         for path in orphans:
             path.unlink()
         return [path.name for path in orphans]
 
     def path(self, artifact_id: str) -> pathlib.Path:
-        """Return an artifact's file. Raises WeightsError for a name that is no digest."""
+        """Return an artifact's file. Raises WeightsError for a name that is not a digest."""
         if not artifact_id.isalnum():
-            raise errors.WeightsError(f"{artifact_id!r} is no artifact id")
+            raise errors.WeightsError(f"invalid artifact ID {artifact_id!r}")
         return self.folder / artifact_id
 
     def matches(self, artifact_id: str) -> bool:
@@ -105,9 +105,9 @@ class Upload:
 
     def commit(self, artifact_id: str) -> int:
         """Make the artifact visible; return its size. Raises DigestError if the bytes are not what was named."""
-        found = self._hasher.hexdigest()
-        if found != artifact_id:
-            raise errors.DigestError(f"the uploaded bytes hash to {found}, not {artifact_id}")
+        digest = self._hasher.hexdigest()
+        if digest != artifact_id:
+            raise errors.DigestError(f"the uploaded bytes hash to {digest}, not {artifact_id}")
         self._part.rename(self._store.path(artifact_id))
         return self._size
 
@@ -125,7 +125,7 @@ class Upload:
 
 
 class StoreServicer:
-    """The two bulk calls. Files are written and hashed on threads, so that other streams go on."""
+    """The two bulk calls. Files are written and hashed on threads, so that other streams continue."""
 
     def __init__(self, store: ArtifactStore, *, max_streams: int = MAX_STREAMS) -> None:
         """Serve at most `max_streams` pulls at once."""
@@ -185,8 +185,8 @@ class StoreServicer:
 
     async def pull(self, request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> AsyncIterator[bytes]:
         """Send bytes [offset, offset + length) of an artifact; length 0 is to its end."""
-        wanted = weights_pb2.PullRequest.FromString(request)
-        artifact_id, offset, length = wanted.artifact_id, wanted.offset, wanted.length
+        pull = weights_pb2.PullRequest.FromString(request)
+        artifact_id, offset, length = pull.artifact_id, pull.offset, pull.length
         if self._streams >= self._max_streams:
             raise errors.UnavailableError(f"all {self._max_streams} streams are in use")
         self._streams += 1
@@ -242,7 +242,7 @@ async def _beat(number: int) -> None:
         return
     with socket.socket(fileno=os.dup(number)) as starter:
         starter.setblocking(False)
-        # A starter that is gone is told by the end of stdin; one that does not listen has enough to read.
+        # A starter that is gone is reported by the end of stdin; one that does not listen has enough to read.
         with contextlib.suppress(ConnectionError):
             while True:
                 with contextlib.suppress(BlockingIOError):

@@ -1,7 +1,7 @@
 """Keeps the weight store's process alive. The child dies with this process; if it dies alone it is started again.
 
 The child's standard input is a socket on which it says every second that its event loop turns. One that says nothing
-for long, as on a disk that hangs, is ended and started again: else every trainer would stand in its upload.
+for long, as on a disk that hangs, is ended and started again: else every trainer would be in its upload.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class StoreProcess:
                 code = await self._watch(backoff)
                 self.ready = False
                 self._close_beats()
-                logger.error("the weight store ended with code %s and is started again", code)
+                logger.error("the weight store exited with code %s and is restarted", code)
                 await self._clock.sleep(backoff.next_delay_s())
         finally:
             self.ready = False
@@ -84,7 +84,7 @@ class StoreProcess:
             if self._heard():
                 heard_at = self._clock.monotonic()
             elif self._clock.monotonic() - heard_at >= self._silent_s and not ending.done():
-                logger.error("the weight store says nothing for %.0f s and is ended", self._silent_s)
+                logger.error("the weight store has not responded for %.0f s and is stopped", self._silent_s)
                 self.ready = False
                 with contextlib.suppress(ProcessLookupError):
                     self._process.kill()

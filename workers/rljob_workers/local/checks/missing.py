@@ -1,6 +1,6 @@
 """What a manifest names that this machine does not have: `rljob plan` tells it, `rljob run` refuses it.
 
-It is no error in a plan: the manifest may be for a cluster, whose volumes and images have it.
+It is not an error in a plan: the manifest may be for a cluster, whose volumes and images have it.
 """
 
 import importlib.util

@@ -15,18 +15,18 @@ _BUILTIN_SHAPES = {
 
 def check(resolved: ResolvedJob) -> list[str]:
     """Return warnings about the models whose config.json is on this machine; raise ManifestError for refusals."""
-    trainer, found = resolved.trainer, []
+    trainer, problems = resolved.trainer, []
     for model, field in ((trainer.model, "spec.model.name"), (trainer.reference, "spec.model.reference.name")):
         folder = None if model is None else builtin.present(model)
         if model is None or folder is None:
             continue
         families.check(model.name, folder, longest=trainer.spec.rollout.engine.max_model_len, field=field)
         if not families.is_tested(families.read(folder)):
-            found.append(
+            problems.append(
                 f"{field} is {model.name!r}, whose family docs/models.md does not list: the trainer compares packed"
                 " rows with single ones before it trains, and refuses if they differ"
             )
-    return found
+    return problems
 
 
 def lines(resolved: ResolvedJob) -> list[str]:
@@ -51,10 +51,10 @@ def lines(resolved: ResolvedJob) -> list[str]:
         reference=trainer.reference is not None,
     )
     models = {"state": needed.state_bytes, "critic": needed.critic_bytes, "reference": needed.reference_bytes}
-    held = ", ".join(f"{name} {_gb(size)}" for name, size in models.items() if size)
+    model_sizes = ", ".join(f"{name} {_gb(size)}" for name, size in models.items() if size)
     return [
         f"model: {shape.num_params / 1e6:,.0f} M parameters",
-        f"trainer, each of {ranks} ranks: {_gb(needed.trainer_rank_bytes)} at most ({held}, "
+        f"trainer, each of {ranks} ranks: {_gb(needed.trainer_rank_bytes)} at most ({model_sizes}, "
         f"activations of a full micro-batch {_gb(needed.activation_bytes)}, output head {_gb(needed.head_bytes)})",
         f"trainer, weight images on the host: {_gb(needed.host_image_bytes)}",
         f"each of {len(resolved.rollouts)} rollouts: {_gb(needed.weight_bytes + needed.kv_bytes)} "

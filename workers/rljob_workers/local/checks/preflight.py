@@ -39,11 +39,11 @@ def check(
             (*programs(names.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
         ]
         ended = _run(commands, pathlib.Path(folder), waiting)
-    problems = [problem for one in ended for problem in _problems(one)]
+    problems = [problem for program in ended for problem in _problems(program)]
     if problems:
         # All of them read the data, so each may find the same fault.
         raise errors.ManifestError(*dict.fromkeys(problems))
-    return list(dict.fromkeys(warning for one in ended for warning in _said(one, _WARNING)))
+    return list(dict.fromkeys(warning for program in ended for warning in _said(program, _WARNING)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def _said(ended: _Ended, kind: str) -> list[str]:
 def _problems(ended: _Ended) -> list[str]:
     if ended.code == 0:
         return []
-    found = _said(ended, _ERROR)
-    if ended.code in (names.ExitCode.BAD_INPUT, names.ExitCode.CONFIGURATION) and found:
-        return found
+    lines = _said(ended, _ERROR)
+    if ended.code in (names.ExitCode.BAD_INPUT, names.ExitCode.CONFIGURATION) and lines:
+        return lines
     tail = "\n".join(ended.lines[-_TAIL_LINES:])
     raise errors.RLJobError(f"the check {' '.join(ended.command)} ended with exit code {ended.code}:\n{tail}")

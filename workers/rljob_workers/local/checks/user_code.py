@@ -15,7 +15,7 @@ from rljob_api.manifest.job import JobSpec
 
 _LIMIT_S = 120.0
 _ERROR = "error: "
-# What lies beside the manifest is not on the path, here as in a run: it is named in workflow.code, or installed.
+# What lies alongside the manifest is not on the path, here as in a run: it is named in workflow.code, or installed.
 _PYTHON = (sys.executable, "-P", "-m")
 
 
@@ -35,18 +35,18 @@ def problems(spec: JobSpec, folder: pathlib.Path) -> list[str]:
         for _, _, reward in suites.rewards(spec)
         if ":" in reward.type
     ]
-    found = [
+    lines = [
         problem
         for role, *arguments in checks
         for problem in _lines([*_PYTHON, f"rljob_workers.{role}.code_check", *arguments], folder)
     ]
-    if found or not checks or not path:
-        return list(dict.fromkeys(found))
+    if lines or not checks or not path:
+        return list(dict.fromkeys(lines))
     return type_errors(path, folder)
 
 
 def can_check_types() -> bool:
-    """Return whether mypy is installed: it is no part of the base."""
+    """Return whether mypy is installed: it is not a part of the base."""
     return importlib.util.find_spec("mypy") is not None
 
 
@@ -68,7 +68,7 @@ def _lines(command: list[str], folder: pathlib.Path) -> list[str]:
     if ended.returncode == 0:
         return []
     output = (ended.stderr + ended.stdout).splitlines()
-    found = [line.removeprefix(_ERROR) for line in output if _ERROR in line]
-    return found or [
+    messages = [line.removeprefix(_ERROR) for line in output if _ERROR in line]
+    return messages or [
         f"the check of spec.workflow.code ended with exit code {ended.returncode}: {' '.join(output[-3:])}"
     ]

@@ -1,4 +1,4 @@
-"""What stands out in a run, each with the section of the page to look at. Pure; bounds are those of docs/tuning.md."""
+"""What is notable in a run, each with the section of the page to look at. Pure; bounds are those of docs/tuning.md."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ class Finding:
 
 
 def findings(run: history.Run, numbers: summary.Summary, entries: Sequence[journal.Entry]) -> tuple[Finding, ...]:
-    """Return what stands out, in the order of the page; nothing of a run without steps."""
+    """Return what is notable, in the order of the page; nothing of a run without steps."""
     if not run.steps:
         return ()
     found = (_reward(run), _evaluation(run), _stale(numbers), _waits(numbers), _pause(run, numbers), _gap(run))
@@ -100,4 +100,4 @@ def _failures(numbers: summary.Summary) -> Iterator[Finding]:
 
 def _restarts(entries: Sequence[journal.Entry]) -> Iterator[Finding]:
     if count := len(journal.restarts(entries)):
-        yield Finding(RESTARTS, f"{count} process{'es' if count > 1 else ''} ended and started again.")
+        yield Finding(RESTARTS, f"{count} process{'es' if count > 1 else ''} were restarted.")

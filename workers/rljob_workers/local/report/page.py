@@ -51,7 +51,7 @@ def render(*, job: str, run: history.Run, numbers: summary.Summary, entries: Seq
 
 def _to_look_at(run: history.Run, numbers: summary.Summary, entries: Sequence[journal.Entry]) -> Section:
     listed = findings.findings(run, numbers, entries)
-    text = "Nothing stands out." if run.steps and not listed else ""
+    text = "Nothing notable." if run.steps and not listed else ""
     return Section(title="Where to look", text=text, notes=listed)
 
 
@@ -139,7 +139,7 @@ def _time(run: history.Run, numbers: summary.Summary) -> list[Section]:
         Section(
             title="Overlap",
             good=f"Do training and generation run at the same time? During {beside[0]:.0%} of the trainer's computing"
-            f" time rollouts were generating, and {beside[1]:.0%} of the generating went on beside training. Good: one"
+            f" time rollouts were generating, and {beside[1]:.0%} of the generating overlapped with training. Good: one"
             " of them near 100%; 0% is a synchronous run (maxOffPolicySteps 0).",
             images=[charts.timeline(training=training, generating=generating)] if training and generating else (),
         ),

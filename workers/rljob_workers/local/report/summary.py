@@ -91,7 +91,7 @@ class Summary(_Part):
 
 
 def summarize(run: history.Run, *, wall_s: float, peak_rss_bytes: Mapping[str, int]) -> Summary:
-    """Return the summary of what the history tells so far."""
+    """Return the summary of what the history shows so far."""
     return Summary(
         steps=len(run.steps),
         wall_s=wall_s,

@@ -26,11 +26,11 @@ class Child:
         command: Sequence[str],
         log: pathlib.Path,
         env: Mapping[str, str],
-        held: Sequence[int] = (),
+        inherited_fds: Sequence[int] = (),
     ) -> None:
-        """Start `command`; stdout and stderr are appended to `log`. `name` tells replicas apart. Raises OSError.
+        """Start `command`; stdout and stderr are appended to `log`. `name` distinguishes replicas. Raises OSError.
 
-        `held` are files that the guard (not the role) keeps open while the tree lives, such as a lock.
+        `inherited_fds` are files that the guard (not the role) keeps open while the tree lives, such as a lock.
         """
         self.role, self.name, self.log = role, name, log
         self._report_fd, report = os.pipe()
@@ -43,7 +43,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 env=dict(env),
-                pass_fds=(report, *held),
+                pass_fds=(report, *inherited_fds),
                 start_new_session=True,
             )
         os.close(report)
@@ -89,8 +89,8 @@ class Child:
 
     def _reported(self, word: str) -> int | None:
         self._listen()
-        found = [line.split()[1] for line in self._heard.splitlines() if line.startswith(f"{word} ")]
-        return int(found[-1]) if found else None
+        values = [line.split()[1] for line in self._heard.splitlines() if line.startswith(f"{word} ")]
+        return int(values[-1]) if values else None
 
     def _listen(self) -> None:
         if self._report_fd < 0:

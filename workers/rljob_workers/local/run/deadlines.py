@@ -27,7 +27,7 @@ class Elapsed:
 
 
 def exceeded(elapsed: Elapsed, limits: Limits) -> Failure | None:
-    """Return why the run must end now, None if it may go on."""
+    """Return why the run must end now, None if it may continue."""
     if limits.active_s is not None and elapsed.segment_s >= limits.active_s:
         return lifecycle.active_exceeded(limits.active_s)
     if not elapsed.stepped:

@@ -8,7 +8,7 @@ from typing import Protocol, TextIO
 from rljob_api import names, types
 from rljob_workers.local.run import progress, supervise
 
-# Nobody should wonder whether anything happens: the longest silence before and after the first step.
+# No one should wonder whether anything happens: the longest silence before and after the first step.
 _SILENT_AT_START_S = 8.0
 _SILENT_S = 30.0
 _CHANGE_S = 2.0
@@ -47,7 +47,7 @@ class PlainDisplay:
         """Write to `stream`."""
         self._stream = stream
         self._phase, self._spoken_at = "", -_SILENT_S
-        # The step at which this segment began, then the last one told.
+        # The step at which this segment began, then the last one reported.
         self._step: int | None = None
         self._stepped = False
 
@@ -81,7 +81,7 @@ class PlainDisplay:
         if self._stepped and running and not frame.note:
             return silent_s >= _SILENT_S
         if phase != self._phase:
-            # Counts such as "evaluating 120/200" change all the time; a new kind of phase is told at once.
+            # Counts such as "evaluating 120/200" change all the time; a new kind of phase is reported at once.
             same_kind = phase.split(" ")[0] == self._phase.split(" ")[0]
             return silent_s >= (_RESULT_S if same_kind else _CHANGE_S)
         return silent_s >= _SILENT_AT_START_S

@@ -8,7 +8,7 @@ open: when that closes, the guard kills the whole tree. Descendants that lose th
 of the tree, waits until all of it is gone, reports `exit CODE` (negative: the signal) and ends: so a runner that saw
 `exit` may start the role again. SIGTERM is passed on to the role. Should the guard itself be killed, the role dies
 with it (RLJOB_DIE_WITH_PARENT) and its orphans go to the runner. A guard also holds the run directory's lock, so that
-no other run begins there while a process of this one lives. Standard library only: one runs beside each role.
+no other run begins there while a process of this one lives. Standard library only: one runs alongside each role.
 """
 
 import argparse

@@ -23,11 +23,11 @@ def own_programs(role: names.Role) -> Sequence[str]:
 def process_names(configs: Sequence[roles.ProcessConfig]) -> dict[str, roles.ProcessConfig]:
     """Return configs by process name: the role, numbered where it has more than one process."""
     counts = {role: sum(config.role is role for config in configs) for role in names.Role}
-    seen: dict[names.Role, int] = {}
+    numbers: dict[names.Role, int] = {}
     named: dict[str, roles.ProcessConfig] = {}
     for config in configs:
-        index = seen.get(config.role, 0)
-        seen[config.role] = index + 1
+        index = numbers.get(config.role, 0)
+        numbers[config.role] = index + 1
         named[f"{config.role}-{index}" if counts[config.role] > 1 else str(config.role)] = config
     return named
 
@@ -35,12 +35,12 @@ def process_names(configs: Sequence[roles.ProcessConfig]) -> dict[str, roles.Pro
 def environment(temporary: pathlib.Path, *, cache: pathlib.Path) -> dict[str, str]:
     """Return the environment of every process: ours, unbuffered output, death with its parent, and where files go.
 
-    The folder that a run is started in is on nobody's path: a `random.py` that lies there is not the library's.
-    temporary: for files that nobody needs after the run. cache: for compiled kernels, which the next run needs again.
+    The folder that a run is started in is on no one's path: a `random.py` that lies there is not the library's.
+    temporary: for files that no one needs after the run. cache: for compiled kernels, which the next run needs again.
     """
     own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "RLJOB_DIE_WITH_PARENT": "1"}
-    kept = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
-    return {**kept, **os.environ, **own, "TMPDIR": str(temporary)}
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
+    return {**caches, **os.environ, **own, "TMPDIR": str(temporary)}
 
 
 class Launcher:
@@ -56,18 +56,18 @@ class Launcher:
         clock: clocks.Clock,
         attempt: int,
         env: Mapping[str, str],
-        held: Sequence[int] = (),
+        inherited_fds: Sequence[int] = (),
         gpus: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Keep what is needed. `attempt` is the newest trainer attempt of earlier segments, 0 if there was none.
 
-        `env` is the environment of every process; `held` are files that guards keep open: the lock of the run dir;
+        `env` is the environment of every process; guards keep `inherited_fds` open: the lock of the run dir;
         `gpus` are those that a process sees, where it is in there.
         """
         self._gpus = gpus or {}
         self._configs, self._directory, self._programs = dict(configs), directory, programs
         self._journal, self._clock, self._attempt = log, clock, attempt
-        self._env, self._held = env, held
+        self._env, self._held = env, inherited_fds
 
     def spawn(self, name: str, role: names.Role) -> child.Child:
         """Write the config of `name` and start its process. Raises OSError."""
@@ -88,7 +88,7 @@ class Launcher:
             command=[*self._programs(role), "--config", str(path)],
             log=self._directory.logs / f"{name}.jsonl",
             env=self._env if name not in self._gpus else {**self._env, device.VISIBLE: ",".join(self._gpus[name])},
-            held=self._held,
+            inherited_fds=self._held,
         )
 
     def _next_attempt(self, config: roles.TrainerConfig) -> roles.TrainerConfig:

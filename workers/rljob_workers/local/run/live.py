@@ -17,10 +17,10 @@ _ANSWER_S = 10.0
 def pids(directory: layout.RunDir) -> dict[str, int]:
     """Return the pid of each process by name (of its guard, before it reported its own); none once the run ended."""
     try:
-        found = json.loads(directory.pids.read_text(encoding="utf-8"))
+        entries = json.loads(directory.pids.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    return {name: entry["pid"] or entry["guard"] for name, entry in found.items()}
+    return {name: entry["pid"] or entry["guard"] for name, entry in entries.items()}
 
 
 def is_running(directory: layout.RunDir) -> bool:
@@ -29,7 +29,7 @@ def is_running(directory: layout.RunDir) -> bool:
 
 
 def states(directory: layout.RunDir) -> dict[str, supervise.State]:
-    """Return how each process stands that the runner wrote down."""
+    """Return the status of each process that the runner wrote down."""
     return {
         name: supervise.State(role=names.Role(name.split("-")[0]), running=processes.is_running(pid))
         for name, pid in pids(directory).items()
@@ -54,7 +54,7 @@ def ask(directory: layout.RunDir) -> types.RunStatus | None:
 
 
 class StatusSource(Protocol):
-    """Whoever knows the newest status."""
+    """Source of the newest status."""
 
     def latest(self) -> types.RunStatus | None:
         """Return it, None if the coordinator has not answered yet."""

@@ -1,4 +1,4 @@
-"""The last words of `rljob run`: what came out, what failed, how to go on. Pure: facts in, text out."""
+"""The last words of `rljob run`: what came out, what failed, how to continue. Pure: facts in, text out."""
 
 import dataclasses
 import time
@@ -47,22 +47,24 @@ def _evaluation_rows(run: history.Run) -> list[tuple[str, str, str]]:
 
 
 def stopped_text(outcome: runner.Outcome, *, command: str) -> str:
-    """Return where the run stands and the command that goes on."""
-    known = outcome.status
-    if known is None or known.checkpoint_step == 0:
+    """Return where the run is and the command that resumes it."""
+    status = outcome.status
+    if status is None or status.checkpoint_step == 0:
         at = "before its first checkpoint; nothing is lost that was not yet trained"
-        if known is not None and known.step > 0:
-            at = f"at step {known.step} of {known.max_steps}, without a checkpoint: it will begin again at step 1"
+        if status is not None and status.step > 0:
+            at = f"at step {status.step} of {status.max_steps}, without a checkpoint: it will restart at step 1"
     else:
-        at = f"at step {known.step} of {known.max_steps}; the last checkpoint is of step {known.checkpoint_step}"
-    return f"stopped {at}.\nTo go on: {command}"
+        at = f"at step {status.step} of {status.max_steps}; the last checkpoint is of step {status.checkpoint_step}"
+    return f"stopped {at}.\nTo resume: {command}"
 
 
 def failed_text(outcome: runner.Outcome, *, logs: str, command: str) -> str:
     """Return one paragraph: what failed, since when, the culprit's last words, where the logs are."""
-    known = outcome.status
+    status = outcome.status
     at = (
-        "before the first step" if known is None or known.step == 0 else f"after step {known.step} of {known.max_steps}"
+        "before the first step"
+        if status is None or status.step == 0
+        else f"after step {status.step} of {status.max_steps}"
     )
     since = ""
     if outcome.failing_since is not None:
@@ -71,7 +73,7 @@ def failed_text(outcome: runner.Outcome, *, logs: str, command: str) -> str:
     if outcome.culprit:
         parts.append(f"Last lines of {outcome.culprit}:\n{_indented(outcome.last_lines)}")
     parts.append(f"Logs: {logs}")
-    parts.append(f"Once the cause is mended, the same command goes on from the last checkpoint: {command}")
+    parts.append(f"After fixing the cause, the same command resumes from the last checkpoint: {command}")
     return "\n".join(parts)
 
 

@@ -1,7 +1,7 @@
 """Which cores, how many threads and which GPUs each role gets on this machine. The one place to tune it. Pure.
 
 Generation and training compute; coordinator and verifier mostly wait and may run anywhere. With few cores the two share
-all of them: whoever has work runs, and a thread count above a role's fair share only makes OpenMP threads wait for
+all of them: whichever has work runs, and a thread count above a role's fair share only makes OpenMP threads wait for
 each other. With many, each side gets its own, so that neither evicts the other's cache.
 """
 
@@ -114,11 +114,11 @@ def free_ports(count: int) -> tuple[int, ...]:
     All are held at once, so that none is given twice. Another process may still take one before the role binds it: the
     role then ends with the infrastructure code and is started again.
     """
-    with contextlib.ExitStack() as held:
-        return tuple(_bound(held) for _ in range(count))
+    with contextlib.ExitStack() as stack:
+        return tuple(_bound(stack) for _ in range(count))
 
 
-def _bound(held: contextlib.ExitStack) -> int:
-    opened = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+def _bound(stack: contextlib.ExitStack) -> int:
+    opened = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
     opened.bind((HOST, 0))
     return int(opened.getsockname()[1])

@@ -22,7 +22,7 @@ _HEALTHY_AFTER_S = 60.0
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """One process that ended. Steps count completed optimizer publishes of the run since it was started; checkpoints
-    are those that were committed since the role ended the time before, whoever ran.
+    are those that were committed since the role ended the time before, no matter who ran.
     """
 
     role: names.Role
@@ -34,7 +34,7 @@ class Ending:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Budgets per process, which begin anew with each checkpoint: a run that gets on outlives any number of failures.
+    """Budgets per process, renewed with each checkpoint: a run that makes progress outlives any number of failures.
 
     `first_delay_s` doubles with each ending in a row up to `most_delay_s`.
     """

@@ -123,20 +123,20 @@ class Runner:
         return self._outcome()
 
     def _tick(self) -> None:
-        known = self._source.latest()
-        reached = _progress(known)
+        status = self._source.latest()
+        reached = _progress(status)
         ended = self._supervisor.tick(reached, restart=self._restartable())
-        for one in ended:
-            self._note(one)
+        for ending in ended:
+            self._note(ending)
         if self._shutdown is None:
-            self._judge(known, reached)
+            self._judge(status, reached)
         if self._interrupts.count > 1:
             self._supervisor.kill_all()
         if self._shutdown is not None:
             self._shutdown.tick()
-        self._housekeeping(known)
+        self._housekeeping(status)
         if self._shutdown is None or not self._shutdown.finished:
-            self._display.show(self._frame(known))
+            self._display.show(self._frame(status))
 
     def _restartable(self) -> Sequence[names.Role]:
         if self._shutdown is None:
@@ -144,45 +144,47 @@ class Runner:
         # The trainer's last checkpoint is committed at the coordinator.
         return (names.Role.COORDINATOR,) if self._supervisor.running(names.Role.TRAINER) else ()
 
-    def _judge(self, known: types.RunStatus | None, reached: supervise.Progress) -> None:
+    def _judge(self, status: types.RunStatus | None, reached: supervise.Progress) -> None:
         """Decide whether the run ends now, and how."""
         if self._interrupts.count > 0:
-            self._end(Ending.STOPPED, "stopping: waiting for a checkpoint; press Ctrl-C again to end at once")
+            self._end(Ending.STOPPED, "stopping: waiting for a checkpoint; press Ctrl-C again to stop immediately")
         elif self._trainer_done and reached.finished:
             self._end(Ending.FINISHED, "finished: ending the processes")
-        elif known is not None and known.phase is names.Phase.FAILED:
-            self._fail("ConfigurationError", known.failure or "the coordinator ended the run")
-        elif late := deadlines.exceeded(self._elapsed(known), self._limits):
+        elif status is not None and status.phase is names.Phase.FAILED:
+            self._fail("ConfigurationError", status.failure or "the coordinator ended the run")
+        elif late := deadlines.exceeded(self._elapsed(status), self._limits):
             self._fail(late.reason, late.message)
-        elif known is not None and self._limits.on_stall == "Restart":
-            self._replace_culprit(known)
+        elif status is not None and self._limits.on_stall == "Restart":
+            self._replace_culprit(status)
 
-    def _replace_culprit(self, known: types.RunStatus) -> None:
+    def _replace_culprit(self, status: types.RunStatus) -> None:
         """End the role that everyone waits for, once per stall timeout; the policy starts it again."""
         now = self._clock.monotonic()
-        stalled = deadlines.is_stalled(self._elapsed(known), self._limits)
+        stalled = deadlines.is_stalled(self._elapsed(status), self._limits)
         if not stalled or now - self._replaced_at < self._limits.stall_s:
             return
         self._replaced_at = now
-        found = waiting.diagnose(known, now=self._clock.now())
-        role = found.role
-        self._display.say(f"stalled ({found.reason}): {found.message or 'nobody waits'}; starting the {role} again")
+        diagnosis = waiting.diagnose(status, now=self._clock.now())
+        role = diagnosis.role
+        self._display.say(
+            f"stalled ({diagnosis.reason}): {diagnosis.message or 'no process reports a wait'}; restarting the {role}"
+        )
         for process in self._supervisor.running(names.Role(role)).values():
             process.kill()
 
-    def _elapsed(self, known: types.RunStatus | None) -> deadlines.Elapsed:
-        if known is not None and self._first_step is None:
-            self._first_step = known.step
+    def _elapsed(self, status: types.RunStatus | None) -> deadlines.Elapsed:
+        if status is not None and self._first_step is None:
+            self._first_step = status.step
         return deadlines.Elapsed(
             segment_s=self._clock.monotonic() - self._begin,
-            idle_s=None if known is None else self._clock.now() - known.last_progress_at,
+            idle_s=None if status is None else self._clock.now() - status.last_progress_at,
             stepped=not self._trains
-            or (known is not None and (known.step > (self._first_step or 0) or known.phase is names.Phase.FINISHED)),
+            or (status is not None and (status.step > (self._first_step or 0) or status.phase is names.Phase.FINISHED)),
         )
 
     def _note(self, ended: supervise.Ended) -> None:
         """Tell and record an ending, and act on what was decided."""
-        decision, told = ended.decision, lifecycle.describe_exit(ended.code)
+        decision, exit_text = ended.decision, lifecycle.describe_exit(ended.code)
         detail = _detail(decision) if self._shutdown is None else "stopped"
         self._journal.write(
             journal.Entry(
@@ -196,7 +198,9 @@ class Runner:
             if decision.history.in_a_row == 1:
                 self._failing_since[ended.name] = ended.at
             last = ended.last_lines[-1] if ended.last_lines else "it wrote no log"
-            self._display.say(f"{ended.name} ended with {told} after {ended.ran_s:.0f} s; {detail}; last line: {last}")
+            self._display.say(
+                f"{ended.name} ended with {exit_text} after {ended.ran_s:.0f} s; {detail}; last line: {last}"
+            )
         elif isinstance(decision, lifecycle.Failure):
             self._failed = ended
             self._fail(decision.reason, decision.message)
@@ -209,23 +213,23 @@ class Runner:
         self._failure = {"reason": reason, "because": because}
         self._end(Ending.FAILED, f"failed ({reason}): saving a checkpoint if possible, ending the processes")
 
-    def _end(self, ending: Ending, told: str) -> None:
+    def _end(self, ending: Ending, message: str) -> None:
         if self._shutdown is not None:
             return
         self._ending = ending
-        self._display.say(told)
+        self._display.say(message)
         self._shutdown = shutdown.Shutdown(
             supervisor=self._supervisor, clock=self._clock, bounds=self._bounds, ask_trainer=self._ask_trainer
         )
 
-    def _housekeeping(self, known: types.RunStatus | None) -> None:
+    def _housekeeping(self, status: types.RunStatus | None) -> None:
         now = self._clock.monotonic()
         self._write_pids()
-        if known is not None and known.step > self._journaled_step:
-            self._journaled_step = known.step
+        if status is not None and status.step > self._journaled_step:
+            self._journaled_step = status.step
             self._journal.write(
                 journal.Entry(
-                    event="step", at=self._clock.now(), step=known.step, rollout_wait_share=known.rollout_wait_share
+                    event="step", at=self._clock.now(), step=status.step, rollout_wait_share=status.rollout_wait_share
                 )
             )
         if now - self._measured_at >= _MEMORY_S:
@@ -242,24 +246,24 @@ class Runner:
             self._written_pids = pids
             atomic.write_text(self._directory.pids, json.dumps(pids))
 
-    def _frame(self, known: types.RunStatus | None) -> display.Frame:
+    def _frame(self, status: types.RunStatus | None) -> display.Frame:
         note = ""
         if self._shutdown is not None:
             note = f"ending: waiting for {self._shutdown.waiting_for}"
         return display.Frame(
             elapsed_s=self._clock.monotonic() - self._begin,
-            status=known,
+            status=status,
             states=self._supervisor.states(),
             rollouts_wanted=sum(role is names.Role.ROLLOUT for role in self._processes.values()),
             note=note,
             stalled=""
-            if known is None or not self._tell_chain(known)
-            else waiting.chain_of(known).message(self._clock.now()),
+            if status is None or not self._tell_chain(status)
+            else waiting.chain_of(status).message(self._clock.now()),
         )
 
-    def _tell_chain(self, known: types.RunStatus) -> bool:
-        first_step_ahead = known.phase is names.Phase.RUNNING and known.step == self._first_step
-        return first_step_ahead or self._clock.now() - known.last_progress_at >= _IDLE_SHOWN_S
+    def _tell_chain(self, status: types.RunStatus) -> bool:
+        first_step_ahead = status.phase is names.Phase.RUNNING and status.step == self._first_step
+        return first_step_ahead or self._clock.now() - status.last_progress_at >= _IDLE_SHOWN_S
 
     def _outcome(self) -> Outcome:
         assert self._ending is not None, "the loop ends only after `_end`"
@@ -277,11 +281,11 @@ class Runner:
         )
 
 
-def _progress(known: types.RunStatus | None) -> supervise.Progress:
-    if known is None:
+def _progress(status: types.RunStatus | None) -> supervise.Progress:
+    if status is None:
         return supervise.Progress()
     return supervise.Progress(
-        steps=known.step, checkpoints=known.checkpoint_step, finished=known.phase is names.Phase.FINISHED
+        steps=status.step, checkpoints=status.checkpoint_step, finished=status.phase is names.Phase.FINISHED
     )
 
 

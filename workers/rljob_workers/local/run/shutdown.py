@@ -16,7 +16,7 @@ AskToStop = Callable[[], bool]
 
 ORDER = (names.Role.TRAINER, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.COORDINATOR)
 _ASK_AGAIN_S = 1.0
-# A trainer that nobody can ask for this long is still starting and has nothing to save.
+# A trainer that no one can ask for this long is still starting and has nothing to save.
 _UNASKED_S = 3.0
 
 
@@ -66,7 +66,9 @@ class Shutdown:
         return "the trainer's checkpoint" if role is names.Role.TRAINER and not self._termed else f"the {role} to end"
 
     def tick(self) -> None:
-        """Do what is due. Endings are noticed by the supervisor's own tick, which the caller runs beside this one."""
+        """Do what is due. Endings are noticed by the supervisor's own tick, which the caller runs alongside this
+        one.
+        """
         while not self.finished and not self._supervisor.running(ORDER[self._stage]):
             self._enter(self._stage + 1)
         if self.finished:

@@ -69,7 +69,7 @@ class Ended:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """How one process stands. `restart_in_s`: it ended and is started again then; `started_at`: unix seconds."""
+    """The status of one process. `restart_in_s`: it ended and is started again then; `started_at`: unix seconds."""
 
     role: names.Role
     running: bool
@@ -142,11 +142,11 @@ class Supervisor:
 
     def roots(self) -> Mapping[str, Sequence[int]]:
         """Return the root pids of the live trees by role, for measuring memory."""
-        found: dict[str, list[int]] = {str(slot.role): [] for slot in self._slots.values()}
+        roots: dict[str, list[int]] = {str(slot.role): [] for slot in self._slots.values()}
         for slot in self._slots.values():
             if slot.process is not None:
-                found[str(slot.role)].append(slot.process.guard_pid)
-        return found
+                roots[str(slot.role)].append(slot.process.guard_pid)
+        return roots
 
     def kill_all(self) -> None:
         """End every tree at once."""
@@ -190,7 +190,9 @@ class Supervisor:
 
 
 def end_strays(guards: Collection[int]) -> None:
-    """Kill the children of this process that are no guard: orphans of a killed guard. For the runner's own process."""
+    """Kill the children of this process that are not a guard: orphans of a killed guard. For the runner's own
+    process.
+    """
     parent_of = processes.parents()
     for stray in [pid for pid, parent in parent_of.items() if parent == os.getpid() and pid not in guards]:
         family = (stray, *processes.descendants(stray, parent_of))

@@ -1,4 +1,4 @@
-"""Lines of a file that somebody else writes, in bounded memory: one at a time, and of a long one only its start."""
+"""Lines of a file that someone else writes, in bounded memory: one at a time, and of a long one only its start."""
 
 import dataclasses
 from collections.abc import Iterator

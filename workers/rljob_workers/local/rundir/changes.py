@@ -1,8 +1,8 @@
-"""Which fields of a spec may differ when a run goes on. Pure: two plain manifests in, sentences out."""
+"""Which fields of a spec may differ when a run continues. Pure: two plain manifests in, sentences out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-# Operator reference 5.9: editable at any time and taken over live.
+# docs/design/operator.md#s-5-9: editable at any time and taken over live.
 _LIVE = (
     "suspend",
     "rollout.replicas",
@@ -28,7 +28,7 @@ def refusals(*, old: Mapping[str, object], new: Mapping[str, object], run_dir: s
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return [
         f"spec.{path} is {_word(path, after.get(path))}, but the run in {run_dir} was started with "
-        f"{_word(path, before.get(path))}; undo the change, or start another run with --run-dir elsewhere"
+        f"{_word(path, before.get(path))}; undo the change, or start another run with another --run-dir"
         for path in _changed(before, after)
         if not _may_change(path, before.get(path), after.get(path))
     ]
@@ -40,7 +40,7 @@ def asks_for_more(*, old: Mapping[str, object], new: Mapping[str, object]) -> bo
 
 
 def refusals_of_finished(*, old: Mapping[str, object], new: Mapping[str, object], run_dir: str) -> list[str]:
-    """Return why a finished run of `old` is neither done as it is nor gone on with under `new`; empty if it is."""
+    """Return why a finished run of `old` is neither done as it is nor continued with under `new`; empty if it is."""
     problems = refusals(old=old, new=new, run_dir=run_dir)
     changed = _changed(dict(_leaves(old)), dict(_leaves(new)))
     if problems or not changed or asks_for_more(old=old, new=new):
@@ -48,7 +48,7 @@ def refusals_of_finished(*, old: Mapping[str, object], new: Mapping[str, object]
     fields = ", ".join(f"spec.{path}" for path in changed)
     return [
         f"--run-dir {run_dir} holds a finished run, which {fields} can no longer change; raise spec.{_UPWARDS} above "
-        f"{old.get(_UPWARDS)} to go on with it, or choose another directory with --run-dir"
+        f"{old.get(_UPWARDS)} to continue it, or choose another directory with --run-dir"
     ]
 
 

@@ -105,8 +105,8 @@ def _versions(folder: pathlib.Path) -> list[int]:
 def _files(folder: pathlib.Path, groups: Sequence[str] | None) -> list[pathlib.Path]:
     if groups is None:
         return sorted(folder.glob("*.jsonl"), reverse=True)
-    wanted = {f"{group}.jsonl" for group in groups}
-    return [path for path in sorted(folder.glob("*.jsonl"), reverse=True) if path.name in wanted]
+    file_names = {f"{group}.jsonl" for group in groups}
+    return [path for path in sorted(folder.glob("*.jsonl"), reverse=True) if path.name in file_names]
 
 
 def _rows(path: pathlib.Path, unreadable: Unreadable) -> Iterator[Row]:

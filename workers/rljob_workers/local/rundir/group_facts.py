@@ -88,9 +88,9 @@ class Ledger:
         except BrokenPipeError:
             line = ""
         if not line:
-            _, said = self._process.communicate()
+            _, stderr = self._process.communicate()
             self._process = None
-            raise errors.LedgerError(_last_line(said))
+            raise errors.LedgerError(_last_line(stderr))
         return Facts.model_validate_json(line)
 
     def _command(self) -> list[str]:
@@ -98,6 +98,6 @@ class Ledger:
         return [sys.executable, "-P", "-m", _PROGRAM, str(self._state)]
 
 
-def _last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
+def _last_line(stderr: str) -> str:
+    lines = [line for line in stderr.splitlines() if line.strip()]
     return lines[-1].removeprefix("error: ") if lines else "the ledger's reader ended without an answer"

@@ -97,7 +97,7 @@ class Sync:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """All that the history tells, in order. trajectories: cumulative counts by outcome."""
+    """All that the history shows, in order. trajectories: cumulative counts by outcome."""
 
     steps: Sequence[Step] = ()
     evaluations: Sequence[Evaluation] = ()
@@ -121,7 +121,7 @@ def with_wait_shares(run: Run, shares: Mapping[int, float]) -> Run:
 
 
 def read(path: pathlib.Path) -> Run:
-    """Return the run that a history file tells of; an empty one if there is no file yet."""
+    """Return the run that a history file reports on; an empty one if there is no file yet."""
     return parse(path.read_text(encoding="utf-8").splitlines()) if path.exists() else Run()
 
 
@@ -152,7 +152,7 @@ def parse(lines: Iterable[str]) -> Run:
             # The file's counter includes what was generated for evaluations.
             steps[line["step"]] = {**line, "tokens_generated": line.get("tokens_generated", 0) - evaluated_tokens}
         elif kind == "restart" and line.get("role") == names.Role.TRAINER:
-            steps = {step: kept for step, kept in steps.items() if step <= line["resume_step"]}
+            steps = {step: record for step, record in steps.items() if step <= line["resume_step"]}
         elif kind == "evaluation":
             evaluations[line["suite"], line["step"]] = _evaluation(line)
             evaluated_tokens += round(line.get("response_tokens", 0.0) * line.get("samples", line["n"]))

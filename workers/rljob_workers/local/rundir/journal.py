@@ -1,6 +1,6 @@
 """What the runner itself did, one JSON line each in runner.jsonl: segments, process starts and endings, memory peaks.
 
-The coordinator's history tells about the run's content; this tells about its processes. It survives kill -9 of the
+The coordinator's history is about the run's content; this is about its processes. It survives kill -9 of the
 runner: the time of a segment is that of its last line.
 """
 

@@ -64,7 +64,7 @@ class RunDir:
         self.pids, self.dumps = self.path / "pids.json", self.path / "dumps"
 
     def identity(self) -> Identity | None:
-        """Return whose run this is, None if it is nobody's yet. Raises ManifestError for an unreadable identity."""
+        """Return whose run this is, None if it is no one's yet. Raises ManifestError for an unreadable identity."""
         try:
             return Identity.model_validate_json((self.path / IDENTITY).read_bytes())
         except FileNotFoundError:
@@ -75,11 +75,11 @@ class RunDir:
     def admit(self, *, name: str, spec: Mapping[str, object], manifest_dir: pathlib.Path) -> Identity:
         """Return the identity under which the job may run here: the recorded one, or a new one that `claim` writes.
 
-        A finished run is finished still, unless `spec` asks for more steps: then it goes on from its last checkpoint.
-        Raises ManifestError if the directory holds another job, another spec of it, or something that is no run.
+        A finished run is finished still, unless `spec` asks for more steps: then it continues from its last checkpoint.
+        Raises ManifestError if the directory holds another job, another spec of it, or something that is not a run.
         """
-        found = self.identity()
-        if found is None:
+        identity = self.identity()
+        if identity is None:
             self._refuse_foreign_content()
             return Identity(
                 name=name,
@@ -87,17 +87,17 @@ class RunDir:
                 spec=dict(spec),
                 manifest_dir=str(manifest_dir),
             )
-        if found.name != name:
+        if identity.name != name:
             raise errors.ManifestError(
-                f"--run-dir {self.path} holds the run of job {found.name!r}, not of {name!r}; nothing was overwritten: "
-                f"choose another directory with --run-dir"
+                f"--run-dir {self.path} holds the run of job {identity.name!r}, not of {name!r}; nothing was "
+                f"overwritten: choose another directory with --run-dir"
             )
-        refuse = changes.refusals_of_finished if found.finished else changes.refusals
-        problems = refuse(old=_with_new_defaults(found.spec), new=spec, run_dir=str(self.path))
+        refuse = changes.refusals_of_finished if identity.finished else changes.refusals
+        problems = refuse(old=_with_new_defaults(identity.spec), new=spec, run_dir=str(self.path))
         if problems:
             raise errors.ManifestError(*problems)
-        finished = found.finished and not changes.asks_for_more(old=found.spec, new=spec)
-        return found.model_copy(update={"spec": dict(spec), "manifest_dir": str(manifest_dir), "finished": finished})
+        finished = identity.finished and not changes.asks_for_more(old=identity.spec, new=spec)
+        return identity.model_copy(update={"spec": dict(spec), "manifest_dir": str(manifest_dir), "finished": finished})
 
     def claim(self, identity: Identity, manifest_text: str) -> None:
         """Make the folders and record the identity and the manifest."""
@@ -146,7 +146,7 @@ class RunDir:
         ours = {"run.lock"}
         if self.path.is_dir() and (other := sorted({entry.name for entry in self.path.iterdir()} - ours)):
             raise errors.ManifestError(
-                f"--run-dir {self.path} is not empty ({', '.join(other[:3])}, ...) and holds no run; "
+                f"--run-dir {self.path} is not empty ({', '.join(other[:3])}, ...) and is not a run directory; "
                 f"nothing was overwritten: choose an empty or new directory"
             )
 
@@ -154,14 +154,14 @@ class RunDir:
 def _with_new_defaults(spec: Mapping[str, object]) -> Mapping[str, object]:
     """Return a recorded spec with the defaults of fields that it was recorded without: an earlier release knew fewer.
 
-    One that this release cannot read stays as it is, and what differs is told.
+    One that this release cannot read stays as it is, and what differs is reported.
     """
     own = {field.alias or name for name, field in JobSpec.model_fields.items()}
     try:
-        known = JobSpec.model_validate_json(json.dumps({key: value for key, value in spec.items() if key in own}))
+        recorded = JobSpec.model_validate_json(json.dumps({key: value for key, value in spec.items() if key in own}))
     except pydantic.ValidationError:
         return spec
-    return {**spec, **known.model_dump(mode="json", by_alias=True)}
+    return {**spec, **recorded.model_dump(mode="json", by_alias=True)}
 
 
 def _remove(folder: pathlib.Path, link: pathlib.Path) -> None:

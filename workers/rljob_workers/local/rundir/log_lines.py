@@ -72,17 +72,17 @@ def _fields(text: str) -> Mapping[str, object] | None:
     if not text.startswith("{"):
         return None
     try:
-        found = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and {"ts", "msg"} <= found.keys() else None
+    return fields if isinstance(fields, dict) and {"ts", "msg"} <= fields.keys() else None
 
 
 Parse = Callable[[str, float], Line | None]
 
 
 class LogFile:
-    """One file. Each reading goes on where the one before ended."""
+    """One file. Each reading continues where the one before ended."""
 
     def __init__(self, path: pathlib.Path, parse: Parse, *, begins_at: float) -> None:
         """Open the file. `begins_at` is the time of lines before the first that has one. Raises OSError."""
@@ -146,7 +146,7 @@ class Logs:
 
 
 def runner_line(text: str, before: float) -> Line | None:
-    """Return what a line of the runner's journal tells as a log line, None for heartbeats and half a line."""
+    """Return what a line of the runner's journal shows as a log line, None for heartbeats and half a line."""
     entry = journal.parse(text)
     if entry is None or entry.event not in _SHOWN_EVENTS:
         return None
@@ -169,9 +169,9 @@ def runner_line(text: str, before: float) -> Line | None:
 
 def _sentence(entry: journal.Entry) -> str:
     if entry.event == "segment":
-        return "the run began or went on"
+        return "the run started or resumed"
     if entry.event == "segment_end":
-        return f"the run ended: {entry.detail or 'without a word'}"
+        return f"the run ended: {entry.detail or 'no reason was recorded'}"
     if entry.event == "started":
         return f"started {entry.name}" + (f", attempt {entry.attempt}" if entry.attempt else "")
     return f"{entry.name} ended with code {entry.code}" + (f": {entry.detail}" if entry.detail else "")

@@ -54,7 +54,7 @@ class Engine(Protocol):
         """Return how many requests are inside the engine."""
 
     def loaded_bytes(self) -> int:
-        """Return how far the last load has come; a number that moves while one goes on."""
+        """Return how far the last load has come; a number that moves while one is in progress."""
 
     def num_generated(self) -> int:
         """Return tokens generated since the start, those of running requests included."""
@@ -66,7 +66,7 @@ class Engine(Protocol):
         """Freeze running requests between two decode steps, none dropped. `clear_cache`: their KV is recomputed."""
 
     async def resume(self) -> None:
-        """Go on."""
+        """Continue."""
 
     async def load(self, layout: types.Layout) -> None:
         """Load all tensors of the mapped image. After a failure the weights are a mixture."""
@@ -84,7 +84,7 @@ class Engine(Protocol):
         """End all requests inside the engine; their callers get what was sampled, with stop reason INTERRUPT."""
 
     async def restart(self) -> None:
-        """Replace the engine process by a new one with the weights of the model files, paused by nobody."""
+        """Replace the engine process by a new one with the weights of the model files, paused by no one."""
 
     async def close(self) -> None:
         """End the engine process."""
@@ -106,7 +106,7 @@ class Registration:
 def find(type_: str) -> Registration:
     """Return the engine of `rollout.engine.type`; only its module is imported.
 
-    Raises ManifestError for a plugin that is not installed, does not import or is no Registration.
+    Raises ManifestError for a plugin that is not installed, does not import or is not a Registration.
     """
     if not plugins.plugin_name(type_):
         registration = importlib.import_module(f"{__package__}.{type_}.engine").REGISTRATION

@@ -1,4 +1,4 @@
-"""An engine without a model: deterministic, on CPU, in no time but the one that it is told to take. Shipped.
+"""An engine without a model: deterministic, on CPU, in no time but the one that it is asked to take. Shipped.
 
 For tests, and for users who try a workflow without weights. It keeps the real engine's contract: every token carries
 the label that was committed when it was sampled, pausing freezes requests, a load must be verified before a commit.
@@ -119,7 +119,7 @@ class FakeEngine:
         self._going.clear()
 
     async def resume(self) -> None:
-        """Go on; asserts that the weights are whole."""
+        """Continue; asserts that the weights are whole."""
         await self._call("resume")
         assert self._whole, "resumed on mixed weights"
         self._going.set()

@@ -1,4 +1,5 @@
-"""An agent acts in an environment until the episode ends; its steps become ONE row. Source: workflow reference 2 and 4.
+"""An agent acts in an environment until the episode ends; its steps become ONE row. Source:
+docs/design/workflows.md#s-2 and #s-4.
 
 The steps of an episode join where the context of each begins with the ids of the one before, as an agent that only
 appends makes them. A context that was rewritten cannot join, and fails the attempt with that sentence.
@@ -41,7 +42,7 @@ class Step(Generic[ActionT]):
 
     @property
     def record(self) -> protocols.TurnRecord:
-        """Return what dumps tell of the step; its raw reward is the environment's."""
+        """Return what dumps report on the step; its raw reward is the environment's."""
         verdict = self.verdict or verdict_of(self.reward)
         return turns.record_of(self.taken.llm_req, self.taken.llm_resp, verdict, raw_reward=self.raw_reward)
 
@@ -101,13 +102,13 @@ class AgentCollector(Generic[ObsT, ActionT]):
                 # Failing instead would take long episodes out of training; the rewards so far are earned.
                 steps[-1] = dataclasses.replace(steps[-1], truncated=True)
                 return steps
-            seen, reward, terminated, truncated, info = await environment.step(taken.action)
+            observation, reward, terminated, truncated, info = await environment.step(taken.action)
             steps.append(_step(taken, reward, truncated, info))
             if terminated or truncated:
                 return steps
-            if seen is None:
+            if observation is None:
                 raise errors.EpisodeError(f"step {len(steps)} did not end the episode but returned no observation")
-            obs = seen
+            obs = observation
         raise errors.EpisodeError(f"the environment did not end within {MAX_STEPS} steps")
 
 
@@ -148,7 +149,7 @@ def as_episode(steps: list[Step[ActionT]]) -> protocols.Episode:
     total = math.fsum(step.reward for step in steps)
     raw = math.fsum(step.raw_reward for step in steps)
     last = steps[-1]
-    made = row.finished(
+    trajectory = row.finished(
         last=last.taken.llm_resp,
         reward=total,
         raw_reward=raw,
@@ -157,7 +158,7 @@ def as_episode(steps: list[Step[ActionT]]) -> protocols.Episode:
         out_of_context=last.truncated,
     )
     return protocols.Episode(
-        rows=(made,), total_reward=total, num_turns=len(steps), turns=tuple(step.record for step in steps)
+        rows=(trajectory,), total_reward=total, num_turns=len(steps), turns=tuple(step.record for step in steps)
     )
 
 
@@ -201,7 +202,7 @@ class TextAgent:
             return tuple(obs)
         raise errors.EpisodeError(
             f"the environment's observation is {type(obs).__name__}, but the built-in agent reads a text or a list of"
-            " token ids; name an agent of your own in spec.workflow.config.agent"
+            " token ids; set a custom agent in spec.workflow.config.agent"
         )
 
     def _prompt(self, text: str) -> tuple[int, ...]:
@@ -248,7 +249,7 @@ class GymAdapter(Generic[ObsT, ActionT]):
             await asyncio.to_thread(close)
 
 
-def as_async(made: object) -> protocols.Environment[ObsT, ActionT]:
+def as_async(candidate: object) -> protocols.Environment[ObsT, ActionT]:
     """Return a synchronous environment as an async one."""
-    environment: protocols.Environment[ObsT, ActionT] = GymAdapter(made)  # type: ignore[arg-type]  # checked by forms
+    environment: protocols.Environment[ObsT, ActionT] = GymAdapter(candidate)  # type: ignore[arg-type]  # checked by forms
     return environment

@@ -1,6 +1,6 @@
 """From padded [n, L] arrays, as a workflow of the newer form returns them, to rows. The inverse of `export.padded`.
 
-Lists, numpy arrays and tensors will do. Source of keys, shapes and masks: workflow reference 1.3.
+Lists, numpy arrays and tensors will do. Source of keys, shapes and masks: docs/design/workflows.md#s-1-3.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,21 +41,21 @@ def rows_of(arrays: Mapping[str, object]) -> tuple[types.Trajectory, ...]:
     rewards = _flat(arrays, "rewards", len(ids))
     raw = _flat(arrays, "raw_rewards", len(ids)) if "raw_rewards" in arrays else rewards
     truncated = _flat(arrays, "truncated", len(ids)) if "truncated" in arrays else [0.0] * len(ids)
-    made: list[types.Trajectory] = []
+    trajectories: list[types.Trajectory] = []
     first_turn = 0
     for index, row_ids in enumerate(ids):
-        kept = [place for place, real in enumerate(attended[index]) if real]
-        sampled = [wide["loss_mask"][index][place] for place in kept]
+        places = [place for place, real in enumerate(attended[index]) if real]
+        sampled = [wide["loss_mask"][index][place] for place in places]
         own = [0.0] * len(row_ids) if turns is None else turns[index]
         # No two rows of an episode share a turn.
-        numbered = [first_turn + int(own[p]) if s else types.NO_TURN for p, s in zip(kept, sampled, strict=True)]
+        numbered = [first_turn + int(own[p]) if s else types.NO_TURN for p, s in zip(places, sampled, strict=True)]
         first_turn = max(numbered, default=first_turn - 1) + 1
-        made.append(
+        trajectories.append(
             types.Trajectory(
-                tokens=types.ints(int(row_ids[place]) for place in kept),
-                loss_mask=types.mask(int(bool(one)) for one in sampled),
-                logprobs=types.floats(wide["logprobs"][index][place] for place in kept),
-                versions=types.ints(int(wide["versions"][index][place]) for place in kept),
+                tokens=types.ints(int(row_ids[place]) for place in places),
+                loss_mask=types.mask(int(bool(flag)) for flag in sampled),
+                logprobs=types.floats(wide["logprobs"][index][place] for place in places),
+                versions=types.ints(int(wide["versions"][index][place]) for place in places),
                 turn_ids=types.ints(numbered),
                 truncated=bool(truncated[index]),
                 reward=rewards[index],
@@ -65,22 +65,24 @@ def rows_of(arrays: Mapping[str, object]) -> tuple[types.Trajectory, ...]:
                 stop_reason="length" if truncated[index] else "stop",
             )
         )
-    return tuple(made)
+    return tuple(trajectories)
 
 
 def _wide(arrays: Mapping[str, object], key: str, shape: Sequence[int] | None) -> list[list[float]]:
     rows = _listed(arrays[key])
-    found = [[_number(value, key) for value in _listed(row)] for row in rows]
-    if shape is not None and [len(row) for row in found] != list(shape):
-        raise errors.EpisodeError(f"{key} has rows of {[len(row) for row in found]} values, input_ids of {list(shape)}")
-    return found
+    values = [[_number(value, key) for value in _listed(row)] for row in rows]
+    if shape is not None and [len(row) for row in values] != list(shape):
+        raise errors.EpisodeError(
+            f"{key} has rows of {[len(row) for row in values]} values, input_ids of {list(shape)}"
+        )
+    return values
 
 
 def _flat(arrays: Mapping[str, object], key: str, count: int) -> list[float]:
-    found = [_number(value, key) for value in _listed(arrays[key])]
-    if len(found) != count:
-        raise errors.EpisodeError(f"{key} has {len(found)} values for {count} rows")
-    return found
+    values = [_number(value, key) for value in _listed(arrays[key])]
+    if len(values) != count:
+        raise errors.EpisodeError(f"{key} has {len(values)} values for {count} rows")
+    return values
 
 
 def _listed(value: object) -> list[object]:
@@ -92,7 +94,7 @@ def _listed(value: object) -> list[object]:
 
 def _number(value: object, key: str) -> float:
     if not isinstance(value, int | float):
-        raise errors.EpisodeError(f"{key} holds {redaction.brief(value)}, which is no number")
+        raise errors.EpisodeError(f"{key} holds {redaction.brief(value)}, which is not a number")
     return float(value)
 
 

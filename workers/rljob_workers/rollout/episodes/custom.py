@@ -49,58 +49,59 @@ METHODS: dict[Form, dict[str, tuple[str, ...]]] = {
 }
 
 
-def form_of(found: object, *, reference: str, field: str) -> Form:
+def form_of(loaded: object, *, reference: str, field: str) -> Form:
     """Return the form of a class. Raises ManifestError with every problem, each with file and line."""
-    if not inspect.isclass(found):
-        raise errors.ManifestError(f"{field} is '{reference}', which is {type(found).__name__} and not a class")
-    form = _recognise(found)
+    if not inspect.isclass(loaded):
+        raise errors.ManifestError(f"{field} is '{reference}', which is {type(loaded).__name__} and not a class")
+    form = _recognise(loaded)
     if form is None:
         raise errors.ManifestError(
-            f"{_place(found)}: class {found.__name__} has neither arun_episode(llm_client, gconfig, task, grader, seed)"
-            " nor aact nor reset and step nor run(data, base_url, http_client, api_key), so it is no workflow"
-            f" ({field})"
+            f"{_place(loaded)}: class {loaded.__name__} is not a workflow ({field}): it needs arun_episode(llm_client,"
+            " gconfig, task, grader, seed), or aact, or reset and step, or run(data, base_url, http_client, api_key)"
         )
-    problems = [problem for name, wanted in METHODS[form].items() for problem in _problems(found, form, name, wanted)]
+    problems = [
+        problem for name, parameters in METHODS[form].items() for problem in _problems(loaded, form, name, parameters)
+    ]
     if problems:
         raise errors.ManifestError(*problems)
     return form
 
 
-def _recognise(found: type) -> Form | None:
-    if hasattr(found, "arun_episode"):
-        return Form.WORKFLOW if "engine" in inspect.signature(found.arun_episode).parameters else Form.COLLECTOR
-    if hasattr(found, "aact"):
+def _recognise(loaded: type) -> Form | None:
+    if hasattr(loaded, "arun_episode"):
+        return Form.WORKFLOW if "engine" in inspect.signature(loaded.arun_episode).parameters else Form.COLLECTOR
+    if hasattr(loaded, "aact"):
         return Form.AGENT
-    if hasattr(found, "reset") and hasattr(found, "step"):
-        return Form.ENVIRONMENT if inspect.iscoroutinefunction(found.step) else Form.GYM
-    if hasattr(found, "run"):
+    if hasattr(loaded, "reset") and hasattr(loaded, "step"):
+        return Form.ENVIRONMENT if inspect.iscoroutinefunction(loaded.step) else Form.GYM
+    if hasattr(loaded, "run"):
         return Form.OPENAI
     return None
 
 
-def _problems(found: type, form: Form, name: str, wanted: tuple[str, ...]) -> Iterator[str]:
-    method = getattr(found, name, None)
+def _problems(loaded: type, form: Form, name: str, parameters: tuple[str, ...]) -> Iterator[str]:
+    method = getattr(loaded, name, None)
     if not callable(method):
-        yield f"{_place(found)}: class {found.__name__} is an {form}, but has no method {name}"
+        yield f"{_place(loaded)}: class {loaded.__name__} is an {form}, but has no method {name}"
         return
-    place = f"{_place(method)}: {found.__name__}.{name}"
+    place = f"{_place(method)}: {loaded.__name__}.{name}"
     if form is not Form.GYM and not inspect.iscoroutinefunction(method):
         yield f"{place} must be an async function"
     taken = inspect.signature(method).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
         return
-    named = [key for key in wanted if key not in _BY_POSITION and key not in taken]
+    named = [key for key in parameters if key not in _BY_POSITION and key not in taken]
     if named:
         yield f"{place} must take {', '.join(named)} by name"
-    if _BY_POSITION & set(wanted) and len(taken) != 1 + len(wanted):
-        yield f"{place} must take one argument besides self, {wanted[0]}"
+    if _BY_POSITION & set(parameters) and len(taken) != 1 + len(parameters):
+        yield f"{place} must take one argument besides self, {parameters[0]}"
 
 
-def _place(found: Callable[..., object]) -> str:
+def _place(loaded: Callable[..., object]) -> str:
     try:
-        return f"{inspect.getsourcefile(found)}:{inspect.getsourcelines(found)[1]}"
+        return f"{inspect.getsourcefile(loaded)}:{inspect.getsourcelines(loaded)[1]}"
     except (OSError, TypeError):
-        return str(getattr(found, "__module__", "?"))
+        return str(getattr(loaded, "__module__", "?"))
 
 
 def check(reference: str, *, file: str, config: Mapping[str, object]) -> None:
@@ -125,51 +126,51 @@ def make_collector(
     `config.agent`, else by the built-in text agent. Classes are made with their config alone; an environment whose
     `__init__` takes `grader` by name also gets the way to the verifiers.
     """
-    made, form = _class(reference, file=file, field=TYPE_FIELD)
+    make, form = _class(reference, file=file, field=TYPE_FIELD)
     if form is Form.COLLECTOR:
-        collector: protocols.RolloutCollector = made(_options(made, config))  # type: ignore[assignment]  # by its form
+        collector: protocols.RolloutCollector = make(_options(make, config))  # type: ignore[assignment]  # by its form
         return collector
     if form is Form.WORKFLOW:
         return workflow.WorkflowCollector(
-            cast("workflow.Workflow", made(_options(made, config))),
+            cast("workflow.Workflow", make(_options(make, config))),
             tokens=tokens,
             template=template,
             max_model_len=max_model_len,
         )
     if form is Form.OPENAI:
-        return _behind_proxy(made, config, tokens=tokens, template=template, max_model_len=max_model_len)
+        return _behind_proxy(make, config, tokens=tokens, template=template, max_model_len=max_model_len)
     own = {key: value for key, value in config.items() if key != AGENT}
-    options = _options(made, own)
+    options = _options(make, own)
     if form is Form.AGENT:
         _refuse_agent(config)
-        return _loop(lambda: made(options), lambda grader: _math(grader), max_model_len)
-    environment = _environment(made, options, form)
+        return _loop(lambda: make(options), lambda grader: _math(grader), max_model_len)
+    environment = _environment(make, options, form)
     if AGENT in config:
         agent = _agent_class(config[AGENT], file=file)
         return _loop(lambda: agent({}), environment, max_model_len)
     return _loop(lambda: text_agent.TextAgent(tokens=tokens, template=template), environment, max_model_len)
 
 
-def _environment(made: Make, options: object, form: Form) -> MakeEnvironment:
+def _environment(make: Make, options: object, form: Form) -> MakeEnvironment:
     """Return what makes one environment per episode; a synchronous one cannot wait for a verifier, so it gets none."""
     if form is Form.GYM:
-        return lambda _: agent.as_async(made(options))
-    if GRADER in inspect.signature(made).parameters:
-        return lambda grader: cast("AnyEnvironment", made(options, **{GRADER: grader}))
-    return lambda _: cast("AnyEnvironment", made(options))
+        return lambda _: agent.as_async(make(options))
+    if GRADER in inspect.signature(make).parameters:
+        return lambda grader: cast("AnyEnvironment", make(options, **{GRADER: grader}))
+    return lambda _: cast("AnyEnvironment", make(options))
 
 
 def _behind_proxy(
-    made: Make, config: Mapping[str, object], *, tokens: protocols.Tokens, template: str, max_model_len: int
+    make: Make, config: Mapping[str, object], *, tokens: protocols.Tokens, template: str, max_model_len: int
 ) -> protocols.RolloutCollector:
     # An HTTP server and client, which no other form needs.
     from rljob_workers.rollout.openai import collector
 
     own = {key: value for key, value in config.items() if key != PROXY}
-    options = _options(made, own)
+    options = _options(make, own)
     proxy = options_module.validated(collector.ProxyConfig, config.get(PROXY, {}), PROXY_FIELD)
     return collector.ProxyCollector(
-        make_agent=lambda: cast("collector.OpenAIAgent", made(options)),
+        make_agent=lambda: cast("collector.OpenAIAgent", make(options)),
         config=proxy,
         tokens=tokens,
         template=template,
@@ -196,20 +197,20 @@ def _math(grader: protocols.Grader) -> AnyEnvironment:
 
 def _class(reference: str, *, file: str, field: str) -> tuple[Make, Form]:
     if plugins.plugin_name(reference):
-        found = plugins.load(plugins.ENVIRONMENTS, reference, field=field)
+        loaded = plugins.load(plugins.ENVIRONMENTS, reference, field=field)
     else:
-        found = user_code.load(reference, file=file, field=field)
-    form = form_of(found, reference=reference, field=field)
-    return cast("Make", found), form
+        loaded = user_code.load(reference, file=file, field=field)
+    form = form_of(loaded, reference=reference, field=field)
+    return cast("Make", loaded), form
 
 
 def _agent_class(reference: object, *, file: str) -> Make:
     if not isinstance(reference, str) or ":" not in reference:
         raise errors.ManifestError(f"{AGENT_FIELD} is {reference!r}, but must be module:Class or plugin:<name>")
-    made, form = _class(reference, file=file, field=AGENT_FIELD)
+    make, form = _class(reference, file=file, field=AGENT_FIELD)
     if form is not Form.AGENT:
         raise errors.ManifestError(f"{AGENT_FIELD} is '{reference}', which is an {form} and not an Agent")
-    return made
+    return make
 
 
 def _refuse_agent(config: Mapping[str, object]) -> None:
@@ -217,9 +218,9 @@ def _refuse_agent(config: Mapping[str, object]) -> None:
         raise errors.ManifestError(f"{AGENT_FIELD} belongs to an environment, but spec.workflow.type names an agent")
 
 
-def _options(made: Make, config: Mapping[str, object]) -> object:
+def _options(make: Make, config: Mapping[str, object]) -> object:
     """Return the config as the class's own pydantic model `Config`, if it has one, else as it was written."""
-    model = getattr(made, "Config", None)
+    model = getattr(make, "Config", None)
     if not (isinstance(model, type) and issubclass(model, pydantic.BaseModel)):
         return dict(config)
     return options_module.validated(model, dict(config), "spec.workflow.config")

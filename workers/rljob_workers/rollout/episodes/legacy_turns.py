@@ -1,5 +1,5 @@
 """multi_turn_math with layout legacy: AReaL's multi-turn agent as published. One row per turn, shaped and
-back-propagated rewards, no early stop. Source: workflow reference 5.2.
+back-propagated rewards, no early stop. Source: docs/design/workflows.md#s-5-2.
 
 Each row lists the whole conversation so far and trains its newest answer alone, so no token is trained twice.
 """
@@ -41,7 +41,7 @@ class LegacyCollector:
 
     def __init__(self, config: LegacyConfig, *, tokens: protocols.Tokens, template: str, max_model_len: int) -> None:
         """Render both feedback texts once. Raises ManifestError if the chat template breaks the prefix rule; with
-        `legacyFeedback` it is not asked for: a lone user message stands in mid-conversation, as in the original.
+        `legacyFeedback` it is not asked for: a lone user message would be in mid-conversation, as in the original.
         """
         self._config, self._asker = config, turns.Asker(tokens=tokens, template=template)
         self._max_model_len = max_model_len
@@ -86,12 +86,12 @@ class LegacyCollector:
         config = self._config
         shaped = [turns.signed(turn.raw_reward, bias=config.reward_bias, scale=config.reward_scale) for turn in taken]
         returns = turns.back_propagated(shaped, discount=config.turn_discount)
-        made = tuple(
+        rows = tuple(
             _row(turn, index, reward, num_turns=len(taken), out_of_context=out_of_context and index == len(taken) - 1)
             for index, (turn, reward) in enumerate(zip(taken, returns, strict=True))
         )
         return protocols.Episode(
-            rows=made,
+            rows=rows,
             total_reward=math.fsum(returns),
             num_turns=len(taken),
             turns=tuple(turn.record for turn in taken),

@@ -1,7 +1,7 @@
 """multi_turn_math, layout concat: answer, hear whether it was right, try again; the whole conversation is ONE row.
 
 The context of a turn is the ids of the turn before, what was sampled, EOS where the answer lacks it, and the feedback
-ids: text is never decoded and encoded again. Feedback holds one bit. Source: workflow reference 5.1.
+ids: text is never decoded and encoded again. Feedback holds one bit. Source: docs/design/workflows.md#s-5-1.
 """
 
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ class MultiTurnCollector:
         raw = [turn.raw_reward for turn in taken]
         deciding = turns.deciding_turn(raw)
         reward = turns.final_reward(raw, discount=self._config.turn_discount)
-        made = row.finished(
+        trajectory = row.finished(
             last=taken[-1].answer.result,
             reward=reward,
             raw_reward=raw[deciding],
@@ -107,7 +107,7 @@ class MultiTurnCollector:
             out_of_context=out_of_context,
         )
         return protocols.Episode(
-            rows=(made,), total_reward=reward, num_turns=len(taken), turns=tuple(turn.record for turn in taken)
+            rows=(trajectory,), total_reward=reward, num_turns=len(taken), turns=tuple(turn.record for turn in taken)
         )
 
 

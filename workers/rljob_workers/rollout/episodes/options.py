@@ -9,10 +9,10 @@ from rljob_api import errors
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
-def validated(model: type[Model], given: object, field: str, *, owner: str = "") -> Model:
+def validated(model: type[Model], value: object, field: str, *, owner: str = "") -> Model:
     """Return options as their model; `owner` is whose options they are. Raises ManifestError."""
     try:
-        return model.model_validate(given)
+        return model.model_validate(value)
     except pydantic.ValidationError as error:
         raise errors.ManifestError(*(_sentence(dict(problem), field, owner) for problem in error.errors())) from error
 

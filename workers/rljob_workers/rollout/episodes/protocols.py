@@ -1,4 +1,4 @@
-"""The seams of an episode: who acts, what answers, who collects, who grades. Shapes: workflow reference 2.
+"""The seams of an episode: who acts, what answers, who collects, who grades. Shapes: docs/design/workflows.md#s-2.
 
 A class that fits one of these Protocols needs no base class of ours. `None` from a collector means rejected: not
 trained, counted. An exception means a failed attempt, which is tried again. Neither ever becomes a reward of zero.
@@ -33,7 +33,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """What dumps tell of a turn: lengths in tokens, first and last version that sampled it, the verdict's reason."""
+    """What dumps report on a turn: lengths in tokens, first and last version that sampled it, the verdict's reason."""
 
     raw_reward: float
     prompt_len: int

@@ -1,4 +1,4 @@
-"""rlvr: one generation, one verdict, one row. Source: workflow reference 3."""
+"""rlvr: one generation, one verdict, one row. Source: docs/design/workflows.md#s-3."""
 
 from rljob_api import types
 from rljob_workers.rollout import generation
@@ -27,11 +27,11 @@ class RlvrCollector:
         turn = await turns.graded(answer, grader, prompt=task.prompt_text)
         row = rows.RowBuilder.begin(task.input_ids)
         row.sample(answer.result, turn=0)
-        made = row.finished(
+        trajectory = row.finished(
             last=answer.result,
             reward=turn.raw_reward,
             raw_reward=turn.raw_reward,
             verdict=turn.verdict,
             output_chars=len(answer.text),
         )
-        return protocols.Episode(rows=(made,), total_reward=turn.raw_reward, turns=(turn.record,))
+        return protocols.Episode(rows=(trajectory,), total_reward=turn.raw_reward, turns=(turn.record,))

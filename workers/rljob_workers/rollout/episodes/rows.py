@@ -19,9 +19,9 @@ class RowBuilder:
     @classmethod
     def begin(cls, prompt: tuple[int, ...]) -> "RowBuilder":
         """Return the row that holds the prompt alone."""
-        made = cls()
-        made.insert(prompt)
-        return made
+        builder = cls()
+        builder.insert(prompt)
+        return builder
 
     def insert(self, ids: tuple[int, ...]) -> None:
         """Append tokens that the policy did not sample, or does not train."""

@@ -1,4 +1,6 @@
-"""math_code_single_step: the answer of one generation, verified by the environment. Source: workflow reference 4."""
+"""math_code_single_step: the answer of one generation, verified by the environment. Source:
+docs/design/workflows.md#s-4.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -111,18 +113,18 @@ class MathCodeEnvironment:
         options: Mapping[str, object] | None = None,
     ) -> tuple[Question, Mapping[str, object]]:
         """Return the question. Raises EpisodeError naming a key that is missing."""
-        given = options or {}
+        settings = options or {}
         for key in ("input_ids", "query_id", "prompt"):
-            if key not in given:
+            if key not in settings:
                 raise errors.EpisodeError(f"the environment's options have no {key!r}")
         # Graders read the text that the ids spell, template and all.
-        self._prompt = str(given.get("prompt_text", given["prompt"]))
-        self._task = str(record_task.of(given))
-        ids = given["input_ids"]
+        self._prompt = str(settings.get("prompt_text", settings["prompt"]))
+        self._task = str(record_task.of(settings))
+        ids = settings["input_ids"]
         if not isinstance(ids, Sequence) or isinstance(ids, str):
             raise errors.EpisodeError(f"options input_ids is {type(ids).__name__}, not a list of ids")
         self._prompt_ids = tuple(int(token) for token in ids)
-        return Question(query_id=str(given["query_id"]), prompt_ids=self._prompt_ids), {}
+        return Question(query_id=str(settings["query_id"]), prompt_ids=self._prompt_ids), {}
 
     @overload
     async def step(self, action: Answer) -> tuple[None, float, bool, bool, Mapping[str, object]]: ...
@@ -160,7 +162,7 @@ class MathCodeEnvironment:
 
 
 def bare_id(query_id: str) -> str:
-    """Return the id without its sample number: what stands before the first "@"."""
+    """Return the id without its sample number: what is before the first "@"."""
     return query_id.split(SAMPLE_MARK, 1)[0]
 
 

@@ -87,7 +87,7 @@ class GradedTurn:
 
     @property
     def record(self) -> protocols.TurnRecord:
-        """Return what dumps tell of the turn."""
+        """Return what dumps report on the turn."""
         return record_of(self.answer.request, self.answer.result, self.verdict, raw_reward=self.raw_reward)
 
 
@@ -98,7 +98,7 @@ def record_of(
     *,
     raw_reward: float,
 ) -> protocols.TurnRecord:
-    """Return what dumps tell of a generation and its verdict."""
+    """Return what dumps report on a generation and its verdict."""
     return protocols.TurnRecord(
         raw_reward=raw_reward,
         prompt_len=len(request.input_ids),

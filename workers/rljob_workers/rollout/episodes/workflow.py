@@ -1,4 +1,4 @@
-"""The newer form of a workflow, `arun_episode(engine, data)`, as a collector. Source: workflow reference 2.
+"""The newer form of a workflow, `arun_episode(engine, data)`, as a collector. Source: docs/design/workflows.md#s-2.
 
 `data` is the record with input_ids and query_id; `engine` generates and grades; padded arrays come back, or
 interactions by id.
@@ -89,16 +89,16 @@ class WorkflowCollector:
         by_id = {key: value for key, value in returned.items() if isinstance(value, Interaction)}
         if by_id and len(by_id) < len(returned):
             raise errors.EpisodeError("the workflow returned interactions and other values: return one form")
-        made = rows_of(by_id) if by_id else arrays.rows_of(returned)
-        return protocols.Episode(rows=made, total_reward=sum(row.reward for row in made), num_turns=client.num_calls)
+        rows = rows_of(by_id) if by_id else arrays.rows_of(returned)
+        return protocols.Episode(rows=rows, total_reward=sum(row.reward for row in rows), num_turns=client.num_calls)
 
 
 def rows_of(by_id: Mapping[str, Interaction]) -> tuple[types.Trajectory, ...]:
     """Return a row for each interaction, in the mapping's order, with its own reward. Raises EpisodeError for a reward
-    that is not finite and for an answer that stands under two ids: its tokens would be trained twice.
+    that is not finite and for an answer that is under two ids: its tokens would be trained twice.
     """
-    seen: set[int] = set()
-    made: list[types.Trajectory] = []
+    rewarded: set[int] = set()
+    trajectories: list[types.Trajectory] = []
     # Their ids are the user's, and may be texts: errors tell them by their numbers.
     for turn, interaction in enumerate(by_id.values()):
         answer, reward = interaction.answer, 0.0 if interaction.reward is None else interaction.reward
@@ -106,11 +106,13 @@ def rows_of(by_id: Mapping[str, Interaction]) -> tuple[types.Trajectory, ...]:
             raise errors.EpisodeError(
                 f"the reward of interaction {turn + 1} is {redaction.brief(reward)}, but must be a finite number"
             )
-        if id(answer) in seen:
+        if id(answer) in rewarded:
             raise errors.EpisodeError(f"interaction {turn + 1} has the answer of another one")
-        seen.add(id(answer))
+        rewarded.add(id(answer))
         row = rows.RowBuilder.begin(answer.request.input_ids)
         row.sample(answer.result, turn=turn)
         verdict = agent.verdict_of(reward, grader="workflow")
-        made.append(row.finished(last=answer.result, reward=float(reward), raw_reward=float(reward), verdict=verdict))
-    return tuple(made)
+        trajectories.append(
+            row.finished(last=answer.result, reward=float(reward), raw_reward=float(reward), verdict=verdict)
+        )
+    return tuple(trajectories)

@@ -1,6 +1,6 @@
 """The calls of one episode and what they earn: parents, rewards, retry orphans, discount, rows. Pure.
 
-Order: calls finish, `reward` (and retry orphans go), `discount`, `rows`. Source: workflow reference 7.
+Order: calls finish, `reward` (and retry orphans go), `discount`, `rows`. Source: docs/design/workflows.md#s-7.
 """
 
 import dataclasses

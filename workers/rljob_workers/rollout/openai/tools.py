@@ -63,4 +63,4 @@ def _read(body: str, *, id_: str) -> ToolCall | None:
 
 
 def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")

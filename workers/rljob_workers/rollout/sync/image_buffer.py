@@ -23,7 +23,7 @@ class ImageBuffer:
         self._mapped = mmap.mmap(self._descriptor, num_bytes)
         self._view = memoryview(self._mapped)
         self._clean: types.VersionId | None = None
-        # Where the engine process writes how far it has come, so that a slow load is told from a dead one.
+        # Where the engine process writes how far it has come, so that a slow load is distinguished from a dead one.
         self._progress = os.memfd_create("rljob-progress", os.MFD_CLOEXEC)
         os.ftruncate(self._progress, PROGRESS.size)
 

@@ -3,10 +3,10 @@
     heartbeat says v -> want(v) -> run():  stage (thread, engine generates)  -> close the gate
                                            pause -> load -> verify -> commit -> resume     <- watchdog, outside
                                            open the gate, report
-    broken before load:  one resume, old version goes on; else restart
+    broken before load:  one resume, old version continues; else restart
     broken from load on: REFUSING: fail held requests, repair and load the staged image again; else restart
 
-Requirements and failure rows: weight reference, section 8. Torch-free: moves bytes and orders only.
+Requirements and failure rows: docs/design/weights.md#s-8. Torch-free: moves bytes and orders only.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class WeightReceiver:
         on_pause: Callable[[bool], None],
         to_thread: Callable[[Callable[[], staging.Staged]], Awaitable[staging.Staged]] = asyncio.to_thread,
     ) -> None:
-        """The engine must be started; `on_pause` hears True when generation stops and False when it goes on."""
+        """The engine must be started; `on_pause` hears True when generation stops and False when it continues."""
         self._engine, self._gate, self._stager = engine, gate, stager
         self._options, self._clock, self._on_pause, self._to_thread = options, clock, on_pause, to_thread
         self._state = names.ReceiverState.STARTING
@@ -116,7 +116,7 @@ class WeightReceiver:
 
     @property
     def started(self) -> bool:
-        """Return whether the head that stood at the start has been served."""
+        """Return whether the head that was at the start has been served."""
         return self._started
 
     @property
@@ -287,7 +287,7 @@ class WeightReceiver:
     async def _bounded(self, work: Awaitable[T], deadline_s: float) -> T:
         """Run `work` under a watchdog that does not depend on it. Raises EngineError when it bites.
 
-        An engine that goes on loading is slow, not dead: the time begins anew with whatever it has loaded since.
+        An engine that continues loading is slow, not dead: the time restarts with whatever it has loaded since.
         """
         task = asyncio.ensure_future(work)
         try:
@@ -321,7 +321,7 @@ class WeightReceiver:
             await self._forward(staged, error, began)
             return
         self._move(Event.LET_GO)
-        raise errors.WeightsError(f"pausing failed, version {self._served.version} goes on: {error}") from error
+        raise errors.WeightsError(f"pausing failed, version {self._served.version} stays: {error}") from error
 
     async def _forward(self, staged: staging.Staged, error: errors.EngineError, began: float) -> None:
         self._report_failure(staged.manifest.version, error, began)
@@ -364,7 +364,7 @@ class WeightReceiver:
         self._open()
 
     def _open(self) -> None:
-        # During the start an older version than the head may be whole, but nobody is to see it.
+        # During the start an older version than the head may be whole, but no one is to see it.
         if self._started:
             self._gate.open(self._served.version)
         self._notify()

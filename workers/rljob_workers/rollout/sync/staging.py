@@ -54,7 +54,7 @@ class Stager:
     def _pulled(self, version: types.VersionId) -> tuple[types.WeightVersion, int]:
         manifest, sources = self._manifest(version)
         artifact = self._dense_artifact(manifest)
-        # From here on the bytes are nobody's version, until they are verified.
+        # From here on the bytes are no one's version, until they are verified.
         self.buffer.mark_dirty()
         self._puller.pull(artifact, sources, self.buffer.view)
         return manifest, artifact.num_bytes
@@ -69,7 +69,7 @@ class Stager:
         if manifest.layout_id != self.layout.layout_id:
             raise errors.WeightsError(f"version {manifest.version} has another layout than the model files")
         if manifest.kind != "anchor" or len(manifest.artifacts) != 1:
-            raise errors.WeightsError(f"version {manifest.version} is no dense anchor with one artifact")
+            raise errors.WeightsError(f"version {manifest.version} is not a dense anchor with one artifact")
         if manifest.artifacts[0].num_bytes != self.layout.image_bytes:
             raise errors.WeightsError(
                 f"version {manifest.version} has {manifest.artifacts[0].num_bytes} bytes for {self.layout.image_bytes}"

@@ -1,4 +1,4 @@
-"""The receiver's state machine as a table. Pure. Picture and failure rows: weight reference, section 8.
+"""The receiver's state machine as a table. Pure. Picture and failure rows: docs/design/weights.md#s-8.
 
 STARTING -> SERVING -> FETCHING -> STAGED -> PAUSED -> APPLYING -> VERIFYING -> SERVING
                ^           | failed            | let go     |  broken  |

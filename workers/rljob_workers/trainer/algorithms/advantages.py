@@ -1,7 +1,7 @@
 """Advantages that the trainer makes: rewards, KL and values through GAE, then normalised over the tokens of the step.
 
-Algorithms reference 5. One home for the order: rewards -> less KL -> GAE -> normalizeAdvantage. With the turn as unit
-the KL is taken off afterwards, token by token, and is not carried to earlier ones.
+docs/design/algorithms.md#s-5. One home for the order: rewards -> less KL -> GAE -> normalizeAdvantage. With the turn as
+unit the KL is taken off afterwards, token by token, and is not carried to earlier ones.
 """
 
 import dataclasses
@@ -36,18 +36,18 @@ def over_tokens(
 ) -> Estimated:
     """Return advantages with the token as unit. rewards, values [N]; decay (lambda), bootstrap [rows].
 
-    Tokens of a row stand together and in order.
+    Tokens of a row are together and in order.
     """
     columns = _columns(rows)
     length = int(columns.max()) + 1
-    # Rows end in the last column; what stands before their first token is never read.
+    # Rows end in the last column; what is before their first token is never read.
     place = (rows.index, columns)
     padded = rewards.new_zeros((2, len(rows.tokens), length + 1), dtype=torch.float64)
     padded[0][place], padded[1][place] = rewards.double(), values.double()
     padded[1][:, length] = bootstrap.double()
     deltas = padded[0][:, :length] + gamma * padded[1][:, 1:] - padded[1][:, :length]
-    found = _discounted_sums(deltas, gamma * decay.double())[place]
-    return Estimated(found, found + values.double())
+    sums = _discounted_sums(deltas, gamma * decay.double())[place]
+    return Estimated(sums, sums + values.double())
 
 
 def _discounted_sums(deltas: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
@@ -171,8 +171,8 @@ def estimate(
     lost = torch.zeros_like(rewards) if penalty is None else penalty.double()
     if gae.unit == "turn":
         decay = row_decay(gae.decay, num_turns(tensors.turns, rows))
-        made = over_turns(rewards, states, tensors.turns, rows, gamma=gae.gamma, decay=decay, bootstrap=ends)
-        return dataclasses.replace(made, advantages=made.advantages - lost)
+        estimated = over_turns(rewards, states, tensors.turns, rows, gamma=gae.gamma, decay=decay, bootstrap=ends)
+        return dataclasses.replace(estimated, advantages=estimated.advantages - lost)
     decay = row_decay(gae.decay, tensors.row_tokens)
     return over_tokens(rewards - lost, states, rows, gamma=gae.gamma, decay=decay, bootstrap=ends)
 
@@ -182,29 +182,29 @@ def describe(parts: Sequence[batch_tensors.BatchTensors], ranks: Ranks) -> dict[
     advantages that are all exactly 0. parts: this rank's micro-batches, each row once.
     """
     means = [float(mean) for part in parts for mean in _row_means(part).tolist()]
-    seen = [int(group) for part in parts for group in part.row_group.tolist()]
+    group_ids = [int(group) for part in parts for group in part.row_group.tolist()]
     moved = {
         int(group) for part in parts for group in part.row_group[part.row_index[part.advantages != 0].unique()].tolist()
     }
-    (last,) = ranks.largest([float(max(seen, default=-1))])
+    (last,) = ranks.largest([float(max(group_ids, default=-1))])
     flags = [[0.0] * (int(last) + 1) for _ in range(2)]
-    for number, groups in enumerate((seen, moved)):
+    for number, groups in enumerate((group_ids, moved)):
         for group in groups:
             flags[number][group] = 1.0
-    top, bottom, *found = ranks.largest(
+    top, bottom, *statistics = ranks.largest(
         [max(means, default=-math.inf), max((-mean for mean in means), default=-math.inf), *flags[0], *flags[1]]
     )
     count, total, squares = ranks.total([float(len(means)), math.fsum(means), math.fsum(mean**2 for mean in means)])
     if count == 0:
         return {}
-    half = len(found) // 2
+    half = len(statistics) // 2
     return {
         Stat.ADVANTAGE_MEAN: total / count,
         Stat.ADVANTAGE_STD: math.sqrt(max(0.0, squares / count - (total / count) ** 2)),
         Stat.ADVANTAGE_MIN: -bottom,
         Stat.ADVANTAGE_MAX: top,
         Stat.ZERO_ADVANTAGE_GROUPS: float(
-            sum(present > other for present, other in zip(found[:half], found[half:], strict=True))
+            sum(present > other for present, other in zip(statistics[:half], statistics[half:], strict=True))
         ),
     }
 
@@ -256,9 +256,9 @@ def normalize(
 
 def _normalized(part: Part, mean: "_Mean", sigma: torch.Tensor, config: NormalizeSpec) -> torch.Tensor:
     values, places = part.values.double(), _cells(part.groups, config.mean)
-    made = (values - mean.subtracted(values, places, config)) / sigma[_cells(part.groups, config.std)]
+    normalized = (values - mean.subtracted(values, places, config)) / sigma[_cells(part.groups, config.std)]
     flat = mean.flat[places] if config.mean != "none" else torch.zeros_like(values, dtype=torch.bool)
-    return torch.where(flat, torch.zeros_like(made), made)
+    return torch.where(flat, torch.zeros_like(normalized), normalized)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """Rollout correction: weights and rejections that turn samples of the engine's policy into samples of prox.
 
-rho = pi_prox / pi_behave per token. A row stands whole in its micro-batch, so sequence statistics need no other data.
+rho = pi_prox / pi_behave per token. A row is whole in its micro-batch, so sequence statistics need no other data.
 Sources: decoupled PPO (arXiv 2110.00641), truncated importance sampling (TIS), IcePop, KPop, sequence and geometric
 rejection; signs of k1, k2, k3 as in verl: estimates of KL(behave || prox).
 """
@@ -43,10 +43,10 @@ def correct(proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: Co
         weights = weights.clamp(min=config.low or 0.0, max=config.high)
     elif config.mode == "mask":
         in_bounds = _in_bounds(_statistic(log_rho, proximal, behave, rows, config), config)
-    kept = in_bounds
+    keep_mask = in_bounds
     if config.reject is not None:
-        kept = in_bounds & _in_bounds(_statistic(log_rho, proximal, behave, rows, config.reject), config.reject)
-    return Correction(torch.where(kept, weights, torch.zeros_like(weights)), kept, in_bounds)
+        keep_mask = in_bounds & _in_bounds(_statistic(log_rho, proximal, behave, rows, config.reject), config.reject)
+    return Correction(torch.where(keep_mask, weights, torch.zeros_like(weights)), keep_mask, in_bounds)
 
 
 def mean_weight_terms(correction: Correction, rows: Rows, config: CorrectionSpec) -> tuple[float, float]:
@@ -83,9 +83,9 @@ def _aggregate(values: torch.Tensor, rows: Rows, agg: str | None) -> torch.Tenso
 
 
 def _in_bounds(statistic: torch.Tensor, config: CorrectionSpec | RejectSpec) -> torch.Tensor:
-    kept = torch.ones_like(statistic, dtype=torch.bool)
+    in_bounds = torch.ones_like(statistic, dtype=torch.bool)
     if config.low is not None:
-        kept &= statistic >= config.low
+        in_bounds &= statistic >= config.low
     if config.high is not None:
-        kept &= statistic <= config.high
-    return kept
+        in_bounds &= statistic <= config.high
+    return in_bounds

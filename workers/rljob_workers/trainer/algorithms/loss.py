@@ -27,8 +27,8 @@ class LossInputs:
     behave, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
     step's first update, or None to derive it. reference [N]: logprobs of the reference model, None without a KL term.
     kept [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. mean_weight: divisor
-    of batchNormalize, 1.0 without. row_observed [rows]: rows that are no part of the loss, whose tokens stand for those
-    of others in statistics, for as many as `observed` says; None without such.
+    of batchNormalize, 1.0 without. row_observed [rows]: rows that are not a part of the loss, whose tokens stand for
+    those of others in statistics, for as many as `observed` says; None without such.
     """
 
     logprobs: torch.Tensor
@@ -56,8 +56,8 @@ class LossInputs:
     @property
     def token_weights(self) -> torch.Tensor:
         """Return how many of the batch's tokens each one stands for [N], fp64."""
-        seen = self.row_seen[self.row_index]
-        return torch.where(seen, self.observed.tokens, 1.0).double()
+        seen_before = self.row_seen[self.row_index]
+        return torch.where(seen_before, self.observed.tokens, 1.0).double()
 
     @property
     def row_weights(self) -> torch.Tensor:
@@ -82,8 +82,8 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     token_losses = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
     close = torch.ones_like(trained) if inputs.kept is None else inputs.kept
-    kept = corrected.kept & close & trained & ~inputs.row_seen[inputs.row_index]
-    numerators = torch.where(kept, weights * token_losses.losses, torch.zeros_like(weights))
+    in_loss = corrected.kept & close & trained & ~inputs.row_seen[inputs.row_index]
+    numerators = torch.where(in_loss, weights * token_losses.losses, torch.zeros_like(weights))
     shares = token_shares(inputs, config)
     loss = (numerators * shares).sum()
     terms: dict[Sum, torch.Tensor] = {}
@@ -157,7 +157,7 @@ def _tally(
     loss: torch.Tensor,
     config: LossSpec,
 ) -> statistics.Tally:
-    """Return the sums of section 11's statistics, over m of the micro-batch."""
+    """Return the sums of the statistics of docs/design/algorithms.md#s-11, over m of the micro-batch."""
     tally = statistics.Tally(loss.device)
     log_rho, nonfinite = kl.bounded_log_ratio(proximal, inputs.behave)
     theta = inputs.logprobs.detach()

@@ -26,16 +26,16 @@ def cuts(parts: Sequence[torch.Tensor], threshold: float, *, total: Reduce, larg
 
     total, largest: over ranks, collective. The mean of the kept ones grows with the cut, so 31 halvings find it.
     """
-    known = [part.double() for part in parts]
-    smallest = [-value for value in largest([float(-part.min()) if len(part) else -math.inf for part in known])]
+    squares_ = [part.double() for part in parts]
+    smallest = [-value for value in largest([float(-part.min()) if len(part) else -math.inf for part in squares_])]
     low = [_bits(value) if math.isfinite(value) else 0 for value in smallest]
-    high = [_LARGEST] * len(known)
+    high = [_LARGEST] * len(squares_)
     while any(at < above for at, above in zip(low, high, strict=True)):
         middle = [(at + above + 1) // 2 for at, above in zip(low, high, strict=True)]
-        kept = [part[part <= _number(bits)] for part, bits in zip(known, middle, strict=True)]
-        sums = total([*(float(part.sum()) for part in kept), *(float(len(part)) for part in kept)])
+        below = [part[part <= _number(bits)] for part, bits in zip(squares_, middle, strict=True)]
+        sums = total([*(float(part.sum()) for part in below), *(float(len(part)) for part in below)])
         for index, bits in enumerate(middle):
-            fits = sums[index] < threshold * sums[len(known) + index] or sums[len(known) + index] == 0
+            fits = sums[index] < threshold * sums[len(squares_) + index] or sums[len(squares_) + index] == 0
             low[index], high[index] = (bits, high[index]) if fits else (low[index], bits - 1)
             high[index] = max(high[index], low[index])
     return [_number(bits) for bits in low]

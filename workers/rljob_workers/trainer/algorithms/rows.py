@@ -1,4 +1,4 @@
-"""Sums over the sampled tokens of a row. A row stands whole in its micro-batch, so no other data is needed."""
+"""Sums over the sampled tokens of a row. A row is whole in its micro-batch, so no other data is needed."""
 
 import dataclasses
 

@@ -6,7 +6,7 @@ all zero are not trained, but a sample of them is computed (coordinator/packing.
 for as many as `Observed` says. Facts of an update are over the rows that it trains; losses use the minibatch's
 own denominators, which count every row.
 
-What is told apart: mismatch/* engine against trainer, on rows that the present version sampled whole;
+What is distinguished: mismatch/* engine against trainer, on rows that the present version sampled whole;
 mismatch/stale_cache_* the same on its tokens in rows that older versions began, and left their keys and values;
 behave/* the weights now against those that sampled, whatever the age, on all rows.
 """
@@ -188,7 +188,7 @@ def _means(sums: Sequence[float], count: Sum, which: Mapping[Stat, Sum]) -> dict
 
 
 def m2_share(sums: Sequence[float]) -> float:
-    """Return the share of tokens that M2PO alone leaves out; it is counted in every epoch, each cut anew."""
+    """Return the share of tokens that M2PO alone leaves out; it is counted in every epoch, each cut again."""
     return sums[Sum.M2_MASKED] / sums[Sum.UPDATE_TOKENS] if sums[Sum.UPDATE_TOKENS] > 0 else 0.0
 
 

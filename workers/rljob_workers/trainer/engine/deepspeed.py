@@ -152,13 +152,13 @@ class Engine(_Trained):
         Raises WeightsError for a name the model lacks.
         """
         tensors = self._policy.named_tensors()
-        wanted = frozenset(names)
+        selected = frozenset(names)
         sources = dict.fromkeys(self._saved.source(name) for name in names)
         for group in _groups(sources, tensors):
             with self._gathered([tensors[name] for name in group]):
                 for source in group:
                     for name, part in self._saved.parts(source, tensors[source].detach()).items():
-                        if name in wanted:
+                        if name in selected:
                             receive(name, part)
 
     @contextlib.contextmanager
@@ -211,9 +211,9 @@ def _accelerator(model: Any, config: roles.TrainerConfig, device: torch.device) 
     peak = mfu.dense_bf16_peak(torch.cuda.get_device_name(device)) if config.spec.trainer.dtype == "bfloat16" else None
 
     def peak_memory() -> tuple[int, int]:
-        found = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+        peaks = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
         torch.cuda.reset_peak_memory_stats(device)
-        return found
+        return peaks
 
     return mfu.Accelerator(peak_flops=peak, size=mfu.model_size(model), peak_memory=peak_memory)
 

@@ -37,7 +37,7 @@ class ModelSize:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """The device of a rank. peak_flops, size None: utilisation cannot be told.
+    """The device of a rank. peak_flops, size None: utilisation cannot be computed.
 
     peak_memory: bytes allocated and reserved at most since the last call.
     """

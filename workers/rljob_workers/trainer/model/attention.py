@@ -1,4 +1,4 @@
-"""Attention over packed segments: no padding in the model, no mask over the whole pack, a shared prompt stands once.
+"""Attention over packed segments: no padding in the model, no mask over the whole pack, a shared prompt appears once.
 
 Segments tile the flat stream [0, T); a token sees its own segment up to itself, and all of the parent's tokens. So a
 prompt with G completions costs P + G R tokens instead of G (P + R), and the result is exact: keys and values of a
@@ -106,7 +106,7 @@ def _token_ids(segments: Sequence[types.Segment]) -> tuple[torch.Tensor, torch.T
     lengths = torch.tensor([segment.end - segment.start for segment in segments])
     own = torch.arange(len(segments)).repeat_interleave(lengths)
     parent = torch.tensor([segment.parent for segment in segments]).repeat_interleave(lengths)
-    # Where the path would begin in the stream if the parent stood right before its child.
+    # Where the path would begin in the stream if the parent was right before its child.
     begins = torch.tensor([segment.end - _path_length(segments, segment) for segment in segments])
     return own, parent, torch.arange(len(own)) - begins.repeat_interleave(lengths)
 
@@ -123,14 +123,14 @@ def make_grid(segments: Sequence[types.Segment], device: torch.device, window: i
     o, p = grid_own.view(num_blocks, width), grid_parent.view(num_blocks, width)
     causal = torch.ones(width, width, dtype=torch.bool).tril()
     same = (o[:, :, None] == o[:, None, :]) & causal & (o[:, :, None] != -2)
-    seen = same | (p[:, :, None] == o[:, None, :]) & (p[:, :, None] >= 0)
+    visible = same | (p[:, :, None] == o[:, None, :]) & (p[:, :, None] >= 0)
     if window is not None:
         grid_places = torch.zeros(num_blocks * width, dtype=places.dtype)
         grid_places[slots] = places
         at = grid_places.view(num_blocks, width)
-        seen &= at[:, :, None] - at[:, None, :] < window
-    seen |= torch.eye(width, dtype=torch.bool)
-    bias = torch.zeros(num_blocks, width, width).masked_fill_(~seen, float("-inf"))
+        visible &= at[:, :, None] - at[:, None, :] < window
+    visible |= torch.eye(width, dtype=torch.bool)
+    bias = torch.zeros(num_blocks, width, width).masked_fill_(~visible, float("-inf"))
     return Grid(slots.to(device), bias.to(device), dense=len(slots) == num_blocks * width)
 
 
@@ -145,11 +145,11 @@ def make_block_mask(
     own, parent, places = (ids.to(device) for ids in _token_ids(segments))
 
     def sees(_batch: torch.Tensor, _head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        seen = (query >= key) & ((own[query] == own[key]) | (parent[query] == own[key]))
-        return seen if window is None else seen & (places[query] - places[key] < window)
+        is_visible = (query >= key) & ((own[query] == own[key]) | (parent[query] == own[key]))
+        return is_visible if window is None else is_visible & (places[query] - places[key] < window)
 
-    seen, whole = _blocks_seen(segments, window)
-    partial_counts, partial_indices = _ordered(seen & ~whole, device)
+    visible, whole = _blocks_seen(segments, window)
+    partial_counts, partial_indices = _ordered(visible & ~whole, device)
     whole_counts, whole_indices = _ordered(whole, device)
     length = segments[-1].end
     return flex_attention.BlockMask.from_kv_blocks(
@@ -172,7 +172,7 @@ def _blocks_seen(
     """
     length = segments[-1].end
     count = -(-length // BLOCK_TOKENS)
-    seen = numpy.zeros((count, count), dtype=bool)
+    visible = numpy.zeros((count, count), dtype=bool)
     # Queries of a block that see all keys of the other.
     covered = numpy.zeros((count, count), dtype=numpy.int16)
     for segment in segments:
@@ -185,9 +185,9 @@ def _blocks_seen(
                 strict=True,
             ):
                 if low < high:
-                    seen[block, low // BLOCK_TOKENS : -(-high // BLOCK_TOKENS)] = True
+                    visible[block, low // BLOCK_TOKENS : -(-high // BLOCK_TOKENS)] = True
                 covered[block, -(-inner_low // BLOCK_TOKENS) : max(0, inner_high // BLOCK_TOKENS)] += last + 1 - first
-    return seen, covered == BLOCK_TOKENS
+    return visible, covered == BLOCK_TOKENS
 
 
 def _keys_seen(
@@ -208,7 +208,7 @@ def _keys_seen(
     ranges = [(max(segment.start, back), newest + 1)]
     if segment.parent >= 0:
         parent = segments[segment.parent]
-        # As if the parent stood right before its child.
+        # As if the parent was right before its child.
         oldest_key = parent.start if window is None else back - segment.start + parent.end
         ranges.append((max(parent.start, oldest_key), parent.end))
     return ranges
@@ -282,7 +282,7 @@ def _with_mask(
     window: int | None,
     scale: float,
 ) -> torch.Tensor:
-    """Attend to the own segment and what stands before it, of which a window leaves the end."""
+    """Attend to the own segment and what is before it, of which a window leaves the end."""
     keys, values = [key[:, :, own]], [value[:, :, own]]
     if parent is not None:
         oldest = parent.start if window is None else max(parent.start, parent.end - window + 1)

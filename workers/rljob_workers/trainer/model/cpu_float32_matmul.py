@@ -15,8 +15,8 @@ def widen(lm: Any) -> bool:
     """Let `lm` compute in float32, in place; False where a weight is used by another module than these two kinds."""
     embedding = lm.get_input_embeddings()
     linear = [module for module in lm.modules() if type(module) is torch.nn.Linear]
-    known = {id(parameter) for module in (embedding, *linear) for parameter in module.parameters()}
-    if any(parameter.ndim > 1 and id(parameter) not in known for parameter in lm.parameters()):
+    widened = {id(parameter) for module in (embedding, *linear) for parameter in module.parameters()}
+    if any(parameter.ndim > 1 and id(parameter) not in widened for parameter in lm.parameters()):
         return False
     for module in linear:
         module.forward = types.MethodType(_product, module)  # type: ignore[method-assign]  # on this instance alone

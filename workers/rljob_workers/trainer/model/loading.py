@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 class SavedNames:
-    """The tensors of one model, under both names. Make it while they are whole: it tells them apart by their shapes."""
+    """The tensors of one model, under both names. Make it while they are whole: it distinguishes them by their
+    shapes.
+    """
 
     def __init__(self, lm: Any, tensors: Mapping[str, torch.Tensor]) -> None:
         """`tensors`: parameters and buffers by the model's names."""

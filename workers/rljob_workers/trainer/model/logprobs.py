@@ -84,7 +84,7 @@ class SelectedLogSoftmax(torch.autograd.Function):
 
 
 def _scaled(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    # A copy even of fp32: the caller goes on in place, and these logits are needed again.
+    # A copy even of fp32: the caller continues in place, and these logits are needed again.
     return logits.to(torch.float32, copy=True).div_(temperature)
 
 

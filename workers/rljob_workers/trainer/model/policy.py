@@ -93,7 +93,7 @@ class Policy(torch.nn.Module):
         )
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
-        """Return parameters and buffers by their Hugging Face names; names of tied weights all stand in it."""
+        """Return parameters and buffers by their Hugging Face names; names of tied weights all are in it."""
         tensors: dict[str, torch.Tensor] = dict(self.lm.named_parameters(remove_duplicate=False))
         tensors.update(self.lm.named_buffers(remove_duplicate=False))
         return tensors

@@ -16,12 +16,12 @@ class Reference:
     def __init__(self, spec: JobSpec, model_dir: pathlib.Path, device: torch.device) -> None:
         """Load the model in the trainer's number format. Raises ManifestError if it does not load."""
         name = "" if spec.model.reference is None else spec.model.reference.name
-        made = policy.Policy(
+        model = policy.Policy(
             loading.load_model(model_dir, spec, device, name=name, frozen=True),
             temperature=spec.rollout.sampling.temperature,
             chunk_tokens=spec.trainer.logits_chunk_tokens,
         )
-        self._policy = made.to(device).eval().requires_grad_(False)
+        self._policy = model.to(device).eval().requires_grad_(False)
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return logprobs [N] of the sampled tokens at the sampling temperature, fp32."""

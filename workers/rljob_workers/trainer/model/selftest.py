@@ -88,7 +88,7 @@ def check(
         raise errors.ManifestError(
             f"{field} is {name!r}, but its class {facts.name} gives packed rows other log-probabilities than single"
             f" ones: they differ by {worst:.2g} nats at most and {mean:.2g} in the mean, where {most:g} and"
-            f" {most_mean:g} are rounding; it would be trained wrong. docs/models.md lists what can be trained"
+            f" {most_mean:g} are rounding; it would be trained incorrectly. docs/models.md lists what can be trained"
         )
     logger.info(
         "%s gives packed rows what it gives single ones: %d log-probabilities differ by at most %.1e nats, of %g",

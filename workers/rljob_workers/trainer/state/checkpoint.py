@@ -1,12 +1,12 @@
-"""Checkpoints on disk: one folder per step, written beside, synced, renamed; a marker written last makes it valid.
+"""Checkpoints on disk: one folder per step, written alongside, synced, renamed; a marker written last makes it valid.
 
 The marker names the step, the update counter, the shape of the run and a digest of each config section, and the size
 of every file. Who loads it decides what a changed section means; here it is only compared.
 
 An attempt that was replaced may still be writing: it was cut off, and does not know. So each attempt leaves a fence
-with the step that it goes on from. What an older attempt finishes beyond that step is of a history that was taken back,
-and is no checkpoint; and it begins, replaces and removes nothing any more. Attempts are counted in a run: one that is
-made anew on the same volume counts from 1, and fences of the other one say nothing about it.
+with the step that it continues from. What an older attempt finishes beyond that step is of a history that was taken
+back, and is not a checkpoint; and it begins, replaces and removes nothing any more. Attempts are counted in a run: one
+that is recreated on the same volume counts from 1, and fences of the other one say nothing about it.
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ _FENCE = "attempt-"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a checkpoint says beside the tensors.
+    """What a checkpoint says alongside the tensors.
 
     `sections`: digests by name; `optimizer`: masters and moments are in it;
-    `critic`: the value model's state stands beside the policy's, with its own counts. `attempt`: the trainer's, that
+    `critic`: the value model's state is alongside the policy's, with its own counts. `attempt`: the trainer's, that
     wrote it, of the run with the uid `run`; 0 and empty where that was not recorded.
     """
 
@@ -57,7 +57,7 @@ class Checkpoint:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Fence:
-    """An attempt of a run and the step that it went on from."""
+    """An attempt of a run and the step that it continued from."""
 
     run: str
     attempt: int
@@ -73,7 +73,7 @@ class CheckpointStore:
 
     def newest(self) -> Checkpoint | None:
         """Return the valid checkpoint of the highest step, or None. Incomplete ones are passed over and logged."""
-        return max(self.all(), key=lambda found: found.progress.step, default=None)
+        return max(self.all(), key=lambda checkpoint: checkpoint.progress.step, default=None)
 
     def all(self) -> list[Checkpoint]:
         """Return the valid checkpoints, without those of a history that a later attempt took back."""
@@ -82,22 +82,22 @@ class CheckpointStore:
 
     def at(self, step: int) -> Checkpoint | None:
         """Return the valid checkpoint of `step`, or None."""
-        return next((found for found in self.all() if found.progress.step == step), None)
+        return next((checkpoint for checkpoint in self.all() if checkpoint.progress.step == step), None)
 
     def _complete(self) -> list[Checkpoint]:
-        found = (_read(path) for path in sorted(self._directory.glob(f"{_PREFIX}*")))
-        return [checkpoint for checkpoint in found if checkpoint is not None]
+        checkpoints = (_read(path) for path in sorted(self._directory.glob(f"{_PREFIX}*")))
+        return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def fence(self, step: int) -> None:
-        """Say durably that this attempt goes on from `step`; earlier ones write no checkpoint from now on."""
+        """Say durably that this attempt continues from `step`; earlier ones write no checkpoint from now on."""
         self._directory.mkdir(parents=True, exist_ok=True)
         fence = {"run": self._run, "attempt": self._attempt, "goes_on_from": step}
         name = f"{_FENCE}{resolve.digest(self._run)[:12]}-{self._attempt:06d}.json"
         atomic.write_text(self._directory / name, json.dumps(fence))
 
     def _fences(self) -> list[_Fence]:
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in self._directory.glob(f"{_FENCE}*.json")]
-        return [_Fence(**fence) for fence in found]
+        fences = [json.loads(path.read_text(encoding="utf-8")) for path in self._directory.glob(f"{_FENCE}*.json")]
+        return [_Fence(**fence) for fence in fences]
 
     def _latest(self) -> int:
         """Return the latest attempt of this run that has a fence, 0 without one."""
@@ -126,7 +126,7 @@ class CheckpointStore:
         return self._directory / f".{_PREFIX}{step:09d}.new"
 
     def path(self, step: int) -> pathlib.Path:
-        """Return where the checkpoint of a step stands once it is committed."""
+        """Return where the checkpoint of a step is once it is committed."""
         return self._directory / f"{_PREFIX}{step:09d}"
 
     def commit(self, progress: Progress) -> Checkpoint:
@@ -148,28 +148,28 @@ class CheckpointStore:
         fences = self._fences()
         if self._latest() > self._attempt:
             return []
-        for found in self._complete():
-            if _is_behind(found.progress, fences):
-                _remove(found)
-        checkpoints = sorted(self.all(), key=lambda found: found.progress.step, reverse=True)
+        for checkpoint in self._complete():
+            if _is_behind(checkpoint.progress, fences):
+                _remove(checkpoint)
+        checkpoints = sorted(self.all(), key=lambda checkpoint: checkpoint.progress.step, reverse=True)
         removed = []
-        for found in checkpoints[max(1, keep_last) :]:
-            step = found.progress.step
+        for checkpoint in checkpoints[max(1, keep_last) :]:
+            step = checkpoint.progress.step
             if keep_every and step % keep_every == 0:
                 continue
-            _remove(found)
+            _remove(checkpoint)
             removed.append(step)
         return removed
 
 
-def _remove(found: Checkpoint) -> None:
+def _remove(checkpoint: Checkpoint) -> None:
     # The marker first: half a folder must not be taken for a checkpoint.
-    (found.path / _MARKER).unlink()
-    shutil.rmtree(found.path)
+    (checkpoint.path / _MARKER).unlink()
+    shutil.rmtree(checkpoint.path)
 
 
 def _is_behind(progress: Progress, fences: Sequence[_Fence]) -> bool:
-    """Return whether a later attempt of the same run went on from before this checkpoint, without it."""
+    """Return whether a later attempt of the same run continued from before this checkpoint, without it."""
     return any(
         fence.run == progress.run and fence.attempt > progress.attempt and progress.step > fence.goes_on_from
         for fence in fences
@@ -215,8 +215,8 @@ def sections(config: roles.TrainerConfig, *, reference_hash: str = "") -> dict[s
         "updates": [algorithm.minibatches, algorithm.epochs],
         "optimizer": trainer.optimizer.model_dump(mode="json"),
     }
-    made = {name: resolve.digest(value) for name, value in values.items()} | config.spec_digests
-    return made | ({"reference": reference_hash} if reference_hash else {})
+    digests = {name: resolve.digest(value) for name, value in values.items()} | config.spec_digests
+    return digests | ({"reference": reference_hash} if reference_hash else {})
 
 
 # Sections that must stay as they were on resume, and what the manifest calls them.
@@ -229,20 +229,20 @@ FROZEN = {
 }
 
 
-def check_same_run(found: Checkpoint, config: roles.TrainerConfig, *, reference_hash: str = "") -> None:
+def check_same_run(checkpoint: Checkpoint, config: roles.TrainerConfig, *, reference_hash: str = "") -> None:
     """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed.
 
-    The shape is that of masters and moments: weights alone, without a critic, go on with any number of processes.
+    The shape is that of masters and moments: weights alone, without a critic, continue with any number of processes.
     """
     now = sections(config, reference_hash=reference_hash)
-    changed = [name for name, digest in found.progress.sections.items() if now.get(name, digest) != digest]
+    changed = [name for name, digest in checkpoint.progress.sections.items() if now.get(name, digest) != digest]
     refused = [
-        f"{FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path};"
+        f"{FROZEN[name]} differs from the checkpoint of step {checkpoint.progress.step} in {checkpoint.path};"
         " set it back, or start a new job with resumeFrom"
         for name in changed
-        if name in FROZEN and (name != "shape" or found.progress.optimizer or found.progress.critic)
+        if name in FROZEN and (name != "shape" or checkpoint.progress.optimizer or checkpoint.progress.critic)
     ]
     if refused:
         raise errors.ManifestError(*refused)
     for name in changed:
-        logger.warning("section %s differs from the checkpoint of step %d", name, found.progress.step)
+        logger.warning("section %s differs from the checkpoint of step %d", name, checkpoint.progress.step)

@@ -78,7 +78,9 @@ class ImageExporter:
 
 
 def _name_dtype(config: pathlib.Path, dtype: str) -> None:
-    """Say in config.json what the weights beside it are: engines that are told "auto" load them in that format."""
+    """Say in config.json what the weights alongside it are: engines that are set to "auto" load them in that
+    format.
+    """
     if not config.is_file():
         return
     values = json.loads(config.read_text(encoding="utf-8"))

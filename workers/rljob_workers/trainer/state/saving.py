@@ -30,19 +30,19 @@ class SavingEngine(Protocol):
         """Take the largest of each value over ranks."""
 
 
-def weights_folder(found: checkpoint.Checkpoint | None, model_dir: pathlib.Path) -> pathlib.Path:
+def weights_folder(resumed: checkpoint.Checkpoint | None, model_dir: pathlib.Path) -> pathlib.Path:
     """Return the Hugging Face folder to load the model from: a checkpoint's, if it holds weights alone."""
-    return model_dir if found is None or found.progress.optimizer else found.path / _WEIGHTS
+    return model_dir if resumed is None or resumed.progress.optimizer else resumed.path / _WEIGHTS
 
 
-def state_folder(found: checkpoint.Checkpoint | None) -> pathlib.Path | None:
+def state_folder(resumed: checkpoint.Checkpoint | None) -> pathlib.Path | None:
     """Return the folder with masters and moments to load, if there is one."""
-    return found.path / _STATE if found is not None and found.progress.optimizer else None
+    return resumed.path / _STATE if resumed is not None and resumed.progress.optimizer else None
 
 
-def critic_folder(found: checkpoint.Checkpoint | None) -> pathlib.Path | None:
+def critic_folder(resumed: checkpoint.Checkpoint | None) -> pathlib.Path | None:
     """Return the folder with the value model's masters and moments, if there is one."""
-    return found.path / _CRITIC if found is not None and found.progress.critic else None
+    return resumed.path / _CRITIC if resumed is not None and resumed.progress.critic else None
 
 
 class RankCheckpoints:
@@ -61,7 +61,7 @@ class RankCheckpoints:
         reference_hash: str = "",
         before_export: Callable[[], None],
     ) -> None:
-        """`before_export` waits until nobody reads the exporter's image."""
+        """`before_export` waits until no one reads the exporter's image."""
         self._engine, self._exporter, self._config = engine, exporter, config
         self._critic, self._critic_progress = critic, critic_progress or schedule.UpdateCount()
         self._reference_hash = reference_hash
@@ -86,7 +86,7 @@ class RankCheckpoints:
             # Each rank by itself: on a network volume a node's fsync says nothing of what another node wrote. After all
             # have written, so that no file comes or goes meanwhile.
             atomic.sync_tree(work)
-        # torch tells of a full disk with a RuntimeError.
+        # torch reports a full disk with a RuntimeError.
         except (OSError, RuntimeError) as error:
             if alone:
                 raise _not_written(step, error) from error

@@ -20,30 +20,30 @@ def find(origin: str, step: int | None) -> checkpoint.Checkpoint:
         raise errors.ManifestError(f"spec.resumeFrom is {str(path)!r}, but there is no such folder")
     single = checkpoint.read(path)
     folder = path / _FOLDER if (path / _FOLDER).is_dir() else path
-    found = [single] if single is not None else checkpoint.CheckpointStore(folder).all()
-    if not found:
+    candidates = [single] if single is not None else checkpoint.CheckpointStore(folder).all()
+    if not candidates:
         raise errors.ManifestError(f"spec.resumeFrom is {str(path)!r}, but no complete checkpoint is in it")
     if step is None:
-        return max(found, key=lambda each: each.progress.step)
-    for each in found:
+        return max(candidates, key=lambda each: each.progress.step)
+    for each in candidates:
         if each.progress.step == step:
             return each
-    steps = ", ".join(str(step) for step in sorted(each.progress.step for each in found))
+    steps = ", ".join(str(step) for step in sorted(each.progress.step for each in candidates))
     raise errors.ManifestError(f"spec.resumeFrom.step is {step}, but {str(path)!r} has checkpoints of steps {steps}")
 
 
-def check_same_model(found: checkpoint.Checkpoint, config: roles.TrainerConfig) -> None:
+def check_same_model(source: checkpoint.Checkpoint, config: roles.TrainerConfig) -> None:
     """Raise ManifestError if the checkpoint is of another model, or its optimizer state of another shape.
 
     Data, groups, seed, loss and learning rate are what a fork is made to change.
     """
     now = checkpoint.sections(config)
-    names = _OF_STATE if found.progress.optimizer or found.progress.critic else _OF_WEIGHTS
+    names = _OF_STATE if source.progress.optimizer or source.progress.critic else _OF_WEIGHTS
     problems = [
-        f"{checkpoint.FROZEN[name]} differs from the checkpoint of step {found.progress.step} in {found.path} that"
+        f"{checkpoint.FROZEN[name]} differs from the checkpoint of step {source.progress.step} in {source.path} that"
         " spec.resumeFrom names; set it to what that run had"
         for name in names
-        if found.progress.sections.get(name, now[name]) != now[name]
+        if source.progress.sections.get(name, now[name]) != now[name]
     ]
     if problems:
         raise errors.ManifestError(*problems)

@@ -24,7 +24,7 @@ _HASHES_COMPAT = re.compile(r"#### (-?[0-9.,]{1,1000})")
 _HASHES = re.compile(
     r"####\s{0,64}([-+]?)\s{0,4}(?:\\?[$€£¥₹])?\s{0,4}([-+]?)\s{0,4}([0-9][0-9,]{0,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})"
 )
-# What goes on behind the digits is part of the number, so that the digits alone are not the answer.
+# What follows the digits is part of the number, so that the digits alone are not the answer.
 _GOES_ON = re.compile(
     r"[.,]?[0-9]|\s{0,4}(?:[/^*:!\u00d7\u00f7+=<>_]|\\times|\\cdot|\\frac|-\s{0,4}[0-9])|\s{1,4}[0-9.]"
     r"|[A-Za-z\u03c0](?![A-Za-z])"
@@ -46,12 +46,13 @@ _DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,1000}\.?[0-9]{0,1000}|\.[0-9]{1,1000})")
 def hashes(text: str, *, compat: bool) -> str | None:
     """Return the number after the last four hashes, without the commas between its thousands.
 
-    strict: where the digits go on as something else ("3/4", "5 million", "1,2"), that whole text, which is no number.
+    strict: where the digits continue as something else ("3/4", "5 million", "1,2"), that whole text, which is not a
+    number.
     """
     capped = text[-spans.MAX_SCANNED_CHARS :]
     if compat:
-        found: list[str] = _HASHES_COMPAT.findall(capped)
-        return found[-1].replace(",", "") if found else None
+        matches: list[str] = _HASHES_COMPAT.findall(capped)
+        return matches[-1].replace(",", "") if matches else None
     plain = _plain(capped)
     last = None
     for match in _HASHES.finditer(plain):
@@ -68,10 +69,10 @@ def hashes(text: str, *, compat: bool) -> str | None:
 
 def gold_number(text: str, *, compat: bool) -> str | None:
     """Return the number that a gold has after its last four hashes; strict falls back to the original's rule."""
-    found = hashes(text, compat=compat)
-    if not compat and (found is None or not _DECIMAL.fullmatch(found)):
-        return hashes(text, compat=True) or found
-    return found
+    numbers = hashes(text, compat=compat)
+    if not compat and (numbers is None or not _DECIMAL.fullmatch(numbers)):
+        return hashes(text, compat=True) or numbers
+    return numbers
 
 
 def flexible(text: str, *, compat: bool) -> str | None:
@@ -116,8 +117,8 @@ def _plain(text: str) -> str:
 
 def brackets(text: str, *, compat: bool) -> str | None:
     """Return the last number in square brackets."""
-    found: list[str] = (_BRACKETS_COMPAT if compat else _BRACKETS).findall(text[-spans.MAX_SCANNED_CHARS :])
-    return found[-1] if found else None
+    matches: list[str] = (_BRACKETS_COMPAT if compat else _BRACKETS).findall(text[-spans.MAX_SCANNED_CHARS :])
+    return matches[-1] if matches else None
 
 
 def same(ours: str, theirs: str, *, compat: bool) -> bool:
@@ -154,12 +155,12 @@ class CountGrader(base.SingleTimeLimit):
 
     def quick(self, answer: base.Answer) -> base.Grade:
         """Decide; linear in the text."""
-        found = self._extract(answer.completion)
-        if found is None:
+        numbers = self._extract(answer.completion)
+        if numbers is None:
             return base.failed(names.VerdictReason.NO_ANSWER)
-        if any(same(found, member, compat=self._compat) for member in self._golds(answer.columns)):
-            return base.passed(found)
-        wrong = base.failed(names.VerdictReason.WRONG, extracted=found, formatted=True)
+        if any(same(numbers, member, compat=self._compat) for member in self._golds(answer.columns)):
+            return base.passed(numbers)
+        wrong = base.failed(names.VerdictReason.WRONG, extracted=numbers, formatted=True)
         return replace(wrong, score=self._format_score)
 
     def grade(self, answer: base.Answer) -> base.Grade:

@@ -30,7 +30,7 @@ class CustomGrader(base.SingleTimeLimit):
     """Runs one function; it is imported by `warm`, in the worker, never in the serving process."""
 
     def __init__(self, config: roles.GraderConfig) -> None:
-        """Raises ManifestError if `config.weights` is no mapping of names to finite numbers."""
+        """Raises ManifestError if `config.weights` is not a mapping of names to finite numbers."""
         self._name, self._type, self._file = config.name, config.type, config.user_code
         self._weights = base.options(reward_options.CustomOptions, config).weights
         self._config = {key: value for key, value in config.config.items() if key != WEIGHTS}
@@ -47,18 +47,18 @@ class CustomGrader(base.SingleTimeLimit):
 
     def warm(self) -> None:
         """Import the function. Raises ManifestError with file and line, or if its parameters do not fit."""
-        found = user_code.load(self._type, file=self._file, field=f"reward {self._name!r}: type")
-        if not callable(found):
-            raise errors.ManifestError(f"reward {self._name!r}: {self._type} is no function")
-        self._check_parameters(found)
-        self._function = cast("Reward", found)
+        loaded = user_code.load(self._type, file=self._file, field=f"reward {self._name!r}: type")
+        if not callable(loaded):
+            raise errors.ManifestError(f"reward {self._name!r}: {self._type} is not a function")
+        self._check_parameters(loaded)
+        self._function = cast("Reward", loaded)
 
     def quick(self, answer: base.Answer) -> base.Grade | None:  # noqa: ARG002  # the Protocol's signature
         """Decide nothing in place."""
         return None
 
     def grade(self, answer: base.Answer) -> base.Grade:
-        """Return the function's score. Raises GraderError for a return value that is no score."""
+        """Return the function's score. Raises GraderError for a return value that is not a score."""
         assert self._function is not None, "warm was called"
         returned = self._function(**self._arguments(answer))
         if inspect.isawaitable(returned):
@@ -76,17 +76,17 @@ class CustomGrader(base.SingleTimeLimit):
 
     def _arguments(self, answer: base.Answer) -> dict[str, object]:
         row = {key: value for key, value in answer.columns.items() if key not in GIVEN}
-        given: dict[str, object] = {
+        arguments: dict[str, object] = {
             "query_id": metadata.query_id(answer.columns),
             "prompt": answer.prompt,
             "completion": answer.completion,
             "prompt_ids": list(answer.prompt_ids),
             "completion_ids": list(answer.completion_ids),
         }
-        return row | given | ({CONFIG: self._config} if self._config else {})
+        return row | arguments | ({CONFIG: self._config} if self._config else {})
 
     def _check_names(self, returned: Mapping[object, object]) -> None:
-        """A part's name becomes a label of a metric and stands in reports: no text of an answer may."""
+        """A part's name becomes a label of a metric and is in reports: no text of an answer may."""
         if not all(isinstance(name, str) and _PART_NAME.fullmatch(name) for name in returned):
             raise errors.GraderError(
                 f"{self._type} returned a part whose name is not 1 to 63 letters, digits, '_', '.' or '-',"

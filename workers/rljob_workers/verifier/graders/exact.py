@@ -1,7 +1,7 @@
 """`exact`: the trimmed completion equals the trimmed answer, character for character.
 
 Options: `ignoreCase` (default false) compares case-folded text; `firstLine` (default false) compares only the first
-line of the completion that is not blank, for policies that go on writing after the answer.
+line of the completion that is not blank, for policies that continue writing after the answer.
 """
 
 from collections.abc import Mapping
@@ -33,13 +33,13 @@ class ExactGrader(base.SingleTimeLimit):
 
     def quick(self, answer: base.Answer) -> base.Grade:
         """Decide; linear in the text."""
-        found = self._extract(answer.completion)
-        if not found:
+        extracted = self._extract(answer.completion)
+        if not extracted:
             return base.failed(names.VerdictReason.NO_ANSWER)
         golds = {self._fold(member) for member in gold.gold_texts(answer.columns)}
-        if self._fold(found) in golds:
-            return base.passed(found)
-        return base.failed(names.VerdictReason.WRONG, extracted=found, formatted=True)
+        if self._fold(extracted) in golds:
+            return base.passed(extracted)
+        return base.failed(names.VerdictReason.WRONG, extracted=extracted, formatted=True)
 
     def grade(self, answer: base.Answer) -> base.Grade:
         """Decide."""

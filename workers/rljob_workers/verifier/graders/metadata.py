@@ -29,25 +29,25 @@ def query_id(columns: Mapping[str, object]) -> str:
 
 def solutions(path: pathlib.Path) -> dict[str, tuple[str, ...]]:
     """Return the solutions of a file's math and stem records. Raises ManifestError with file, line and key."""
-    found = {identity: _solutions(record, where) for identity, record, where, task in _tasks(path) if task != "code"}
-    if not found:
+    by_id = {identity: _solutions(record, where) for identity, record, where, task in _tasks(path) if task != "code"}
+    if not by_id:
         raise errors.ManifestError(f"solutionPath {str(path)!r} holds no record of task math or stem")
-    return found
+    return by_id
 
 
 def tests(path: pathlib.Path) -> dict[str, cases.Tests]:
     """Return the tests of a file's code records. Raises ManifestError with file, line and key."""
-    found = {}
+    by_id = {}
     for identity, record, where, task in _tasks(path):
         if task != "code":
             continue
         try:
-            found[identity] = cases.tests_of(record)
+            by_id[identity] = cases.tests_of(record)
         except errors.DataError as error:
             raise errors.ManifestError(f"{where}: {error}") from error
-    if not found:
+    if not by_id:
         raise errors.ManifestError(f"solutionPath {str(path)!r} holds no record of task code")
-    return found
+    return by_id
 
 
 def _tasks(path: pathlib.Path) -> Iterator[tuple[str, Mapping[str, object], str, str]]:

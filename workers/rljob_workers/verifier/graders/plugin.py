@@ -38,7 +38,7 @@ class PluginGrader(base.SingleTimeLimit):
             self._grader.check(columns)
 
     def warm(self) -> None:
-        """Load the plugin. Raises ManifestError if it cannot be imported, is no grader or refuses its options."""
+        """Load the plugin. Raises ManifestError if it cannot be imported, is not a grader or refuses its options."""
         factory = user_code.load(
             f"{self._entry.module}:{self._entry.attr}", file="", field=f"{self._where}: its entry point"
         )

@@ -69,8 +69,8 @@ def _build_one(reward: roles.GraderConfig, catalog: Mapping[str, Factory]) -> ba
     if reward_options.is_function(reward.type):
         return custom.CustomGrader(reward)
     if reward.type not in catalog:
-        known = ", ".join(sorted(catalog))
-        raise errors.ManifestError(f"reward {reward.name!r}: unknown type {reward.type!r}; expected one of {known}")
+        available = ", ".join(sorted(catalog))
+        raise errors.ManifestError(f"reward {reward.name!r}: unknown type {reward.type!r}; expected one of {available}")
     return catalog[reward.type](reward)
 
 

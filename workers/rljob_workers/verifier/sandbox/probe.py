@@ -57,7 +57,7 @@ class Excess(NamedTuple):
 EXCESSES: Mapping[str, Excess] = {
     # It asks for four times what is allowed, and never for more: where nothing holds it, it must not harm the machine.
     # Each process but the first writes a byte, so that one too many shows even if all are ended a moment later. Looks
-    # are rare: what must stop it is that the kernel asks, and not that somebody happened to look in time. Where no
+    # are rare: what must stop it is that the kernel asks, and not that someone happened to look in time. Where no
     # filter can ask, looks are all there is: then nothing but their finding it counts.
     "A-28 processes": Excess(
         "import os, signal\nfor _ in range(8):\n    if os.fork() == 0:\n        os.write(1, b'.')\nsignal.pause()",
@@ -125,7 +125,7 @@ def holes(
 
 def unlimited(confined: profile.Confinement) -> tuple[str, ...]:
     """Return each excess that its own limit did not stop, or not in time. Raises SandboxError if none can be tried."""
-    found = []
+    problems = []
     for name, (source, stopped_by, most_output, poll_s) in EXCESSES.items():
         # Only the last one is about CPU: the others may take what they need to get there.
         limits = _TIGHT if "cpu" in stopped_by else dataclasses.replace(_TIGHT, cpu_s=_LIMITS.cpu_s)
@@ -138,8 +138,8 @@ def unlimited(confined: profile.Confinement) -> tuple[str, ...]:
             raise errors.SandboxError(f"isolation {profile.LEVEL} cannot be applied: {error}") from error
         is_late = most_output is not None and len(ended.output) > most_output
         if ended.stopped not in stopped_by or is_late:
-            found.append(name)
-    return tuple(found)
+            problems.append(name)
+    return tuple(problems)
 
 
 def verified(*, runtime_class: str = "") -> profile.Confinement:
@@ -154,6 +154,6 @@ def verified(*, runtime_class: str = "") -> profile.Confinement:
 
 def verify(confined: profile.Confinement, *, start: spawn.Start = spawn.fresh, packages: tuple[str, ...] = ()) -> None:
     """Raise SandboxError that names the layer that does not hold. packages: as for `holes`."""
-    found = holes(confined, start=start, packages=packages)
-    if found:
-        raise errors.SandboxError(f"isolation {profile.LEVEL} does not hold: {'; '.join(found)} succeeded")
+    breaches = holes(confined, start=start, packages=packages)
+    if breaches:
+        raise errors.SandboxError(f"isolation {profile.LEVEL} does not hold: {'; '.join(breaches)} succeeded")

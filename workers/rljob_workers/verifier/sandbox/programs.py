@@ -52,8 +52,8 @@ _Feed = IO[bytes] | socket.socket
 class Limits:
     """Of one run: CPU seconds of the tree, wall seconds, memory of the tree, bytes of each stream.
 
-    may_fork: whether a confined program may have processes beside its own. They and all threads are at most 64: a
-    program that asks for more is stopped, as one that takes too much memory is.
+    may_fork: whether a confined program may have processes in addition to its own. They and all threads are at most 64:
+    a program that asks for more is stopped, as one that takes too much memory is.
     """
 
     cpu_s: float
@@ -68,7 +68,7 @@ class Program:
     """What runs: source, and for a call the function and its encoded arguments.
 
     otherwise: further texts of the answer; what runs is the first of all that can be what is asked for. packages: what
-    it may import beside the standard library.
+    it may import besides the standard library.
     """
 
     source: str
@@ -89,7 +89,7 @@ class Program:
         }
 
     def readable(self) -> dict[str, int]:
-        """Return what it may read beside what every program may, by its real path, and the rights on it."""
+        """Return what it may read in addition to what every program may, by its real path, and the rights on it."""
         return dict(packages.installed(self.packages).readable)
 
 
@@ -130,18 +130,18 @@ def run(
     (request, theirs), reply = socket.socketpair(), spawn.Pipe()
     with request, theirs, reply, contextlib.ExitStack() as stack:
         process = stack.enter_context(contextlib.closing(start(theirs.fileno(), reply.writer.fileno())))
-        # Nothing of the program exists before its request: whatever is there now is no orphan of its.
+        # Nothing of the program exists before its request: whatever is there now is not an orphan of its.
         before, cpu_before_s = procfs.children(os.getpid()) - {process.pid}, _reaped_cpu_s()
         kills_before = num_kills()
         theirs.close()
         reply.writer.close()
-        # Closed after the end: a program whose requests fail would go on.
+        # Closed after the end: a program whose requests fail would continue.
         delay = AnswerDelay(run_delay_s)
         watch = stack.enter_context(contextlib.closing(_Watch(process, limits, before, confined, delay, poll_s)))
         try:
             orders = None if confined is None else confined.orders(pid=process.pid, may_fork=limits.may_fork)
-            asked = _request(program, nonce, limits, orders, process.parent)
-            stopped = watch.follow(request=request, feeds={request: asked, process.stdin: stdin}, reply=reply.reader)
+            payload = _request(program, nonce, limits, orders, process.parent)
+            stopped = watch.follow(request=request, feeds={request: payload, process.stdin: stdin}, reply=reply.reader)
         finally:
             _end(process, before)
     if process.lost:
@@ -149,8 +149,10 @@ def run(
     reply_of_run = records.read(bytes(watch.reply), nonce)
     if not reply_of_run.entered:
         # Nothing of the program has run: whatever happened is not its doing.
-        said = bytes(watch.errors).decode("utf-8", errors="backslashreplace").strip().rpartition("\n")[2]
-        raise CannotRunError(f"a program's process did not confine itself (exit code {process.returncode}): {said}")
+        last_line = bytes(watch.errors).decode("utf-8", errors="backslashreplace").strip().rpartition("\n")[2]
+        raise CannotRunError(
+            f"a program's process did not confine itself (exit code {process.returncode}): {last_line}"
+        )
     if not stopped and _used_up(process, limits, process.cpu_s + _reaped_cpu_s() - cpu_before_s):
         stopped = "cpu"
     if not stopped and process.returncode == -signal.SIGKILL and num_kills() > kills_before:
@@ -177,8 +179,8 @@ def is_starved(waits_s: Sequence[float], *, cpu_s: float, wall_s: float) -> bool
     """Return whether a machine that gave no time is to blame for a wall cap: over a quarter of it went by in waiting.
 
     waits_s: for a processor, of the process of the tree that waited longest, of its runner while the tree waited for
-    its answers, and of the interpreter that forks it. Each goes on while the others do not, so that they add up. What
-    the tree itself used is taken off each, as the most that it can have made anybody wait: no program can have it so.
+    its answers, and of the interpreter that forks it. Each continues while the others do not, so that they add up. What
+    the tree itself used is taken off each, as the most that it can have made anyone wait: no program can have it so.
     """
     return sum(max(0.0, wait_s - cpu_s) for wait_s in waits_s) > wall_s / 4
 
@@ -260,7 +262,7 @@ class _Watch:
                         continue
                     request.shutdown(socket.SHUT_WR)
                     selector.register(request, selectors.EVENT_READ)
-                    # What its runner took until here is no time of the program's.
+                    # What its runner took until here is not the program's time.
                     self._started_s = time.monotonic()
                 if max(map(len, sinks.values())) > self._limits.output_bytes:
                     return "output"
@@ -283,7 +285,7 @@ class _Watch:
         return events
 
     def _noticed(self, selector: selectors.DefaultSelector, key: selectors.SelectorKey) -> Room:
-        """Act on what is no stream; return whether there is room for what the program asks for, if it does."""
+        """Act on what is not a stream; return whether there is room for what the program asks for, if it does."""
         what = key.fileobj
         if isinstance(what, Gate) and what.is_waiting():
             room = what.answer()
@@ -334,19 +336,19 @@ class _Watch:
         usage = [procfs.usage(pid) for pid in members]
         # From the end of a look on: a program that writes byte by byte must not keep its runner looking.
         self._next_look_s = time.monotonic() + self._poll_s
-        self._cpu_s = max(self._cpu_s, sum(one.cpu_s for one in usage))
+        self._cpu_s = max(self._cpu_s, sum(process.cpu_s for process in usage))
         if self._cpu_s >= self._limits.cpu_s:
             return "cpu"
-        if sum(one.num_threads for one in usage) > MAX_PROCESSES:
+        if sum(process.num_threads for process in usage) > MAX_PROCESSES:
             return "memory"
-        return "memory" if sum(one.resident_bytes for one in usage) > self._limits.memory_bytes else ""
+        return "memory" if sum(process.resident_bytes for process in usage) > self._limits.memory_bytes else ""
 
     def _over_wall(self) -> str:
         members = self._members()
         cpu_s = max(self._cpu_s, sum(procfs.usage(pid).cpu_s for pid in members))
         waits_s = [self._answer_delay.total_s, max(map(procfs.run_delay_s, members), default=0.0)]
         if self._process.parent != os.getpid():
-            # It forks the program and tells its end, and does nothing in between.
+            # It forks the program and reports its end, and does nothing in between.
             waits_s.append(procfs.run_delay_s(self._process.parent) - self._parent_waited_s)
         return "starved" if is_starved(waits_s, cpu_s=cpu_s, wall_s=self._limits.wall_s) else "wall"
 
@@ -364,7 +366,7 @@ class _Watch:
 
 
 def _fed(stream: _Feed, left: dict[_Feed, memoryview]) -> bool:
-    """Write what fits; return whether nothing is left, or nobody reads."""
+    """Write what fits; return whether nothing is left, or no one reads."""
     try:
         written = os.write(stream.fileno(), left[stream][:_CHUNK]) if left[stream] else 0
     except BlockingIOError:
@@ -397,8 +399,8 @@ def _end(process: spawn.Started, before: frozenset[int]) -> None:
     while num_empty < _EMPTY_SCANS:
         orphans = procfs.children(os.getpid()) - before - {process.pid}
         if process.returncode is None or any(_group(pid) == process.pid for pid in orphans):
-            # All at once, and before anybody is looked for: processes that fork outrun whoever ends them one by one.
-            # While somebody is in the group, its number is nobody else's.
+            # All at once, and before anyone is looked for: processes that fork outrun anyone who ends them one by one.
+            # While someone is in the group, its number is no one else's.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         members = _some_members((process.pid, *orphans))
@@ -416,9 +418,9 @@ def _end(process: spawn.Started, before: frozenset[int]) -> None:
 
 def _some_members(roots: Sequence[int]) -> frozenset[int]:
     """Return processes below these that have not ended; the others are found the next time."""
-    found: frozenset[int] = frozenset()
+    members: frozenset[int] = frozenset()
     for root in roots:
-        found |= procfs.tree(root, at_most=MAX_PROCESSES)
-        if len(found) >= MAX_PROCESSES:
+        members |= procfs.tree(root, at_most=MAX_PROCESSES)
+        if len(members) >= MAX_PROCESSES:
             break
-    return found
+    return members

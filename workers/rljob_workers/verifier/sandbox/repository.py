@@ -33,7 +33,7 @@ _TREE, _CONFIGURATION, _EMPTY = "tree", "pytest.ini", "[pytest]\n"
 class Suite:
     """What runs: the tests of these ids in the repository of a folder that `laid_out` made.
 
-    packages: that they may import beside the standard library and pytest.
+    packages: that they may import besides the standard library and pytest.
     """
 
     folder: pathlib.Path
@@ -51,7 +51,7 @@ class Suite:
         }
 
     def readable(self) -> dict[str, int]:
-        """Return what it may read beside what every program may, by its real path, and the rights on it."""
+        """Return what it may read in addition to what every program may, by its real path, and the rights on it."""
         file, tree = int(landlock.Fs.READ_FILE), int(landlock.Fs.READ_FILE | landlock.Fs.READ_DIR)
         of_packages = {
             os.path.dirname(path) if _is_package(path) else path: tree if _is_package(path) else file
@@ -81,7 +81,7 @@ def laid_out(files: Mapping[str, str], *, below: pathlib.Path) -> Iterator[pathl
 @functools.cache
 def harness(names: tuple[str, ...] = PACKAGES) -> Mapping[str, str]:
     """Return the file that each of these begins with, by name. Raises SandboxError for one that is not installed."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for name in names:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:
@@ -89,8 +89,8 @@ def harness(names: tuple[str, ...] = PACKAGES) -> Mapping[str, str]:
                 f"tests of repositories are run by pytest, but its package {name} is not installed:"
                 " install rljob[verifier]"
             )
-        found[name] = os.path.realpath(spec.origin)
-    return found
+        files[name] = os.path.realpath(spec.origin)
+    return files
 
 
 def _is_package(path: str) -> bool:
@@ -104,7 +104,7 @@ def _write(folder: pathlib.Path, files: Mapping[str, str]) -> None:
         for path, text in files.items():
             place = folder / _TREE / path
             place.parent.mkdir(parents=True, exist_ok=True)
-            # A lone surrogate of an answer has no bytes, and is no Python either way.
+            # A lone surrogate of an answer has no bytes, and is not Python either way.
             place.write_bytes(text.encode("utf-8", errors="replace"))
     except OSError as error:
         raise CannotRunError(f"cannot write the files of a repository: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Worked numbers of the algorithms reference 5.1 and 15; eps is 0 there, so it is tiny here."""
+"""Worked numbers of docs/design/algorithms.md#s-5-1 and #s-15; eps is 0 there, so it is tiny here."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""What became of a group, as people are told. Ledgers are made by the same transitions as in a run."""
+"""What became of a group, as people are reported. Ledgers are made by the same transitions as in a run."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A coordinator's config file changes under it: what holds from then on, what is told, and how often."""
+"""A coordinator's config file changes under it: what holds from then on, what is reported, and how often."""
 
 import asyncio
 import logging

@@ -193,7 +193,7 @@ def servers(*versions: int, holding: tuple[int, ...] = ()) -> list[evaluation.Se
         pytest.param(servers(7, 7, 7, 7), 1, True, {"t0", "t1", "t2", "t3"}, id="all after the last step"),
         pytest.param(servers(8, 8, 7, 8), 1, False, {"t2"}, id="who serves the version stays"),
         pytest.param(servers(8, 6, 8, 8), 1, False, {"t1"}, id="rather forward than back"),
-        pytest.param(servers(8, 8), 1, False, {"t0"}, id="back where nobody else is left"),
+        pytest.param(servers(8, 8), 1, False, {"t0"}, id="back where no one else is left"),
         pytest.param(servers(7, 7, 7, 7, holding=(2, 3)), 1, False, {"t2", "t3"}, id="who holds groups stays"),
         pytest.param([], 1, False, set(), id="nobody"),
     ],

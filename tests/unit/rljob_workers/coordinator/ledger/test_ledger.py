@@ -742,7 +742,7 @@ def test_a_prompt_that_is_left_out_is_counted_and_neither_trained_nor_tried_agai
     assert state_of(bench, lease.group_id) == ("dropped", "too_long", 0)
     assert bench.ledger.counters()["dropped:too_long"] == 1
     assert groups.num_unusable(bench.ledger) == 1
-    # The order goes on as it would have: the epoch's other prompts, then the next epoch with all three.
+    # The order continues as it would have: the epoch's other prompts, then the next epoch with all three.
     drawn = [lease.ref.prompt_id]
     for _ in range(3):
         (other,) = bench.lease(rollout)

@@ -16,7 +16,7 @@ Make = Callable[..., Any]
 
 
 class Watched:
-    """A ledger thread and what it told."""
+    """A ledger thread and what it reported."""
 
     def __init__(self, bench: Any) -> None:
         self.changes, self.commits = 0, 0

@@ -1,4 +1,4 @@
-"""Limits that change while a ledger is in use: what they free, what they drop, and an end that was told already."""
+"""Limits that change while a ledger is in use: what they free, what they drop, and an end that was reported already."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ def answer(bench: Any, trainer: str, step: int) -> names.BatchKind:
 
 
 def ended(bench: Any, *, saved: bool) -> str:
-    """Train the one step of the run and tell the trainer that it was the last; return the trainer's session."""
+    """Train the one step of the run and show the trainer that it was the last; return the trainer's session."""
     rollout, trainer = bench.rollout(), bench.trainer()
     bench.step(rollout, trainer)
     assert answer(bench, trainer, 2) is KIND.FINISHED

@@ -152,7 +152,7 @@ def test_a_share_of_lost_answers_above_the_policys_is_the_reason(
 
 
 def test_groups_that_are_lost_filtered_or_late_are_no_progress() -> None:
-    """A run that only makes such groups is busy and stands still."""
+    """A run that only makes such groups is busy and makes no progress."""
     busy = {"groups:infra_failure": 9, "groups:filtered": 9, "groups:stale": 9, "trajectories:infra_failure": 99}
     assert status.progress(busy) == 0
     assert status.progress({**busy, "groups:accepted": 1, "steps_committed": 1}) == 2

@@ -538,7 +538,7 @@ async def test_a_record_that_cannot_be_used_ends_the_run_by_name_until_it_is_sta
 
 
 class SlowBuild:
-    """Stands before the building of a batch: each begins, and ends when it is let go on."""
+    """Is before the building of a batch: each begins, and ends when it is let continue."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[int] = []

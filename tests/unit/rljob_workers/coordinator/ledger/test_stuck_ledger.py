@@ -1,4 +1,4 @@
-"""A ledger that cannot commit is named in Status, in time for who asks, and nobody ends for it."""
+"""A ledger that cannot commit is named in Status, in time for who asks, and no one ends for it."""
 
 import asyncio
 import pathlib

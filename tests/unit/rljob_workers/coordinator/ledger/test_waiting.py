@@ -1,8 +1,8 @@
 """onStale wait over a whole run: nothing is dropped, nothing is too old, and no step waits for ever. And packing ahead
 over a whole run: it drops no more than packing when the trainer asks.
 
-Rollouts finish groups in any order, and lose some leases. Algorithms reference 2.3: by admission and the lease rule a
-valid batch always exists, so once everything in flight has finished the next step must close.
+Rollouts finish groups in any order, and lose some leases. docs/design/algorithms.md#s-2-3: by admission and the lease
+rule a valid batch always exists, so once everything in flight has finished the next step must close.
 """
 
 import heapq

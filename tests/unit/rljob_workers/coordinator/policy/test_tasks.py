@@ -124,7 +124,7 @@ def test_the_first_prompts_of_an_epoch_do_not_cost_the_whole_epoch() -> None:
 
 @pytest.mark.covers("algorithms 8")
 def test_the_order_of_a_seed_and_epoch_is_the_same_for_ever() -> None:
-    """A run that goes on with a newer program must see the same sequence: these are of version 2 and of version 1."""
+    """A run that continues with a newer program must see the same sequence: these are of version 2 and of version 1."""
     assert [ref.index for ref in prompts.TaskOrder([index()], seed=7).order(3)] == FIXED
     first = prompts.TaskOrder([index()], seed=7, version=1).order(3)
     by_hash = sorted(range(10), key=lambda place: prompts.derive(7, 3, "a", f"a{place}", 0))

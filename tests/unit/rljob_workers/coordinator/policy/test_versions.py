@@ -10,17 +10,17 @@ Make = Callable[..., types.WeightVersion]
 
 def known(
     version: int, *, state: names.VersionState = names.VersionState.PUBLISHED, artifact: str | None = None
-) -> version_rules.Known:
-    return version_rules.Known(
+) -> version_rules.Registered:
+    return version_rules.Registered(
         version=version, step=version, attempt=1, state=state, superseded=False, state_hash=f"hash-{version}",
         artifact=(f"a{version}" if version else "") if artifact is None else artifact,
     )  # fmt: skip
 
 
 def outcome(
-    proposal: types.WeightVersion, *, existing: version_rules.Known | None = None, stored: int | None = 8
+    proposal: types.WeightVersion, *, existing: version_rules.Registered | None = None, stored: int | None = 8
 ) -> str:
-    return version_rules.judge(proposal, known=existing, head=4, committed=5, attempt=1, num_bytes=stored).outcome
+    return version_rules.judge(proposal, registered=existing, head=4, committed=5, attempt=1, num_bytes=stored).outcome
 
 
 def test_the_next_id_with_its_bytes_stored_is_accepted(version_maker: Make) -> None:

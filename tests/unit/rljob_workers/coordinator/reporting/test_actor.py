@@ -5,7 +5,7 @@ import pytest
 from rljob_api import names
 from rljob_workers.coordinator.reporting import oat_metrics
 
-# Workflow reference 9.
+# docs/design/workflows.md#s-9.
 PUBLISHED = {
     "rewards", "num_data", "formatted", "response_tok_len", "no_eos_count", "sampling_max_tokens",
     "sampling_temperature", "generate_time", "verify_time", "total_time", "num_transitions", "generate_avg_str_len",

@@ -68,7 +68,7 @@ def test_what_no_version_names_is_removed_at_start(store: weight_store.ArtifactS
 
 
 def test_a_name_that_is_a_path_is_refused(store: weight_store.ArtifactStore) -> None:
-    with pytest.raises(errors.WeightsError, match="no artifact id"):
+    with pytest.raises(errors.WeightsError, match="invalid artifact ID"):
         store.path("../ledger.sqlite")
 
 

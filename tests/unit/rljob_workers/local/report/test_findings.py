@@ -1,4 +1,4 @@
-"""What a report says stands out."""
+"""What a report says is notable."""
 
 import dataclasses
 from typing import Any
@@ -103,5 +103,5 @@ def test_gap_is_judged_by_its_median_so_that_one_odd_step_says_nothing() -> None
 
 def test_processes_that_came_back_are_counted() -> None:
     entry = journal.Entry(event="ended", at=1.0, name="rollout", role="rollout", code=-9, detail="restart in 1 s")
-    assert found(run(), entry)[findings.RESTARTS] == "1 process ended and started again."
-    assert found(run(), entry, entry)[findings.RESTARTS] == "2 processes ended and started again."
+    assert found(run(), entry)[findings.RESTARTS] == "1 process were restarted."
+    assert found(run(), entry, entry)[findings.RESTARTS] == "2 processes were restarted."

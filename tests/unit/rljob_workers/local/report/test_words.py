@@ -64,7 +64,7 @@ def test_table_compares_first_three_with_last_five_steps_and_held_out_accuracy()
 def test_stopped_run_says_how_to_go_on() -> None:
     text = outcome.stopped_text(ended(runner.Ending.STOPPED), command="rljob run job.yaml --run-dir d")
     assert "at step 12 of 25; the last checkpoint is of step 10" in text
-    assert text.endswith("To go on: rljob run job.yaml --run-dir d")
+    assert text.endswith("To resume: rljob run job.yaml --run-dir d")
 
 
 def test_failed_run_names_what_failed_and_shows_its_last_lines() -> None:

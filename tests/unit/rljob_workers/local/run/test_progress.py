@@ -1,4 +1,4 @@
-"""The words of a run. Expected lines are those of the observability reference, 7.4."""
+"""The words of a run. Expected lines are those of docs/design/chart.md#s-7-4."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""Expected decisions are those of the operator reference, 9.5-9.8, worked by hand."""
+"""Expected decisions are those of docs/design/operator.md#s-9-5 to #s-9-8, worked by hand."""
 
 import dataclasses
 

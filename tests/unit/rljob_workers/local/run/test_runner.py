@@ -15,7 +15,7 @@ LIMITS = deadlines.Limits(startup_s=100.0, stall_s=50.0)
 
 
 class FakeProcess:
-    """Ends when it is told to."""
+    """Ends when it is asked to."""
 
     guard_pid, pid = 1, 2
 

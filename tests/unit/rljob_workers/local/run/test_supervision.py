@@ -137,7 +137,7 @@ def test_nothing_outlives_a_runner_that_was_killed(tmp_path: pathlib.Path) -> No
 
 
 def test_killed_guard_takes_the_role_with_it_and_strays_are_swept(tmp_path: pathlib.Path) -> None:
-    # In a process of its own, because the sweep ends every child of the process that is no guard.
+    # In a process of its own, because the sweep ends every child of the process that is not a guard.
     program = f"""
 import os, pathlib, signal, sys, time
 from rljob_api import names
@@ -218,7 +218,7 @@ def test_log_line_of_ours_is_shown_as_its_message() -> None:
 
 
 class Stands:
-    """A process that ends when it is told to."""
+    """A process that ends when it is asked to."""
 
     guard_pid, pid = 1, 2
 

@@ -56,7 +56,7 @@ def test_runner_tells_of_starts_and_endings_between_the_lines_of_the_processes(
         journal.Entry(event="segment_end", at=300.0, detail="failed"),
     )
     assert told(logs) == [
-        "runner: the run began or went on",
+        "runner: the run started or resumed",
         "runner: started trainer, attempt 2",
         "trainer: loading",
         "trainer: out of memory",

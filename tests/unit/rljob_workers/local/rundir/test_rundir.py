@@ -1,4 +1,4 @@
-"""Whose a run directory is, who may use it now, and what may differ when a run goes on."""
+"""Whose a run directory is, who may use it now, and what may differ when a run continues."""
 
 import pathlib
 import subprocess

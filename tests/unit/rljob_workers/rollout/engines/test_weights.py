@@ -1,4 +1,4 @@
-"""The failure table of the weight reference, section 8, on the fake engine: every pause ends, no mixture is served."""
+"""The failure table of docs/design/weights.md#s-8, on the fake engine: every pause ends, no mixture is served."""
 
 import asyncio
 import dataclasses

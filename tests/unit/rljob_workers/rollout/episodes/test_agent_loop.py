@@ -14,7 +14,7 @@ TASK = protocols.Task(record=RECORD, input_ids=(10, 11), prompt_text="hi")
 
 
 class FakeAgent:
-    """Appends the observation's ids to its context; `rewrites` begins anew each time."""
+    """Appends the observation's ids to its context; `rewrites` restarts each time."""
 
     def __init__(self, *, rewrites: bool = False) -> None:
         self.rewrites = rewrites

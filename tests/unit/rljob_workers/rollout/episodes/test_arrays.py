@@ -48,7 +48,7 @@ def test_padded_rows_come_back_from_json_as_they_were_but_for_the_numbers_of_the
     [
         ({"logprobs": [[0.0, -0.5]]}, r"logprobs has rows of \[2\] values, input_ids of \[3\]"),
         ({"rewards": [1.0, 2.0]}, "rewards has 2 values for 1 rows"),
-        ({"versions": [["x", 1, 1]]}, "versions holds a str, which is no number"),
+        ({"versions": [["x", 1, 1]]}, "versions holds a str, which is not a number"),
         ({"loss_mask": 1}, "holds int where a list belongs"),
     ],
 )

@@ -240,7 +240,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 @pytest.fixture
 def assert_untold(caplog: pytest.LogCaptureFixture, rig: Rig) -> Callable[[group.ScoredGroup], None]:
-    """Return what looks for marked texts in all that is told of a group; its rows and a dump's are data."""
+    """Return what looks for marked texts in all that is reported a group; its rows and a dump's are data."""
     caplog.set_level(logging.DEBUG)
 
     def look(scored: group.ScoredGroup) -> None:

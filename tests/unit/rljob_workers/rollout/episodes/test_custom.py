@@ -167,7 +167,11 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "code that raises": ("x = {}\n\ny = x['k']\n", "Mine", ":3: KeyError: 'k' (spec.workflow.type)"),
     "a name that is not there": ("class Other:\n    pass\n", "Mine", "has no Mine; it defines Other"),
     "a function": ("def Mine():\n    pass\n", "Mine", "which is function and not a class"),
-    "a class of no form": ("x = 1\nclass Mine:\n    pass\n", "Mine", ":2: class Mine has neither arun_episode("),
+    "a class of no form": (
+        "x = 1\nclass Mine:\n    pass\n",
+        "Mine",
+        ":2: class Mine is not a workflow (spec.workflow.type): it needs",
+    ),
     "an agent without areset": (
         "class Mine:\n    async def aact(self, agent_input):\n        pass\n",
         "Mine",

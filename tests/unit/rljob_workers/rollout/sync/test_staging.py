@@ -114,8 +114,8 @@ def test_a_dirty_buffer_is_fetched_anew(stager: staging.Stager, store: FakeStore
     ("changes", "message"),
     [
         ({"layout_id": "other"}, "another layout"),
-        ({"kind": "delta"}, "no dense anchor"),
-        ({"artifacts": ()}, "no dense anchor"),
+        ({"kind": "delta"}, "not a dense anchor"),
+        ({"artifacts": ()}, "not a dense anchor"),
         ({"artifacts": (types.Artifact(artifact_id="a4", encoding="raw", num_bytes=8),)}, "has 8 bytes for 128"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Section 6.3 of the algorithms reference: statistics, weights, rejections, bounds."""
+"""docs/design/algorithms.md#s-6-3: statistics, weights, rejections, bounds."""
 
 import math
 from collections.abc import Sequence

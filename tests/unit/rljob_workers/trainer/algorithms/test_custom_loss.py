@@ -27,7 +27,7 @@ from rljob_workers.trainer.engine import schedule
 from rljob_workers.trainer.model import attention, batch_tensors, policy
 
 CPU = torch.device("cpu")
-# Large, so that the rounding of parameters is small beside an update.
+# Large, so that the rounding of parameters is small alongside an update.
 FULL_STEP = section(OptimizerSpec, learning_rate=1.0)
 MODULE = """
     from rljob_workers.trainer.algorithms.policy_losses import TokenLosses, policy_loss

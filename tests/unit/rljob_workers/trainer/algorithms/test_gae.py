@@ -1,4 +1,4 @@
-"""Worked numbers of the algorithms reference, 5.2 and 5.3, and invariants of the recursion."""
+"""Worked numbers of docs/design/algorithms.md#s-5-2 and #s-5-3, and invariants of the recursion."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Worked numbers of the algorithms reference, sections 6.1, 6.2, 6.3 (whole token) and 6.5, and invariants."""
+"""Worked numbers of docs/design/algorithms.md#s-6-1, #s-6-2, #s-6-3 (whole token) and #s-6-5, and invariants."""
 
 import dataclasses
 import math

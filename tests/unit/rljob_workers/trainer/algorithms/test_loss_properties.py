@@ -146,7 +146,9 @@ def computed(rows: Sequence[Row], chosen: LossSpec, whole: Sequence[Row] | None 
 
 
 def surrogate(loss_type: str, theta: torch.Tensor, log_ratio: torch.Tensor, advantage: float) -> torch.Tensor:
-    """Return l of one token as algorithms reference 6.2 and 6.4 have it; log_ratio is the row's mean under gspo."""
+    """Return l of one token as docs/design/algorithms.md#s-6-2 and #s-6-4 have it; log_ratio is the row's mean under
+    gspo.
+    """
     ratio = torch.exp(log_ratio)
     if loss_type == "reinforce":
         return -advantage * theta

@@ -1,4 +1,4 @@
-"""M2PO's cut, algorithms reference 6.4."""
+"""M2PO's cut, docs/design/algorithms.md#s-6-4."""
 
 from collections.abc import Sequence
 
@@ -85,7 +85,7 @@ def test_the_cut_is_that_of_all_ranks_together(mine: list[float], theirs: list[f
 
 
 def _answers(mine: torch.Tensor, other: torch.Tensor, threshold: float) -> list[list[float]]:
-    """Return what the other rank adds to each reduction, by running it beside the union."""
+    """Return what the other rank adds to each reduction, by running it alongside the union."""
     asked: list[list[float]] = []
     union = torch.cat([mine.double(), other])
 

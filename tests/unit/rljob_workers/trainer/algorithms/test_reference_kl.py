@@ -1,4 +1,4 @@
-"""KL to the reference, algorithms reference 6.7: worked numbers, the loss term, the reward term."""
+"""KL to the reference, docs/design/algorithms.md#s-6-7: worked numbers, the loss term, the reward term."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Worked numbers of the algorithms reference 6.4 and 15, and gradients against autograd of the equation."""
+"""Worked numbers of docs/design/algorithms.md#s-6-4 and #s-15, and gradients against autograd of the equation."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The critic's loss, algorithms reference 7, and its explained variance, 11."""
+"""The critic's loss, docs/design/algorithms.md#s-7, and its explained variance, #s-11."""
 
 import pytest
 import torch

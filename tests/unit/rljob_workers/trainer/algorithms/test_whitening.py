@@ -1,4 +1,4 @@
-"""Normalisation over tokens, algorithms reference 5.1."""
+"""Normalisation over tokens, docs/design/algorithms.md#s-5-1."""
 
 import functools
 import math

@@ -104,7 +104,7 @@ def test_a_family_with_state_is_refused_from_its_config_and_by_the_self_test(
     folder = folder_of(family)
     with pytest.raises(errors.ManifestError, match=r"spec\.model\.name is 'tiny', but its? .*would see each other"):
         loaded(folder)
-    # And if config.json had told nothing: the layers are found by what they do.
+    # And if config.json had reported nothing: the layers are found by what they do.
     monkeypatch.setattr(families, "refusals", lambda _config, *, longest: [])
     model = Scored(loaded(folder))
     name = model.model.name

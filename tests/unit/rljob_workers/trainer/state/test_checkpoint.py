@@ -189,14 +189,16 @@ def test_ranks_that_do_not_read_the_reference_model_do_not_judge_it(
 
 
 def test_what_a_replaced_attempt_finishes_later_is_no_checkpoint(tmp_path: pathlib.Path) -> None:
-    """Attempt 1 trained step 6 and is cut off while it saves; attempt 2 goes on from 5, and the rename comes after."""
+    """Attempt 1 trained step 6 and is cut off while it saves; attempt 2 continues from 5, and the rename comes
+    after.
+    """
     first, second = (checkpoint.CheckpointStore(tmp_path, attempt=attempt) for attempt in (1, 2))
     first.fence(0)
     write(first, 5, attempt=1)
     work = first.begin(6)
     (work / "weights.bin").write_bytes(b"of a history that was taken back")
     second.fence(5)
-    # It had looked for a fence before that one stood: the rename cannot be held back.
+    # It had looked for a fence before that one was: the rename cannot be held back.
     first._check_not_replaced = lambda: None  # type: ignore[method-assign]
     progress = checkpoint.Progress(
         step=6, updates_applied=6, skipped_in_a_row=0, optimizer=True, sections={}, attempt=1

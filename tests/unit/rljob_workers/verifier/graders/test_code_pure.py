@@ -397,7 +397,7 @@ def test_record_wraps_its_results_where_each_is_a_list_of_one(outputs: list[str]
 @pytest.mark.covers("graders 6.7")
 @pytest.mark.parametrize("key", [(1, 2), b"a"])
 def test_key_that_json_has_no_form_for_is_an_error_of_the_program(key: object) -> None:
-    with pytest.raises(TypeError, match="no key of JSON"):
+    with pytest.raises(TypeError, match="not a JSON object key"):
         comparison.same_result({key: 1}, {"a": 1}, wrapped=False, compat=False)
 
 

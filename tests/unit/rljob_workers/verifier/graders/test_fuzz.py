@@ -207,7 +207,7 @@ def is_request(data: bytes) -> bool:
 def test_any_bytes_are_a_request_or_refused_and_the_next_one_is_served(
     verify: Callable[[bytes], bytes], data: bytes
 ) -> None:
-    # grpc itself answers what is no message.
+    # grpc itself answers what is not a message.
     of_grpc = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
     assert refusal(verify, data) in ((None, grpc.StatusCode.INVALID_ARGUMENT) if is_request(data) else of_grpc)
     assert still_serves(verify)

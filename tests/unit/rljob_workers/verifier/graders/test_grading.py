@@ -21,7 +21,7 @@ MakeItem = Callable[..., types.VerifyItem]
 
 
 class Echo:
-    """A worker that answers 5 right and everything else as it is told, one turn later, and records what it saw."""
+    """A worker that answers 5 right and everything else as it is reported, one turn later, and records what it saw."""
 
     def __init__(self, seen: list[str], released: asyncio.Event) -> None:
         self._seen, self._released = seen, released
@@ -75,7 +75,7 @@ class Slow(base.SingleTimeLimit):
 
 @dataclasses.dataclass
 class Bench:
-    """A grading, what its workers saw, when those that hold an answer may go on, and its metrics."""
+    """A grading, what its workers saw, when those that hold an answer may continue, and its metrics."""
 
     grading: grading.Grading
     seen: list[str]
@@ -327,7 +327,7 @@ class Says(Slow):
 
 
 class Hacked(Slow):
-    """Decides at once that a completion passes the visible tests alone, or all, or that nobody can tell."""
+    """Decides at once that a completion passes the visible tests alone, or all, or that no one can show."""
 
     def quick(self, answer: base.Answer) -> base.Grade | None:
         parts = {"hacked": {"visible_only": 1.0}, "right": {"visible_only": 0.0}}.get(answer.completion, {})

@@ -46,7 +46,7 @@ def test_row_has_the_verdict_of_its_mode(
         ("strict", "#### 10^6", "#### 10", 0),
         ("strict", "#### 5 or 6", "#### 5", 0), ("strict", "#### 50%", "#### 50", 1),
         ("strict", "#### 7 hours", "#### 7", 1),
-        # A gold that mode compat reads is no error.
+        # A gold that mode compat reads is not an error.
         ("strict", "#### 1234", "#### 12,34", 1), ("strict", "#### 5", "#### 5,", 1),
         ("flexible", "it is 2,3.5", "#### 23.5", 0), ("flexible", "\u22125", "#### 5", 0),
         ("flexible", ".5", "#### 0.5", 1),

@@ -218,7 +218,7 @@ async def test_pool_is_in_doubt_until_a_worker_that_was_started_after_a_wrong_ca
     while "w2 started" not in nursery.events:
         await asyncio.sleep(0)
     nursery.gate.clear()
-    # The spare that stood ready grades the answer, and shows nothing: its canaries were right before.
+    # The spare that was ready grades the answer, and shows nothing: its canaries were right before.
     assert (await workers.submit(order("doubt right"))).reason is R.OK
     assert nursery.events[-1] == "w2 right"
     assert workers.failure == "canary flood came out otherwise"
@@ -363,7 +363,7 @@ async def test_isolation_is_said_to_be_missing_only_after_a_second_worker_found_
     failures: list[errors.RLJobError],
     ends: type[errors.RLJobError] | None,
 ) -> None:
-    """A program of the test that somebody else kills fails the test: it must not end the run for good."""
+    """A program of the test that someone else kills fails the test: it must not end the run for good."""
     left = list(failures)
 
     async def launch() -> launcher.Worker:

@@ -1,4 +1,4 @@
-"""Further grader types by name, beside the built-in ones."""
+"""Further grader types by name, alongside the built-in ones."""
 
 import re
 import textwrap

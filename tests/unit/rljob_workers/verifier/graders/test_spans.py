@@ -1,4 +1,4 @@
-"""Where the answer stands in a completion."""
+"""Where the answer is in a completion."""
 
 import time
 
@@ -30,7 +30,7 @@ from rljob_workers.verifier.graders.math import spans
     ],
 )
 def test_answer_is_found(completion: str, text: str, formatted: bool) -> None:
-    assert spans.find_answer(completion, boxed_only=False) == spans.Found(text=text, formatted=formatted)
+    assert spans.find_answer(completion, boxed_only=False) == spans.Extracted(text=text, formatted=formatted)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_there_is_no_answer(completion: str) -> None:
 
 def test_boxed_only_looks_nowhere_else() -> None:
     assert spans.find_answer("The answer is 72", boxed_only=True) is None
-    assert spans.find_answer(r"\boxed{72}", boxed_only=True) == spans.Found(text="72", formatted=True)
+    assert spans.find_answer(r"\boxed{72}", boxed_only=True) == spans.Extracted(text="72", formatted=True)
 
 
 def test_only_the_end_of_a_long_completion_is_looked_at() -> None:
@@ -75,4 +75,4 @@ def test_adversarial_text_takes_linear_time(pattern: str) -> None:
 def test_closed_box_at_the_end_is_always_found(before: str, content: str) -> None:
     hypothesis.assume(content.strip())
     found = spans.find_answer(f"{before} \\boxed{{{content}}}", boxed_only=True)
-    assert found == spans.Found(text=content.strip(), formatted=True)
+    assert found == spans.Extracted(text=content.strip(), formatted=True)

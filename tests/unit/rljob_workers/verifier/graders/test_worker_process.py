@@ -168,7 +168,7 @@ async def test_worker_that_cannot_build_its_graders_says_why() -> None:
 async def test_worker_that_was_killed_or_late_before_it_was_ready_may_start_another_time(
     what: str, error: type[errors.RLJobError], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that failed by its own doing is no accident: isolation may be why, and that ends the run."""
+    """One that failed by its own doing is not an accident: isolation may be why, and that ends the run."""
     (tmp_path / "ends_early.py").write_text(f"import os, signal, time\n{what}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=256 << 20)

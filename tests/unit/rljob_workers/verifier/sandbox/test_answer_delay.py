@@ -1,4 +1,6 @@
-"""A program that waits for its runner is told from one that sleeps by choice, by what the runner itself waited."""
+"""A program that waits for its runner is distinguished from one that sleeps by choice, by what the runner itself
+waited.
+"""
 
 import itertools
 import pathlib
@@ -23,7 +25,7 @@ def test_only_what_passed_before_an_answer_is_a_delay() -> None:
     delay = AnswerDelay(lambda: next(delays))
     delay.begin()  # 3.0
     delay.answered()  # 3.5
-    delay.begin()  # 7.0: nobody asked until here
+    delay.begin()  # 7.0: no one asked until here
     delay.begin()  # 7.25
     delay.answered()  # 9.0
     delay.answered()  # 9.5: another one had asked, too

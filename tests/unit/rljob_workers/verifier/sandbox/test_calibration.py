@@ -59,7 +59,7 @@ def test_measurement_is_due_ten_minutes_after_the_last_one_began(now_s: float, d
 
 @dataclasses.dataclass
 class Machine:
-    """Measures as it is told: a ratio to the reference machine, or a failure."""
+    """Measures as it is given: a ratio to the reference machine, or a failure."""
 
     says: list[float | Exception]
     num_measured: int = 0
@@ -207,7 +207,7 @@ def test_verdict_on_a_program_is_the_same_on_the_fastest_and_on_the_slowest_mach
 
 @dataclasses.dataclass
 class Recording:
-    """A worker that notes the limits that it is told."""
+    """A worker that notes the limits that it is reported."""
 
     told: list[tuple[object, object]]
 

@@ -82,7 +82,7 @@ DENIED = {
     "os.setxattr(secret, 'user.x', b'')": "EPERM",
     # FS_IOC_SETFLAGS of a file that it may read.
     "import fcntl; fcntl.ioctl(open(os.__file__), 0x40086602, b'0000')": "EPERM",
-    # P1: no network of any family, and no way to a socket of somebody else's.
+    # P1: no network of any family, and no way to a socket of someone else's.
     "socket.socket()": "EPERM",
     "socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)": "EPERM",
     "socket.socket(socket.AF_UNIX)": "EPERM",

@@ -1,6 +1,6 @@
 """What an execution can do to its surroundings, seen from inside: real programs, started by the launcher both ways.
 
-The isolation reference's properties P1 to P9; docs/coverage/sandbox.md says which other tests show them. Where a
+Properties P1 to P9 of docs/design/sandbox.md; docs/coverage/sandbox.md says which other tests show them. Where a
 program is not confined the same attempts succeed, so that none fails for another reason.
 """
 
@@ -66,7 +66,7 @@ def listening(family: int, kind: int, address: object) -> Iterator[socket.socket
 
 
 def is_silent(listener: socket.socket) -> bool:
-    """Return whether nobody has connected or sent anything."""
+    """Return whether no one has connected or sent anything."""
     try:
         if listener.type == socket.SOCK_STREAM:
             listener.accept()[0].close()

@@ -1,4 +1,4 @@
-"""Programs that ask for more processes and threads than they may have, on this kernel, while hardly anybody
+"""Programs that ask for more processes and threads than they may have, on this kernel, while hardly anyone
 looks.
 """
 
@@ -14,7 +14,7 @@ from rljob_workers.verifier.sandbox.confinement import profile
 from rljob_workers.verifier.sandbox.processes import procfs, spawn
 
 LIMITS = programs.Limits(cpu_s=60.0, wall_s=120.0, memory_bytes=512 << 20, output_bytes=64 << 10, may_fork=True)
-# Longer than these runs take: what bounds a program then is not that somebody looks.
+# Longer than these runs take: what bounds a program then is not that someone looks.
 RARELY_S = 30.0
 # Four times as many as may be, and never more. Each new one writes a byte as it begins, and none of them ends.
 TOO_MANY = {

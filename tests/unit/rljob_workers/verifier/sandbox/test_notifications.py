@@ -1,4 +1,4 @@
-"""Calls that wait for a supervisor's answer, on this kernel: let go on, interrupted, and without a supervisor."""
+"""Calls that wait for a supervisor's answer, on this kernel: let continue, interrupted, and without a supervisor."""
 
 import contextlib
 import errno
@@ -42,7 +42,7 @@ TIMEOUT_MS = 60_000
 
 @contextlib.contextmanager
 def asking(confined: profile.Confinement) -> Iterator[tuple["subprocess.Popen[str]", notifications.Listener]]:
-    """Yield a process whose forks ask, and its listener, which is closed by whoever wants it to be."""
+    """Yield a process whose forks ask, and its listener, which is closed by anyone who wants it to be."""
     rules = [Rule(call, Action.ASK) for call in ("clone", "fork", "vfork")]
     rules.append(Rule("clone3", Action.MISSING))
     filter_ = bpf.packed(bpf.assemble(rules, confined.architecture)).hex()
@@ -154,7 +154,7 @@ def test_call_returns_or_fails_as_its_supervisor_says(confined: profile.Confinem
         assert listener.failed(request, errno.EXDEV)
         assert said(process) == "EXDEV"
         request = received(process, listener)
-        # As a parent it waits for a child that nobody made.
+        # As a parent it waits for a child that no one made.
         assert listener.returned(request, 1)
         assert said(process) == "", "it went on as the parent of process 1, which is no child of its own"
 

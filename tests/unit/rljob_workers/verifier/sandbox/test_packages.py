@@ -131,7 +131,7 @@ def test_random_numbers_of_two_programs_differ_and_a_seed_still_counts(confined:
 def test_what_packages_map_is_not_taken_from_the_program(
     confined: profile.Confinement, start: spawn.Start, num_bytes: int, printed: bytes
 ) -> None:
-    # Address space alone: of pages that nobody touches none is resident.
+    # Address space alone: of pages that no one touches none is resident.
     source = (
         f"import mmap\ntry:\n    mmap.mmap(-1, {num_bytes})\n    print('on')\nexcept OSError:\n    print('no room')"
     )

@@ -141,7 +141,7 @@ def test_filter_that_cannot_ask_lets_threads_start_and_processes_where_they_are_
         *[(flags, ALLOWED, ALLOWED, ASKED) for flags in (0, 0o2000000, 0o200000)],
         # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE for reading and writing.
         *[(flags, REFUSED, ALLOWED, ASKED) for flags in (0o1, 0o2, 0o100, 0o1000, 0o20200002)],
-        # O_PATH, with O_DIRECTORY and O_CLOEXEC too: Landlock does not ask it for leave, and what it opens tells sizes.
+        # O_PATH, with O_DIRECTORY and O_CLOEXEC too: Landlock does not ask it for leave, and what it opens shows sizes.
         *[(flags, ALLOWED, ALLOWED, REFUSED) for flags in (0o10000000, 0o12200000)],
     ],
 )

@@ -40,7 +40,7 @@ _OURS = (
 
 
 def environment(*, num_threads: int, kind: device.Kind) -> dict[str, str]:
-    """Return the variables that must stand before vllm is imported; the engine process inherits them.
+    """Return the variables that must be set before vllm is imported; the engine process inherits them.
 
     kind: what the installed build of vLLM computes on.
     """
@@ -110,7 +110,7 @@ class VllmEngine:
         if final is None or len(final.outputs) != 1:
             raise errors.EngineError("the engine ended a request without an output")
         result = _result(final.outputs[0], final.metrics, latency_s=time.monotonic() - began)
-        # vLLM's own aborts are failures, only ours are interruptions: an answer that is never kept must not go on.
+        # vLLM's own aborts are failures, only ours are interruptions: an answer that is never kept must not continue.
         if interrupted and result.stop_reason == "abort":
             result = dataclasses.replace(result, stop_reason=generation.INTERRUPT)
         self._finished_tokens += len(result.output_ids)
@@ -141,7 +141,7 @@ class VllmEngine:
         await self._ask(self._engine().engine_core.pause_scheduler_async(mode="keep", clear_cache=clear_cache))
 
     async def resume(self) -> None:
-        """Go on."""
+        """Continue."""
         await self._ask(self._engine().resume_generation())
 
     async def load(self, layout: types.Layout) -> None:
@@ -307,7 +307,7 @@ def _params(request: generation.GenerationRequest) -> "SamplingParams":
         include_stop_str_in_output=sampling.include_stop,
         # Only the sampled token's own log-probability.
         logprobs=0,
-        # Stop strings are found in text; without them nobody reads the engine's text.
+        # Stop strings are found in text; without them no one reads the engine's text.
         detokenize=bool(sampling.stop),
         output_kind=RequestOutputKind.FINAL_ONLY,
     )

@@ -1,4 +1,4 @@
-"""vLLM's own metrics beside ours: its families are passed through from prometheus-client's default registry."""
+"""vLLM's own metrics alongside ours: its families are passed through from prometheus-client's default registry."""
 
 from collections.abc import Iterable
 

@@ -26,8 +26,8 @@ def _nothing(timeout: float | None = None) -> None:
 
 
 def time_tokens() -> None:
-    """Before an engine is built: without it vLLM tells when the first and the last token of an answer came, and no
-    other, unless every decode step makes an output of its own and wakes whoever waits for the answer.
+    """Before an engine is built: without it vLLM reports when the first and the last token of an answer came, and no
+    other, unless every decode step makes an output of its own and wakes anyone who waits for the answer.
 
     Remove when its request statistics, or its final output, have a time for each token. Seen in 0.32.
     """

@@ -76,31 +76,31 @@ class ArealMathGrader:
         decided = self._decide(answer, self._symbolic or _undecided, _IN_WORKER)
         if decided is not None:
             return decided
-        found = extraction.answer_of(answer.completion, compat=self._compat)
-        return _failed(names.VerdictReason.PARSE_ERROR, found or "", "not a readable expression")
+        extracted = extraction.answer_of(answer.completion, compat=self._compat)
+        return _failed(names.VerdictReason.PARSE_ERROR, extracted or "", "not a readable expression")
 
     def _decide(
         self, answer: base.Answer, symbolic: areal_ladder.Symbolic, rules: comparison.Rules
     ) -> base.Grade | None:
-        found = extraction.answer_of(answer.completion, compat=self._compat)
-        if found is None or extraction.is_empty(found):
-            return _failed(names.VerdictReason.NO_ANSWER, found, "" if found is None else _EMPTY)
-        if len(found) > spans.MAX_ANSWER_CHARS or brackets.depth(found) > screen.MAX_DEPTH:
-            return _failed(names.VerdictReason.PARSE_ERROR, found, "longer or deeper nested than the bounds")
+        extracted = extraction.answer_of(answer.completion, compat=self._compat)
+        if extracted is None or extraction.is_empty(extracted):
+            return _failed(names.VerdictReason.NO_ANSWER, extracted, "" if extracted is None else _EMPTY)
+        if len(extracted) > spans.MAX_ANSWER_CHARS or brackets.depth(extracted) > screen.MAX_DEPTH:
+            return _failed(names.VerdictReason.PARSE_ERROR, extracted, "longer or deeper nested than the bounds")
         ladder = areal_ladder.Ladder(symbolic=_screened(symbolic))
         decisions = []
         for member in self._golds(answer.columns):
-            same = _equal_compat(ladder, found, member) if self._compat else _equal_strict(found, member, rules)
+            same = _equal_compat(ladder, extracted, member) if self._compat else _equal_strict(extracted, member, rules)
             if same:
-                return base.passed(found)
+                return base.passed(extracted)
             decisions.append(same)
         if self._compat:
-            return _failed(names.VerdictReason.WRONG, found) if None not in decisions else _open(found)
+            return _failed(names.VerdictReason.WRONG, extracted) if None not in decisions else _open(extracted)
         if None in decisions:
             return None
-        if comparison.is_over_bounds(found):
-            return _failed(names.VerdictReason.PARSE_ERROR, found, "not a readable expression")
-        return _failed(names.VerdictReason.WRONG, found)
+        if comparison.is_over_bounds(extracted):
+            return _failed(names.VerdictReason.PARSE_ERROR, extracted, "not a readable expression")
+        return _failed(names.VerdictReason.WRONG, extracted)
 
     def _golds(self, columns: Mapping[str, object]) -> tuple[str, ...]:
         texts = self._texts(columns)
@@ -120,28 +120,28 @@ class ArealMathGrader:
         return gold.gold_texts(columns)
 
 
-def _equal_compat(ladder: areal_ladder.Ladder, found: str, member: str) -> bool | None:
-    ours, theirs = normalization.compat(found), normalization.compat(member)
+def _equal_compat(ladder: areal_ladder.Ladder, extracted: str, member: str) -> bool | None:
+    ours, theirs = normalization.compat(extracted), normalization.compat(member)
     if extraction.is_empty(ours) or extraction.is_empty(theirs):
         return False
     return ladder.equal(ours, theirs)
 
 
-def _equal_strict(found: str, member: str, rules: comparison.Rules) -> bool | None:
+def _equal_strict(extracted: str, member: str, rules: comparison.Rules) -> bool | None:
     """Return whether the answer says what the gold says, with corrections M2, M4, M6 and M8."""
-    if "j" in found and "i" not in found and "i" in member:
-        found = found.replace("j", "i")
-    verdict = comparison.verdict(found, member, rules)
+    if "j" in extracted and "i" not in extracted and "i" in member:
+        extracted = extracted.replace("j", "i")
+    verdict = comparison.verdict(extracted, member, rules)
     if verdict is comparison.Verdict.OPEN:
         return None
-    return verdict is comparison.Verdict.SAME or areal_ladder.is_option(found, member)
+    return verdict is comparison.Verdict.SAME or areal_ladder.is_option(extracted, member)
 
 
-def _open(found: str) -> base.Grade | None:
+def _open(extracted: str) -> base.Grade | None:
     try:
-        screen.check(normalization.compat(found))
+        screen.check(normalization.compat(extracted))
     except screen.RefusedError as refusal:
-        return _failed(names.VerdictReason.PARSE_ERROR, found, str(refusal))
+        return _failed(names.VerdictReason.PARSE_ERROR, extracted, str(refusal))
     return None
 
 
@@ -162,5 +162,5 @@ def _screened(symbolic: areal_ladder.Symbolic) -> areal_ladder.Symbolic:
     return screened
 
 
-def _failed(reason: names.VerdictReason, found: str | None, detail: str = "") -> base.Grade:
-    return base.failed(reason, extracted=found or "", formatted=found is not None, detail=detail)
+def _failed(reason: names.VerdictReason, extracted: str | None, detail: str = "") -> base.Grade:
+    return base.failed(reason, extracted=extracted or "", formatted=extracted is not None, detail=detail)

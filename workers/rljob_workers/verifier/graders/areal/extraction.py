@@ -1,7 +1,7 @@
 """Where AReaL's mathematics verifier finds an answer (docs/design/graders.md#s-5-1). Pure, on capped text.
 
-Mode strict reads boxes and phrases as `math` does (`answers.spans`): M7, an unclosed box is no answer; M10, a phrase
-ends at a line break or sentence end; what is denied, taken back or one of two alternatives is no answer.
+Mode strict reads boxes and phrases as `math` does (`answers.spans`): M7, an unclosed box is not an answer; M10, a
+phrase ends at a line break or sentence end; what is denied, taken back or one of two alternatives is not an answer.
 """
 
 import re
@@ -17,18 +17,18 @@ _LINE_BREAK = re.compile(r"\n[ \t\r\f\v]{0,4096}")
 
 def answer_of(completion: str, *, compat: bool) -> str | None:
     """Return the answer of a completion, None if no rule finds one."""
-    found = _by_rules(completion[-spans.MAX_SCANNED_CHARS :], compat=compat)
-    return None if found is None else _tidy(found)
+    extracted = _by_rules(completion[-spans.MAX_SCANNED_CHARS :], compat=compat)
+    return None if extracted is None else _tidy(extracted)
 
 
 def gold_of(solution: str, *, compat: bool) -> str | None:
     """Return the gold of a solution text: by the same rules, else its last number."""
     text = solution[-spans.MAX_SCANNED_CHARS :]
-    found = _by_rules(text, compat=compat)
-    if found is None:
+    extracted = _by_rules(text, compat=compat)
+    if extracted is None:
         numbers = _NUMBER.findall(text.replace(",", ""))
-        found = numbers[-1] if numbers else None
-    return None if found is None else _tidy(found)
+        extracted = numbers[-1] if numbers else None
+    return None if extracted is None else _tidy(extracted)
 
 
 def is_empty(answer: str | None) -> bool:
@@ -47,8 +47,8 @@ def _by_rules(text: str, *, compat: bool) -> str | None:
         return None if box is None else box.otherwise or box.text
     for phrase in _PHRASES:
         if phrase in text:
-            said = text.rsplit(phrase, 1)[1].strip()
-            return said if compat else spans.said_first(said.removeprefix(":"))
+            tail = text.rsplit(phrase, 1)[1].strip()
+            return tail if compat else spans.said_first(tail.removeprefix(":"))
     if _CHINESE in text:
         if not compat:
             return spans.said_first(text.rsplit(_CHINESE, 1)[1].split("\n\n", 1)[0])

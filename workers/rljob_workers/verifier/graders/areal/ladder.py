@@ -132,7 +132,7 @@ def plain_number(text: str) -> tuple[Fraction, bool] | None:
 
 
 def compare_numbers(ours: str, theirs: str) -> bool | None:
-    """Return whether two numbers are equal, None if a side is no plain number."""
+    """Return whether two numbers are equal, None if a side is not a plain number."""
     our, their = plain_number(ours), plain_number(theirs)
     if our is None or their is None:
         return None

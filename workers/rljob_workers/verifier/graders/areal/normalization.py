@@ -33,7 +33,7 @@ def layout(text: str) -> str:
 
 
 def without_short_left_side(text: str) -> str:
-    """Return the right side of the only "=" if at most two characters stand before it."""
+    """Return the right side of the only "=" if at most two characters are before it."""
     left, equals, right = text.partition("=")
     return right.strip() if equals and "=" not in right and len(left.strip()) <= _MOST_LEFT else text
 
@@ -150,10 +150,10 @@ def compat(text: str) -> str:
 
 
 def without_units(text: str) -> str:
-    """Return the text without unit words wherever they stand alone, as the original deletes them."""
+    """Return the text without unit words wherever they are alone, as the original deletes them."""
     for _ in range(_PASSES):
         for unit in UNITS:
-            # A dot is any character: what stands between dots must be there before a pattern is tried.
+            # A dot is any character: what is between dots must be there before a pattern is tried.
             if all(part in text for part in unit.split(".")):
                 text = _unit_pattern(unit).sub(r"\1\2", text) or text
     return text

@@ -27,7 +27,7 @@ _MOST_QUOTES = 8
 PYTHON = "python"
 _WORD = re.compile(r"\{?[ \t]*\.?([A-Za-z][\w+#.-]*)")
 _PYTHON = re.compile(r"(?:python|py|pypy|ipython|cpython)(?:[-_]?[0-9]+(?:\.[0-9]+)*)?|[\w.-]+\.py", re.IGNORECASE)
-# Beside a word that stands alone after a fence, which is always taken for a language.
+# Next to a word that is alone after a fence, which is always taken for a language.
 _WORDS = (
     "bash c c# c++ cc clojure console cpp cs csharp css d dart diff elixir elm erlang fortran fsharp go golang groovy"
     " haskell html ini input java javascript js json jsx julia kotlin kt latex lisp lua makefile markdown matlab md nim"
@@ -67,7 +67,7 @@ class _End:
 
 def blocks(completion: str) -> list[Block]:
     """Return the blocks in order."""
-    found: list[Block] = []
+    result: list[Block] = []
     opened: _Opening | None = None
     lines: list[str] = []
     for raw in completion.split("\n"):
@@ -75,7 +75,7 @@ def blocks(completion: str) -> list[Block]:
         if opened is None:
             block = _of_one_line(line)
             if block is not None:
-                found.append(block)
+                result.append(block)
             else:
                 opened, lines = _opening(line), []
             continue
@@ -86,11 +86,11 @@ def blocks(completion: str) -> list[Block]:
             continue
         if end.before:
             lines.append(end.before)
-        found.append(Block(opened.info, unindented(lines, most=opened.indent)))
+        result.append(Block(opened.info, unindented(lines, most=opened.indent)))
         opened, lines = end.opens, []
     if opened is not None:
-        found.append(Block(opened.info, unindented(_before_shorter(lines, opened.fence[0]), most=opened.indent)))
-    return found
+        result.append(Block(opened.info, unindented(_before_shorter(lines, opened.fence[0]), most=opened.indent)))
+    return result
 
 
 def unindented(lines: Sequence[str], *, most: int | None = None) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def _end(line: str, opened: _Opening) -> _End | None:
     if len(line) - len(text) >= opened.indent + _TEXT_FROM or "`" in rest:
         return None
     info = rest.strip()
-    # Prose after the fence is no info.
+    # Prose after the fence is not an info string.
     is_info = bool(info) and (language(info)[0] == PYTHON or not (rest[0].isspace() or len(info.split()) > 1))
     return _End(opens=_Opening(fence.group(), info, opened.indent, opened.quotes) if is_info else None)
 
@@ -223,7 +223,7 @@ def _text(lines: tuple[str, ...]) -> str:
 def _of_compat(completion: str) -> tuple[str, ...]:
     """Return the last closed block of 20 characters or more, as the original's pattern reads it.
 
-    Whatever stands between two fences is a block, in any language; of its beginning `python`, `py` or `cpp` is cut off,
+    Whatever is between two fences is a block, in any language; of its beginning `python`, `py` or `cpp` is cut off,
     so that `python3` leaves a `3` on a line of its own.
     """
     parts = completion.split(_CODE_FENCE)

@@ -13,7 +13,7 @@ from rljob_workers.runtime import redaction
 class Tests:
     """Inputs and expected outputs [N], texts. `fn_name` empty: a program between stdin and stdout.
 
-    num_visible: the first of them are those that the prompt shows, the others are hidden; 0 where that is not told.
+    num_visible: the first of them are those that the prompt shows, the others are hidden; 0 where that is not reported.
     """
 
     fn_name: str
@@ -31,7 +31,7 @@ class Tests:
         return json.loads(self.outputs[index])
 
     def wraps_results(self) -> bool:
-        """Return whether each result stands in a list of its own, as some data sets have it
+        """Return whether each result is in a list of its own, as some data sets have it
         (correction C9).
 
         One expected list of another length says that lists are what is returned.
@@ -65,20 +65,20 @@ def tests_of(columns: Mapping[str, object]) -> Tests:
         raise errors.DataError(f"{INPUT_OUTPUT!r} has {len(inputs)} inputs, but {len(outputs)} outputs")
     fn_name = value.get("fn_name") or ""
     if not isinstance(fn_name, str) or (fn_name and not fn_name.isidentifier()):
-        raise errors.DataError(f"'{INPUT_OUTPUT}.fn_name' is {_name(fn_name)}, which is no name of a function")
+        raise errors.DataError(f"'{INPUT_OUTPUT}.fn_name' is {_name(fn_name)}, which is not a function name")
     if fn_name:
         _check_json(inputs, outputs)
     return Tests(fn_name=fn_name, inputs=inputs, outputs=outputs, num_visible=_num_visible(value, len(inputs)))
 
 
 def _num_visible(value: Mapping[str, object], num_cases: int) -> int:
-    given = value.get("num_visible", 0)
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < num_cases:
+    num_visible = value.get("num_visible", 0)
+    if isinstance(num_visible, bool) or not isinstance(num_visible, int) or not 0 <= num_visible < num_cases:
         raise errors.DataError(
-            f"'{INPUT_OUTPUT}.num_visible' is {redaction.brief(given)}, but must be a number from 0 to {num_cases - 1}:"
-            f" how many of the {num_cases} cases the prompt shows"
+            f"'{INPUT_OUTPUT}.num_visible' is {redaction.brief(num_visible)}, but must be a number from 0 to"
+            f" {num_cases - 1}: how many of the {num_cases} cases the prompt shows"
         )
-    return given
+    return num_visible
 
 
 def _texts(value: Mapping[str, object], key: str) -> tuple[str, ...]:

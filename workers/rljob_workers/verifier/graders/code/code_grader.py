@@ -39,7 +39,7 @@ class CodeGrader(base.SingleTimeLimit):
         self._cpu_s, self._wall_s = config.cpu_limit_s, config.wall_limit_s
         self._memory_bytes, self._output_bytes = config.memory_bytes, config.output_bytes
         self._packages = sandbox.packages_of(config)
-        # Graders reference 3.3: the programs that it reproduces may have processes.
+        # docs/design/graders.md#s-3-3: the programs that it reproduces may have processes.
         self._may_fork = config.type == "areal-code"
         self._tests: Mapping[str, cases.Tests] | None = None
         if options.solution_path:

@@ -38,9 +38,9 @@ def same_result(returned: object, expected: object, *, wrapped: bool, compat: bo
 
 
 def same_value(ours: object, theirs: object) -> bool:
-    """Return whether a value is one that JSON told (C6, C8). Raises TypeError for a key that JSON has no form for.
+    """Return whether a value is one that came from JSON (C6, C8). Raises TypeError for a key that JSON has no form for.
 
-    Booleans are no numbers. Numbers are equal by value, an integer and a float too, since JSON has one kind of them.
+    Booleans are not numbers. Numbers are equal by value, an integer and a float too, since JSON has one kind of them.
     Tuples are lists. Keys of objects are compared by the names that JSON gives them.
     """
     if isinstance(ours, list | tuple):
@@ -69,7 +69,7 @@ def _key(key: object) -> str:
         return key
     if key is None or isinstance(key, int | float):
         return json.dumps(key)
-    raise TypeError(f"a {type(key).__name__} is no key of JSON")
+    raise TypeError(f"a {type(key).__name__} is not a JSON object key")
 
 
 def _same_in_compat(returned: object, expected: object) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from rljob_api import names
 from rljob_workers.verifier.graders import base
 
-# A part of the grade where a record tells visible cases from hidden ones: 1 if the answer passes the visible alone.
+# A part of the grade where a record distinguishes visible cases from hidden ones: 1 if the answer passes the visible
+# alone.
 VISIBLE_ONLY = "visible_only"
 
 R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in the table
@@ -26,7 +27,7 @@ class Case(enum.Enum):
     NO_FUNCTION = "the function is not there"
     MEMORY = "over the limit of memory or processes"
     FLOOD = "printed more than the limit"
-    MALFORMED = "answered with something that is no result"
+    MALFORMED = "answered with something that is not a result"
     FORBIDDEN = "made a call that is forbidden"
     UNJUDGED = "could not be run"
 
@@ -69,8 +70,8 @@ _MEANS = {
 def grade_of(cases: Sequence[Case], *, num_cases: int, num_visible: int = 0) -> base.Grade:
     """Return the grade of the cases that ran: 1 exactly if all `num_cases` passed. The last one is what failed.
 
-    num_visible: how many of them the prompt shows, 0 where that is not told. A case that could not be run at all leaves
-    the answer unjudged.
+    num_visible: how many of them the prompt shows, 0 where that is not reported. A case that could not be run at all
+    leaves the answer unjudged.
     """
     if not cases:
         raise ValueError("an answer with a program runs at least one case")

@@ -18,7 +18,7 @@ def outer(text: str) -> str:
 
 
 def split(text: str, separator: str = ",") -> list[str]:
-    """Return the trimmed parts between separators that stand outside every bracket."""
+    """Return the trimmed parts between separators that are outside every bracket."""
     parts, depth, start = [], 0, 0
     for index, char in enumerate(text):
         depth += (char in _OPEN) - (char in _CLOSE)

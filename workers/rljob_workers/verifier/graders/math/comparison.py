@@ -1,6 +1,6 @@
 """Does an answer say what a gold says? Forms are compared kind by kind; what the gold names must not be changed.
 
-Every function returns True, False, or None where only an evaluation of roots or functions could tell and `Rules.deep`
+Every function returns True, False, or None where only an evaluation of roots or functions could decide and `Rules.deep`
 does not allow one: that may take seconds and belongs in a worker.
 """
 
@@ -45,10 +45,12 @@ class Verdict(enum.Enum):
 
 
 def verdict(answer: str, gold: str, rules: Rules) -> Verdict:
-    """Return whether an answer says what a gold says, for rewards that have a reading of their own beside this one."""
+    """Return whether an answer says what a gold says, for rewards that have a reading of their own alongside this
+    one.
+    """
     ours, theirs = forms.read(answer), forms.read(gold)
     if ours.kind == theirs.kind == "text":
-        # Words are compared as words: their letters are no factors.
+        # Words are compared as words: their letters are not factors.
         return Verdict.SAME if _texts(ours, theirs) else Verdict.DIFFERENT
     if _is_unread(ours) or _is_unread(theirs):
         return Verdict.SAME if ours.spelled == theirs.spelled else Verdict.UNREAD
@@ -77,7 +79,7 @@ def is_read(text: str) -> bool:
 def is_over_bounds(text: str) -> bool:
     """Return whether a text is a formula outside the grammar, or one that is too large to evaluate."""
     form = forms.read(text)
-    return form.kind == "opaque" or any(_is_too_large(one) for one in (form, *form.members))
+    return form.kind == "opaque" or any(_is_too_large(part) for part in (form, *form.members))
 
 
 def _is_too_large(form: Form) -> bool:
@@ -96,7 +98,7 @@ def equal(ours: Form, gold: Form, rules: Rules) -> bool | None:
     if "option" in (ours.kind, gold.kind):
         return _options(ours, gold, rules)
     if gold.others or gold.near:
-        return _any(_same(ours, one, rules) for one in (_alone(gold), *gold.others))
+        return _any(_same(ours, reading, rules) for reading in (_alone(gold), *gold.others))
     return _same(ours, gold, rules)
 
 
@@ -107,8 +109,8 @@ def _options(ours: Form, gold: Form, rules: Rules) -> bool | None:
     option, other = (ours, gold) if ours.kind == "option" else (gold, ours)
     if other.node is not None and other.kind == "value" and other.node[0] == "sym" and not other.unit:
         return bool(other.node[1] == option.name)
-    said = option.members[0]
-    return equal(said, gold, rules) if option is ours else equal(ours, said, rules)
+    option_text = option.members[0]
+    return equal(option_text, gold, rules) if option is ours else equal(ours, option_text, rules)
 
 
 def _alone(form: Form) -> Form:
@@ -148,10 +150,10 @@ def _with_constant(ours: Form, gold: Form) -> Form:
     """A constant of integration may be written in either case where neither side has both."""
     if ours.node is None or gold.node is None or gold.node[0] != "add":
         return ours
-    had, wanted = ({"c", "C"} & values.letters(node) for node in (ours.node, gold.node))
-    if len(had) != 1 or len(wanted) != 1 or had == wanted or ("sym", *wanted) not in gold.node[1]:
+    had, in_gold = ({"c", "C"} & values.letters(node) for node in (ours.node, gold.node))
+    if len(had) != 1 or len(in_gold) != 1 or had == in_gold or ("sym", *in_gold) not in gold.node[1]:
         return ours
-    return _renamed(ours, {had.pop(): wanted.pop()})
+    return _renamed(ours, {had.pop(): in_gold.pop()})
 
 
 def _renamed(form: Form, names: dict[str, str]) -> Form:
@@ -178,7 +180,7 @@ def _of_kind(ours: Form, gold: Form, rules: Rules) -> bool | None:
         return _values(ours, gold, rules)
     if ours.kind == "list" and ours.op == "or" and not ours.brackets and gold.kind in ("value", "ratio", "clock"):
         # "1/2 or 0.5": alternatives that are all right.
-        return _all(_same(one, gold, rules) for one in ours.members)
+        return _all(_same(member, gold, rules) for member in ours.members)
     if "relation" in kinds:
         return _relations(ours, gold, rules)
     if kinds == ("list", "list"):
@@ -268,8 +270,8 @@ def _readings(ours: Form, gold: Form, rules: Rules) -> list[tuple[Node, Node]]:
 
 def _unit_letters(node: Node, unit: units.Unit) -> list[tuple[str, Fraction]]:
     """Return the letters of a tree that measure what the unit measures, with the size of each."""
-    found = [(name, units.read(name)) for name in sorted(values.letters(node)) if len(name) == 1]
-    return [(name, one.factor) for name, one in found if one is not None and one.powers == unit.powers]
+    readings = [(name, units.read(name)) for name in sorted(values.letters(node)) if len(name) == 1]
+    return [(name, one.factor) for name, one in readings if one is not None and one.powers == unit.powers]
 
 
 def _percent_readings(ours: Form, gold: Form, rules: Rules) -> list[tuple[Node, Node]]:
@@ -396,12 +398,12 @@ def _rounds_to(exact: Node, decimal: Node) -> bool:
     literal = _decimal(decimal)
     if literal is None:
         return False
-    value, said = values.real(exact), values.real(decimal)
-    if value is None or said is None:
+    value, rounded = values.real(exact), values.real(decimal)
+    if value is None or rounded is None:
         return False
     places = literal[2]
     # A half may go either way.
-    return bool(abs(value - said) * 10**places * 2 <= 1 + 1e-30)
+    return bool(abs(value - rounded) * 10**places * 2 <= 1 + 1e-30)
 
 
 # Lists, intervals, relations, times, ratios.
@@ -458,7 +460,7 @@ def _ordered(ours: Sequence[Form], gold: Sequence[Form], rules: Rules) -> bool |
 
 
 def _unordered(ours: Sequence[Form], gold: Sequence[Form], rules: Rules) -> bool | None:
-    """Each member of one is a member of the other, as often: a member that stands there twice counts twice."""
+    """Each member of one is a member of the other, as often: a member that appears twice counts twice."""
     if len(ours) != len(gold):
         return False
     left, open_question = list(ours), False
@@ -546,8 +548,8 @@ def _ratios(ours: Form, gold: Form, rules: Rules) -> bool | None:
 def _terms(form: Form) -> list[Node] | None:
     if form.kind == "ratio":
         nodes = [member.node for member in form.members if member.kind == "value"]
-        found = [node for node in nodes if node is not None]
-        return found if len(found) == len(form.members) else None
+        terms = [node for node in nodes if node is not None]
+        return terms if len(terms) == len(form.members) else None
     if form.kind == "value" and form.node is not None and form.unit is None and not form.percent:
         return [form.node, ("num", Fraction(1), -1, 0)]
     return None

@@ -28,7 +28,7 @@ class UnreadableError(Exception):
 
 
 class Token(NamedTuple):
-    """kind: num, cmd (without its backslash), word, text (of a \\text), op, env. spaced: white space stands before."""
+    """kind: num, cmd (without its backslash), word, text (of a \\text), op, env. spaced: white space is before."""
 
     kind: str
     text: str
@@ -92,7 +92,7 @@ _SPACED_LIST = re.compile(r"[0-9)\]}],[\s\\~]")
 def without_group_commas(text: str) -> str:
     """Return a text without the commas that group digits by three.
 
-    At the top level, or among list members that stand apart ("1,234, 5"), a tight run of groups is one number. In
+    At the top level, or among list members that are apart ("1,234, 5"), a tight run of groups is one number. In
     brackets a tight comma separates: (1,234) is a pair.
     """
     if "," not in text:
@@ -120,7 +120,7 @@ def tokens(text: str) -> list[Token]:
     if len(text) > MAX_CHARS:
         raise UnreadableError(f"longer than {MAX_CHARS} characters")
     text = without_group_commas(text)
-    found: list[Token] = []
+    result: list[Token] = []
     position, spaced = 0, False
     match = _LEXER.match
     while position < len(text):
@@ -130,24 +130,24 @@ def tokens(text: str) -> list[Token]:
         hit = match(text, position)
         if hit is None:
             raise UnreadableError("a character outside the grammar")
-        position, kind, said = hit.end(), str(hit.lastgroup), hit.group()
+        position, kind, text_ = hit.end(), str(hit.lastgroup), hit.group()
         if kind == "space":
             spaced = True
             continue
         if kind == "cmd":
-            if said[1:] in _SKIPPED:
+            if text_[1:] in _SKIPPED:
                 continue
-            name = _ALIASES.get(said[1:], said[1:])
-            kind, said = ("op", "\\\\" if name == "\\" else name) if name in _OPERATORS else ("cmd", name)
+            name = _ALIASES.get(text_[1:], text_[1:])
+            kind, text_ = ("op", "\\\\" if name == "\\" else name) if name in _OPERATORS else ("cmd", name)
         elif kind == "power":
-            kind, said = "op", "^"
+            kind, text_ = "op", "^"
         elif kind == "text":
-            said = said[said.index("{") + 1 : -1].strip()
+            text_ = text_[text_.index("{") + 1 : -1].strip()
         elif kind == "num":
-            said = re.sub(r"[^0-9.eE+-]", "", said)
-        found.append(Token(kind, said, spaced))
+            text_ = re.sub(r"[^0-9.eE+-]", "", text_)
+        result.append(Token(kind, text_, spaced))
         spaced = False
-    return found
+    return result
 
 
 def number(text: str) -> Node:
@@ -176,13 +176,13 @@ def _repeating(text: str) -> Node:
     else:
         fixed, block = _block(digits)
     if not block or len(digits) > MAX_LITERAL_DIGITS:
-        raise UnreadableError("a decimal that goes on without a repeated block")
+        raise UnreadableError("a decimal that continues without a repeated block")
     value = int(whole or 0) + (int(fixed or 0) + Fraction(int(block), 10 ** len(block) - 1)) / 10 ** len(fixed)
     return ("num", Fraction(value), -1, 0)
 
 
 def _block(digits: str) -> tuple[str, str]:
-    """Return what stands before, and once, the block that ends a decimal: three times, or twice if it is longer."""
+    """Return what is before, and once, the block that ends a decimal: three times, or twice if it is longer."""
     for size in range(1, min(7, len(digits) // 2 + 1)):
         block, times = digits[-size:], 3 if size == 1 else 2
         if digits.endswith(block * times):
@@ -193,9 +193,9 @@ def _block(digits: str) -> tuple[str, str]:
     return digits, ""
 
 
-def parse(found: list[Token]) -> Node:
+def parse(sequence: list[Token]) -> Node:
     """Return the tree of one expression. Raises UnreadableError."""
-    reader = _Reader(found)
+    reader = _Reader(sequence)
     node = reader.sum(0)
     reader.expect_end()
     return node
@@ -210,8 +210,8 @@ _OPENERS = {"(": ")", "[": "]", "{": "}"}
 class _Reader:
     """Recursive descent: sum = term (sign term)*, term = factor (factor | operator factor)*, factor = sign* power."""
 
-    def __init__(self, found: list[Token]) -> None:
-        self._tokens, self._next, self._bars = found, 0, 0
+    def __init__(self, sequence: list[Token]) -> None:
+        self._tokens, self._next, self._bars = sequence, 0, 0
 
     def _peek(self) -> Token:
         return self._tokens[self._next] if self._next < len(self._tokens) else _END
@@ -278,7 +278,7 @@ class _Reader:
                 factors.append(("inv", factor) if divided else factor)
                 continue
             if token.kind == "num" and not (factors[-1][0] == "pow" and self._ahead(1)[:2] == ("op", "^")):
-                raise UnreadableError("a number beside another value")
+                raise UnreadableError("a number next to another value")
             if divided and not (factors[-1][1][0] == "num" and factors[0][0] == "num" and len(factors) == 2):
                 raise UnreadableError("what is divided by a product without brackets")
             factors.append(self._power(depth))
@@ -414,15 +414,15 @@ class _Reader:
         letters[-1] = self._postfix(letters[-1], depth) if len(letters) > 1 else letters[-1]
         return letters[0] if len(letters) == 1 else ("mul", letters)
 
-    def _text(self, said: str) -> Node:
-        if said in ("i", "e"):
-            return ("const", said)
-        if re.fullmatch(r"[0-9]{1,1000}(?:\.[0-9]{1,1000})?", said):
-            return number(said)
-        if len(said) == 1 and said.isalpha():
-            return ("sym", said)
-        if said in FUNCTIONS:
-            return self._function(said, 0)
+    def _text(self, text: str) -> Node:
+        if text in ("i", "e"):
+            return ("const", text)
+        if re.fullmatch(r"[0-9]{1,1000}(?:\.[0-9]{1,1000})?", text):
+            return number(text)
+        if len(text) == 1 and text.isalpha():
+            return ("sym", text)
+        if text in FUNCTIONS:
+            return self._function(text, 0)
         raise UnreadableError("a word in a formula")
 
     def _subscripted(self, name: str, depth: int) -> Node:
@@ -506,12 +506,12 @@ class _Reader:
             if name not in _MANY:
                 return [self._group(depth)]
             closer = _OPENERS[self._take().text]
-            found = [self.sum(depth + 1)]
+            arguments = [self.sum(depth + 1)]
             while self._is(","):
                 self._next += 1
-                found.append(self.sum(depth + 1))
+                arguments.append(self.sum(depth + 1))
             self._expect(closer)
-            return found
+            return arguments
         factors = [self._power(depth + 1)]
         while self._peek().kind in ("word", "cmd") and not self._starts_function() and self._peek().text not in (
             "cdot", "times", *_STOP_COMMANDS,
@@ -546,13 +546,13 @@ class _Reader:
         if name == "boxed":
             return self._group(depth) if self._is("{") else self._atom(depth)
         if name == "mathbb" and self._is("{"):
-            said = self._index()
-            if said in _SETS:
-                return ("sym", f"set {said}")
+            index = self._index()
+            if index in _SETS:
+                return ("sym", f"set {index}")
         raise UnreadableError("a command outside the grammar")
 
 
 def _mixed(whole: Node, top: Node, bottom: Node) -> Node:
     if top[2] >= 0 or bottom[2] >= 0 or not 0 < top[1] < bottom[1]:
-        raise UnreadableError("an integer beside a fraction that is not proper")
+        raise UnreadableError("an integer next to a fraction that is not proper")
     return ("num", whole[1] + top[1] / bottom[1], -1, 0)

@@ -1,7 +1,7 @@
 r"""What an answer says: a value with its unit, base and name, or a list, interval, relation, matrix, time or text.
 
-`read` sorts a text into one `Form`; nothing is dropped that could tell two answers apart. What no rule reads is of kind
-"text" (words) or "opaque" (a formula outside the grammar), and equals only the same text.
+`read` sorts a text into one `Form`; nothing is dropped that could distinguish two answers. What no rule reads is of
+kind "text" (words) or "opaque" (a formula outside the grammar), and equals only the same text.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ class Form:
     node: the value, or of a relation the left side less the right. name: of the variable or function that it is said
     to be, with `bound`, the letters of its arguments, or the letter of an option, whose one member is what it says.
     base: the digits' subscript. brackets: of a list, "" for none. op: of a relation; "or" of alternatives. others: what
-    a chain of "=" says besides. near: what stands behind "approximately". spelled: the text, for equality as such.
+    a chain of "=" says besides. near: what is behind "approximately". spelled: the text, for equality as such.
     """
 
     kind: str
@@ -115,17 +115,17 @@ def read(text: str) -> Form:
     plain = _stripped(glyphs.plain(text[: expressions.MAX_CHARS + 1]).replace("{:}", ":"))
     spelled = _spelled(plain)
     try:
-        found = (
+        form = (
             _option(plain, spelled)
             or _special(plain, spelled)
             or _of_tokens(_merged(expressions.tokens(_prepared(plain))), spelled, 0)
         )
     except (UnreadableError, RecursionError):
-        found = None
-    if found is not None:
-        return dataclasses.replace(found, spelled=spelled)
-    said = _words_of(plain)
-    return Form(kind="text" if said else "opaque", spelled=said or spelled)
+        form = None
+    if form is not None:
+        return dataclasses.replace(form, spelled=spelled)
+    in_words = _words_of(plain)
+    return Form(kind="text" if in_words else "opaque", spelled=in_words or spelled)
 
 
 _SIMPLE = re.compile(
@@ -150,10 +150,10 @@ def _simple(text: str) -> Form | None:
     ):
         return None
     node = expressions.number(whole.replace(",", "") + (decimals or ""))
-    known = units.read(unit) if unit else None
-    if unit and (known is None or not known.powers):
+    known_unit = units.read(unit) if unit else None
+    if unit and (known_unit is None or not known_unit.powers):
         return None
-    return Form(kind="value", spelled=text.replace(" ", ""), node=("neg", node) if minus else node, unit=known)
+    return Form(kind="value", spelled=text.replace(" ", ""), node=("neg", node) if minus else node, unit=known_unit)
 
 
 def _quotient(top: int, bottom: int) -> Node:
@@ -212,11 +212,11 @@ def closing(text: str, start: int) -> int:
 
 
 def _words_of(text: str) -> str:
-    """Return a text of words in lower case, "" if it is none: signs of a formula stand in it, or nothing but signs."""
-    said = _SETTER.sub(" ", text)
-    if re.search(r"[\\^_=<>+/|]", said) or not re.search(r"[A-Za-z\u00c0-\uffff]", said):
+    """Return a text of words in lower case, "" if it is none: signs of a formula are in it, or nothing but signs."""
+    plain = _SETTER.sub(" ", text)
+    if re.search(r"[\\^_=<>+/|]", plain) or not re.search(r"[A-Za-z\u00c0-\uffff]", plain):
         return ""
-    return " ".join(re.sub(r"[\"'`.,;:!?()]", " ", said.replace("*", " ")).casefold().split())
+    return " ".join(re.sub(r"[\"'`.,;:!?()]", " ", plain.replace("*", " ")).casefold().split())
 
 
 def _option(text: str, spelled: str) -> Form | None:
@@ -260,8 +260,8 @@ def _in_words(text: str, spelled: str) -> Form | None:
     if rest and unit is None:
         return None
     percent = unit == units.PERCENT
-    kept = unit if unit is not None and unit.powers and not percent else None
-    return Form(kind="value", spelled=spelled, node=head, unit=kept, percent=percent)
+    kept_unit = unit if unit is not None and unit.powers and not percent else None
+    return Form(kind="value", spelled=spelled, node=head, unit=kept_unit, percent=percent)
 
 
 def _clock(match: re.Match[str], spelled: str) -> Form:
@@ -316,37 +316,37 @@ def _restored(text: str) -> str:
     return re.sub("@([0-9a-f]{4})@", lambda match: chr(int(match[1], 16)), text) if "@" in text else text
 
 
-def _merged(found: list[Token]) -> list[Token]:
+def _merged(tokens: list[Token]) -> list[Token]:
     """Return the tokens with words as words: what \text holds is split at "and" and "or", bare words become text."""
     out: list[Token] = []
-    for place, token in enumerate(found):
+    for place, token in enumerate(tokens):
         if token.kind == "text":
-            said = _restored(token.text)
-            if len(said) == 1 and said.isalpha():
+            text = _restored(token.text)
+            if len(text) == 1 and text.isalpha():
                 # A letter behind a value is a unit, but for the imaginary one and Euler's number.
-                is_unit = said not in "ie" and place > 0 and _ends_value(found[place - 1])
-                out.append(Token("text" if is_unit else "word", said, token.spaced))
+                is_unit = text not in "ie" and place > 0 and _ends_value(tokens[place - 1])
+                out.append(Token("text" if is_unit else "word", text, token.spaced))
             else:
-                out += _of_text(said)
-        elif token.kind == "word" and _is_bare_word(token, found, place):
+                out += _of_text(text)
+        elif token.kind == "word" and _is_bare_word(token, tokens, place):
             _add_word(out, token.text)
         else:
             out.append(token)
     return out
 
 
-def _is_bare_word(token: Token, found: Sequence[Token], place: int) -> bool:
+def _is_bare_word(token: Token, tokens: Sequence[Token], place: int) -> bool:
     word, lower = token.text, token.text.lower()
     if lower in _JOINERS or lower in ("to", "by", "of", "per"):
         return place > 0 and (token.spaced or lower in _JOINERS)
     if lower in ("a", "an"):
-        behind = found[place + 1] if place + 1 < len(found) else None
+        behind = tokens[place + 1] if place + 1 < len(tokens) else None
         return (
             behind is not None and behind.kind == "word" and behind.spaced and behind.text.lower() in words.NUMBER_WORDS
         )
     if lower in expressions.FUNCTIONS or lower in expressions.CONSTANTS or lower == "sqrt" or len(word) < 2:
         return False
-    if place and _ends_value(found[place - 1]) and units.is_known(word):
+    if place and _ends_value(tokens[place - 1]) and units.is_known(word):
         return True
     if len(word) == 2:
         return lower in expressions.SHORT_WORDS and (token.spaced or place == 0)
@@ -365,22 +365,22 @@ def _add_word(out: list[Token], word: str) -> None:
         out.append(Token("text", word, True))
 
 
-def _of_text(said: str) -> list[Token]:
+def _of_text(text: str) -> list[Token]:
     out: list[Token] = []
     position = 0
-    while position < len(said):
-        match = _WORD_OF_TEXT.match(said, position)
+    while position < len(text):
+        match = _WORD_OF_TEXT.match(text, position)
         if match:
             for word in [match.group()] if match.group().count(".") or "-" in match.group() else match.group().split():
                 _add_word(out, word)
             position = match.end()
-        elif said[position].isspace() or (said[position] in ".'" and out and out[-1].kind == "text"):
+        elif text[position].isspace() or (text[position] in ".'" and out and out[-1].kind == "text"):
             position += 1
         else:
             end = position + 1
-            while end < len(said) and not _WORD_OF_TEXT.match(said, end):
+            while end < len(text) and not _WORD_OF_TEXT.match(text, end):
                 end += 1
-            out += expressions.tokens(said[position:end])
+            out += expressions.tokens(text[position:end])
             position = end
     return out
 
@@ -388,55 +388,55 @@ def _of_text(said: str) -> list[Token]:
 # Tokens to forms.
 
 
-def _of_tokens(found: list[Token], spelled: str, depth: int) -> Form | None:
+def _of_tokens(tokens: list[Token], spelled: str, depth: int) -> Form | None:
     """Return the form of tokens; None if they are words alone. Raises UnreadableError."""
     if depth > _MOST_NESTED:
         raise UnreadableError("nested too deep")
-    while found and found[0].kind == "text" and found[0].text.lower() in _LOOSE:
-        found = found[1:]
-    while len(found) > 1 and found[-1].text in (".", ",", ";") and found[-1].kind == "op":
-        found = found[:-1]
-    if not found:
+    while tokens and tokens[0].kind == "text" and tokens[0].text.lower() in _LOOSE:
+        tokens = tokens[1:]
+    while len(tokens) > 1 and tokens[-1].text in (".", ",", ";") and tokens[-1].kind == "op":
+        tokens = tokens[:-1]
+    if not tokens:
         raise UnreadableError("nothing")
-    compound = _compound(found, spelled)
+    compound = _compound(tokens, spelled)
     if compound is not None:
         return compound
-    parts = _split(found, _is_separator)
+    parts = _split(tokens, _is_separator)
     if len(parts) > 1:
         form = _list(parts, spelled, depth)
-        is_choice = form.kind == "list" and any(found[place].text.lower() in _OR for place in _top_level(found))
+        is_choice = form.kind == "list" and any(tokens[place].text.lower() in _OR for place in _top_level(tokens))
         return dataclasses.replace(form, op="or") if is_choice else form
-    places = [place for place in _top_level(found) if _relation(found[place])]
+    places = [place for place in _top_level(tokens) if _relation(tokens[place])]
     if places:
-        return _related(found, places, spelled, depth)
+        return _related(tokens, places, spelled, depth)
     for sign, kind in (("cup", "union"), ("setminus", "without")):
-        parts = _split(found, lambda token, sign=sign: token.kind == "cmd" and token.text == sign)  # type: ignore[misc]
+        parts = _split(tokens, lambda token, sign=sign: token.kind == "cmd" and token.text == sign)  # type: ignore[misc]
         if len(parts) > 1:
             members = tuple(_member(part, depth) for part in parts)
             return Form(kind=kind, spelled=spelled, members=members)
-    if found[0].kind == "env":
-        return _matrix(found, spelled, depth)
-    if len(found) == 1 and found[0].text == "emptyset" and found[0].kind == "cmd":
+    if tokens[0].kind == "env":
+        return _matrix(tokens, spelled, depth)
+    if len(tokens) == 1 and tokens[0].text == "emptyset" and tokens[0].kind == "cmd":
         return Form(kind="list", spelled=spelled, brackets="{}")
-    enclosed = _enclosed(found, spelled, depth)
+    enclosed = _enclosed(tokens, spelled, depth)
     if enclosed is not None:
         return enclosed
-    parts = _split(found, lambda token: token.kind in ("op", "text") and token.text in (":", "to"))
+    parts = _split(tokens, lambda token: token.kind in ("op", "text") and token.text in (":", "to"))
     if len(parts) > 1:
         return Form(kind="ratio", spelled=spelled, members=tuple(_member(part, depth) for part in parts))
-    return _value(found, spelled)
+    return _value(tokens, spelled)
 
 
-def _compound(found: Sequence[Token], spelled: str) -> Form | None:
+def _compound(tokens: Sequence[Token], spelled: str) -> Form | None:
     """Return the sum that "5 feet 3 inches" is: of units that measure the same, each smaller than the one before."""
-    said = [token for token in found if (token.kind, token.text) != ("text", "and")]
+    relevant = [token for token in tokens if (token.kind, token.text) != ("text", "and")]
     if (
-        len(said) < 4
-        or len(said) % 2
-        or any(token.kind != ("num", "text")[place % 2] for place, token in enumerate(said))
+        len(relevant) < 4
+        or len(relevant) % 2
+        or any(token.kind != ("num", "text")[place % 2] for place, token in enumerate(relevant))
     ):
         return None
-    read = [units.read(token.text) for token in said[1::2]]
+    read = [units.read(token.text) for token in relevant[1::2]]
     sizes = [
         unit.factor
         for unit in read
@@ -446,22 +446,22 @@ def _compound(found: Sequence[Token], spelled: str) -> Form | None:
         return None
     parts: list[Node] = [
         ("mul", [expressions.number(token.text), ("num", size, -1, 0)])
-        for token, size in zip(said[::2], sizes, strict=True)
+        for token, size in zip(relevant[::2], sizes, strict=True)
     ]
     assert read[0] is not None
     return Form(kind="value", spelled=spelled, node=("add", parts), unit=units.Unit(Fraction(1), read[0].powers))
 
 
-def _member(found: list[Token], depth: int) -> Form:
-    spelled = "".join(token.text for token in found)
-    form = _of_tokens(found, spelled, depth + 1)
-    return form or Form(kind="text", spelled=_words_of(" ".join(token.text for token in found)) or spelled)
+def _member(tokens: list[Token], depth: int) -> Form:
+    spelled = "".join(token.text for token in tokens)
+    form = _of_tokens(tokens, spelled, depth + 1)
+    return form or Form(kind="text", spelled=_words_of(" ".join(token.text for token in tokens)) or spelled)
 
 
-def _top_level(found: Sequence[Token]) -> list[int]:
-    """Return the places of the tokens that stand outside every bracket."""
+def _top_level(tokens: Sequence[Token]) -> list[int]:
+    """Return the places of the tokens that are outside every bracket."""
     depth, places = 0, []
-    for place, token in enumerate(found):
+    for place, token in enumerate(tokens):
         opens = (token.kind == "op" and token.text in "([{") or (
             token.kind == "cmd" and token.text in ("{", "langle", "lfloor", "lceil")
         )
@@ -479,12 +479,12 @@ def _top_level(found: Sequence[Token]) -> list[int]:
     return places
 
 
-def _split(found: list[Token], separates: Callable[[Token], bool]) -> list[list[Token]]:
-    places = [place for place in _top_level(found) if separates(found[place])]
+def _split(tokens: list[Token], separates: Callable[[Token], bool]) -> list[list[Token]]:
+    places = [place for place in _top_level(tokens) if separates(tokens[place])]
     if len(places) > MAX_MEMBERS:
         raise UnreadableError(f"more than {MAX_MEMBERS} members")
-    starts, ends = [0, *(place + 1 for place in places)], [*places, len(found)]
-    return [found[start:end] for start, end in zip(starts, ends, strict=True)]
+    starts, ends = [0, *(place + 1 for place in places)], [*places, len(tokens)]
+    return [tokens[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def _is_separator(token: Token) -> bool:
@@ -529,10 +529,10 @@ def _is_interval(form: Form) -> bool:
     return form.kind == "list" and len(form.brackets) == 2 and len(form.members) == 2
 
 
-def _enclosed(found: list[Token], spelled: str, depth: int) -> Form | None:
+def _enclosed(tokens: list[Token], spelled: str, depth: int) -> Form | None:
     """Return the form of what one pair of brackets encloses; None if none does, or a pair of round ones only groups."""
-    first, last = found[0], found[-1]
-    if len(found) < 2:
+    first, last = tokens[0], tokens[-1]
+    if len(tokens) < 2:
         return None
     opener = (
         first.text if (first.kind, first.text) in (("op", "("), ("op", "["), ("cmd", "{"), ("cmd", "langle")) else ""
@@ -540,9 +540,9 @@ def _enclosed(found: list[Token], spelled: str, depth: int) -> Form | None:
     closer = last.text if (last.kind, last.text) in (("op", ")"), ("op", "]"), ("cmd", "}"), ("cmd", "rangle")) else ""
     if (first.kind, first.text, last.kind, last.text) == ("op", "]", "op", "["):
         opener, closer = "(", ")"
-    elif not opener or not closer or _top_level(found) or not _is_one_pair(found):
+    elif not opener or not closer or _top_level(tokens) or not _is_one_pair(tokens):
         return None
-    inside = found[1:-1]
+    inside = tokens[1:-1]
     brackets = {"langle": "(", "{": "{"}.get(opener, opener) + {"rangle": ")", "}": "}"}.get(closer, closer)
     if opener == "{" or closer == "}":
         if brackets != "{}":
@@ -561,13 +561,13 @@ def _enclosed(found: list[Token], spelled: str, depth: int) -> Form | None:
     return inner if inner is None or inner.kind != "value" or inner.unit or inner.name else None
 
 
-def _is_one_pair(found: Sequence[Token]) -> bool:
+def _is_one_pair(tokens: Sequence[Token]) -> bool:
     depth = 0
-    for place, token in enumerate(found):
+    for place, token in enumerate(tokens):
         if token.kind in ("op", "cmd"):
             depth += token.text in ("(", "[", "{", "langle", "lfloor", "lceil")
             depth -= token.text in (")", "]", "}", "rangle", "rfloor", "rceil")
-        if not depth and place < len(found) - 1:
+        if not depth and place < len(tokens) - 1:
             return False
     return not depth
 
@@ -587,12 +587,17 @@ def _set(inside: list[Token], spelled: str, depth: int) -> Form:
     return Form(kind="list", spelled=spelled, brackets="{}", members=(_member(inside, depth),))
 
 
-def _matrix(found: list[Token], spelled: str, depth: int) -> Form:
-    kind = re.search(r"\{([A-Za-z]+)", found[0].text)
-    if kind is None or kind[1] not in _MATRICES or found[-1].kind != "env" or any(t.kind == "env" for t in found[1:-1]):
+def _matrix(tokens: list[Token], spelled: str, depth: int) -> Form:
+    kind = re.search(r"\{([A-Za-z]+)", tokens[0].text)
+    if (
+        kind is None
+        or kind[1] not in _MATRICES
+        or tokens[-1].kind != "env"
+        or any(t.kind == "env" for t in tokens[1:-1])
+    ):
         raise UnreadableError("no matrix")
     rows: list[list[list[Token]]] = [[[]]]
-    for token in found[1:-1]:
+    for token in tokens[1:-1]:
         if token.kind == "op" and token.text == "&":
             rows[-1].append([])
         elif token.kind == "op" and token.text == "\\\\":
@@ -610,9 +615,11 @@ def _matrix(found: list[Token], spelled: str, depth: int) -> Form:
     return Form(kind="matrix", spelled=spelled, members=members, op="|" if kind[1] == "vmatrix" else "")
 
 
-def _related(found: list[Token], places: list[int], spelled: str, depth: int) -> Form:
-    sides = [found[start:end] for start, end in zip([0, *(p + 1 for p in places)], [*places, len(found)], strict=True)]
-    ops = [_relation(found[place]) for place in places]
+def _related(tokens: list[Token], places: list[int], spelled: str, depth: int) -> Form:
+    sides = [
+        tokens[start:end] for start, end in zip([0, *(p + 1 for p in places)], [*places, len(tokens)], strict=True)
+    ]
+    ops = [_relation(tokens[place]) for place in places]
     if not sides[0] and ops[0] in ("=", "~"):
         # "= 5" and "≈ 5" say 5.
         sides, ops = sides[1:], ops[1:]
@@ -645,13 +652,13 @@ def _equated(sides: list[list[Token]], ops: list[str], spelled: str, depth: int)
         left, right = _side(sides[0]), _side(sides[1])
         if _has_letters(left) or _has_letters(right):
             return Form(kind="relation", spelled=spelled, op="=", node=("add", [left, ("neg", right)]))
-    said = sides[1:] if name else sides
+    values_ = sides[1:] if name else sides
     kinds = ops if name else ["=", *ops]
-    exact = [_member(side, depth) for side, op in zip(said, kinds, strict=True) if op == "="]
+    exact = [_member(side, depth) for side, op in zip(values_, kinds, strict=True) if op == "="]
     # What follows a "~" in a chain is near, and so is all behind it.
     if "~" in kinds:
         cut = kinds.index("~")
-        exact, near = [_member(side, depth) for side in said[:cut]], [_member(side, depth) for side in said[cut:]]
+        exact, near = [_member(side, depth) for side in values_[:cut]], [_member(side, depth) for side in values_[cut:]]
     else:
         near = []
     forms = exact or near
@@ -706,8 +713,8 @@ def _interval(brackets: str, low: Node, high: Node, name: str, spelled: str) -> 
     return Form(kind="list", spelled=spelled, brackets=brackets, members=members, name=name, op="interval")
 
 
-def _side(found: list[Token]) -> Node:
-    return expressions.parse(found)
+def _side(tokens: list[Token]) -> Node:
+    return expressions.parse(tokens)
 
 
 def _has_letters(node: Node) -> bool:
@@ -719,10 +726,10 @@ def _has_letters(node: Node) -> bool:
     return any(_has_letters(child) for child in rest if isinstance(child, tuple))
 
 
-def _is_letter(found: Sequence[Token]) -> bool:
-    return len(found) == 1 and (
-        (found[0].kind == "word" and len(found[0].text) == 1 and found[0].text not in "ei")
-        or found[0].text in expressions.GREEK
+def _is_letter(tokens: Sequence[Token]) -> bool:
+    return len(tokens) == 1 and (
+        (tokens[0].kind == "word" and len(tokens[0].text) == 1 and tokens[0].text not in "ei")
+        or tokens[0].text in expressions.GREEK
     )
 
 
@@ -731,31 +738,31 @@ _NAMING = frozenset(
 )
 
 
-def _name(found: list[Token]) -> tuple[str, tuple[str, ...]]:
+def _name(tokens: list[Token]) -> tuple[str, tuple[str, ...]]:
     """Return the name that a left side gives to the right one, and its arguments' letters; "" if it is a formula."""
-    if len(found) == 3 and (found[0].text, found[2].text) == ("{", "}") and found[0].kind == "op":
-        found = found[1:2]
-    if any(token.kind in ("num", "repeating") for token in found) and not any(
-        token.kind == "text" or token.text in ("(", "_") for token in found
+    if len(tokens) == 3 and (tokens[0].text, tokens[2].text) == ("{", "}") and tokens[0].kind == "op":
+        tokens = tokens[1:2]
+    if any(token.kind in ("num", "repeating") for token in tokens) and not any(
+        token.kind == "text" or token.text in ("(", "_") for token in tokens
     ):
         return "", ()
-    if any(token.kind == "text" for token in found):
-        said = " ".join(token.text for token in found if token.kind == "text").casefold()
-        if any(token.text in ("+", "-", "/", "^") for token in found) or said.split()[-1:] == ["not"]:
+    if any(token.kind == "text" for token in tokens):
+        text = " ".join(token.text for token in tokens if token.kind == "text").casefold()
+        if any(token.text in ("+", "-", "/", "^") for token in tokens) or text.split()[-1:] == ["not"]:
             return "", ()
-        return "".join(token.text for token in found).casefold(), ()
-    if any(token.kind == "cmd" and token.text in _NAMING for token in found):
-        return "".join(token.text for token in found), ()
-    joined = "".join(token.text for token in found)
-    if len(found) == 1 and found[0].kind == "word" and found[0].text.isupper():
+        return "".join(token.text for token in tokens).casefold(), ()
+    if any(token.kind == "cmd" and token.text in _NAMING for token in tokens):
+        return "".join(token.text for token in tokens), ()
+    joined = "".join(token.text for token in tokens)
+    if len(tokens) == 1 and tokens[0].kind == "word" and tokens[0].text.isupper():
         return joined, ()
-    if _is_letter(found) or re.fullmatch(
+    if _is_letter(tokens) or re.fullmatch(
         r"(?:[A-Za-z]|[A-Za-z]{3,7})(?:_(?:\{[0-9A-Za-z]{1,8}\}|[0-9A-Za-z]{1,3}))?'{0,3}", joined
     ):
         single = joined.split("_")[0].rstrip("'")
         if len(single) == 1 and single not in "ei":
             return joined.replace("{", "").replace("}", ""), ()
-        if _is_letter(found) or single in expressions.GREEK:
+        if _is_letter(tokens) or single in expressions.GREEK:
             return joined.replace("{", "").replace("}", ""), ()
         return "", ()
     call = re.fullmatch(
@@ -773,33 +780,33 @@ def _name(found: list[Token]) -> tuple[str, tuple[str, ...]]:
     return "", ()
 
 
-def _value(found: list[Token], spelled: str) -> Form | None:
+def _value(tokens: list[Token], spelled: str) -> Form | None:
     """Return a value with the unit that ends it; None if the tokens are words that name no number."""
-    scale, unit, end = Fraction(1), None, len(found)
+    scale, unit, end = Fraction(1), None, len(tokens)
     head: Node | None = None
-    if found[0].kind == "text":
-        head, rest = _leading_number(found[0].text)
+    if tokens[0].kind == "text":
+        head, rest = _leading_number(tokens[0].text)
         if head is None:
-            if len(found) == 1:
+            if len(tokens) == 1:
                 return None
             raise UnreadableError("a word before a value")
-        if len(found) > 1:
+        if len(tokens) > 1:
             raise UnreadableError("a value behind a number in words")
         unit = _unit_of(rest) if rest else None
         return Form(kind="value", spelled=spelled, node=head, unit=unit)
-    start = next((place for place in range(1, len(found)) if found[place].kind == "text"), len(found))
-    if start < len(found):
-        scale, rest = _leading_scale(found[start].text)
-        behind = rest + " " + "".join(_unit_text(token) for token in found[start + 1 :])
+    start = next((place for place in range(1, len(tokens)) if tokens[place].kind == "text"), len(tokens))
+    if start < len(tokens):
+        scale, rest = _leading_scale(tokens[start].text)
+        behind = rest + " " + "".join(_unit_text(token) for token in tokens[start + 1 :])
         # A slash or a fraction may set the first unit apart: \frac{m}{s}.
         if behind.strip():
             unit = _unit_of(behind)
         end = start
-    if end > 2 and found[end - 1].kind == "op" and found[end - 1].text == "-" and found[end - 1] == found[-1]:
+    if end > 2 and tokens[end - 1].kind == "op" and tokens[end - 1].text == "-" and tokens[end - 1] == tokens[-1]:
         raise UnreadableError("nothing behind a minus sign")
-    if end > 1 and found[end - 1].kind == "cmd" and found[end - 1].text in ("cdot", "times"):
+    if end > 1 and tokens[end - 1].kind == "cmd" and tokens[end - 1].text in ("cdot", "times"):
         end -= 1
-    node = expressions.parse(found[:end])
+    node = expressions.parse(tokens[:end])
     if scale != 1:
         node = ("mul", [node, ("num", scale, -1, 0)])
     percent = node[0] == "pct"
@@ -816,7 +823,7 @@ def _value(found: list[Token], spelled: str) -> Form | None:
         node, unit = stripped, units.DEGREE
     num_signs = _count(node, "pm")
     if num_signs > 1:
-        raise UnreadableError("two signs that stand for two")
+        raise UnreadableError("two ambiguous signs")
     if num_signs:
         both = [Form(kind="value", spelled="", node=_signed(node, sign), unit=unit, percent=percent) for sign in "+-"]
         return Form(kind="list", spelled=spelled, members=tuple(both))
@@ -860,7 +867,7 @@ def _unit_of(text: str) -> units.Unit | None:
     """Return the unit that a text names, None if its words name none ("in all"). Raises UnreadableError."""
     unit = units.read(text.strip())
     if unit is None:
-        raise UnreadableError("what follows the value is no unit")
+        raise UnreadableError("what follows the value is not a unit")
     return unit if unit.powers else None
 
 
@@ -869,23 +876,23 @@ def _leading_scale(text: str) -> tuple[Fraction, str]:
     scale, rest = Fraction(1), text.split()
     while rest and rest[0].lower() in words.SCALES:
         scale *= words.SCALES[rest.pop(0).lower()]
-    said = " ".join(rest)
-    if scale == 1 and said:
+    rest_text = " ".join(rest)
+    if scale == 1 and rest_text:
         part = words.part(rest[0])
         if part and part != 4:
             return Fraction(1, part), " ".join(rest[1:])
         for size in (2, 1):
-            if said[:size] in words.SCALES and "\u4e00" <= said[0] <= "\u9fff":
-                return Fraction(words.SCALES[said[:size]]), said[size:]
-    return scale, said
+            if rest_text[:size] in words.SCALES and "\u4e00" <= rest_text[0] <= "\u9fff":
+                return Fraction(words.SCALES[rest_text[:size]]), rest_text[size:]
+    return scale, rest_text
 
 
 def _leading_number(text: str) -> tuple[Node | None, str]:
     """Return the longest number in words that a text begins with, and the rest."""
     parts = text.split()
     for size in range(min(len(parts), 24), 0, -1):
-        found = words.value(" ".join(parts[:size]))
-        if found is not None:
-            return ("num", found[0], found[1], 9), " ".join(parts[size:])
+        number = words.value(" ".join(parts[:size]))
+        if number is not None:
+            return ("num", number[0], number[1], 9), " ".join(parts[size:])
     han = words.leading_han(text)
     return (("num", han[0], han[1], 9), text[han[2] :]) if han is not None else (None, text)

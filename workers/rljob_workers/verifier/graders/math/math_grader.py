@@ -3,7 +3,7 @@
 The last boxed answer counts, else the one that prose names (`answers.spans`); both sides are read into typed forms
 (`answers.forms`) and compared kind by kind (`answers.comparison`). Text, exact numbers and rational functions are
 decided anywhere; roots and functions are evaluated in a worker. `mode` has one meaning, strict. Option `boxedOnly`
-(default false): an answer outside a box is no answer.
+(default false): an answer outside a box is not an answer.
 """
 
 import re
@@ -58,27 +58,27 @@ class MathGrader(base.SingleTimeLimit):
         return grade
 
     def _decide(self, answer: base.Answer, rules: comparison.Rules) -> base.Grade | None:
-        found = spans.find_answer(answer.completion, boxed_only=self._options.boxed_only)
-        if found is None:
+        extracted = spans.find_answer(answer.completion, boxed_only=self._options.boxed_only)
+        if extracted is None:
             return base.failed(names.VerdictReason.NO_ANSWER)
         undecided = False
         refusal = ""
         for member in _golds(answer.columns):
             try:
-                equal = _equal(found.text, member, rules)
-                if not equal and found.otherwise:
-                    equal = _equal(found.otherwise, member, rules)
+                equal = _equal(extracted.text, member, rules)
+                if not equal and extracted.otherwise:
+                    equal = _equal(extracted.otherwise, member, rules)
             except values.TooLargeError as error:
-                equal, refusal = _same_text(found.text, member), str(error)
+                equal, refusal = _same_text(extracted.text, member), str(error)
             if equal:
-                return base.passed(found.text, formatted=found.formatted)
+                return base.passed(extracted.text, formatted=extracted.formatted)
             undecided |= equal is None
         if undecided:
             return None
-        if not refusal and not _is_plain(found.text) and forms.read(found.text).kind == "opaque":
+        if not refusal and not _is_plain(extracted.text) and forms.read(extracted.text).kind == "opaque":
             refusal = "not a readable expression"
         reason = names.VerdictReason.PARSE_ERROR if refusal else names.VerdictReason.WRONG
-        return base.failed(reason, extracted=found.text, formatted=found.formatted, detail=refusal)
+        return base.failed(reason, extracted=extracted.text, formatted=extracted.formatted, detail=refusal)
 
 
 def _golds(columns: Mapping[str, object]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-r"""Where in a completion the answer stands: the whole of it, with its sign, unit and alternatives.
+r"""Where in a completion the answer is: the whole of it, with its sign, unit and alternatives.
 
 Order: the last readable `\boxed{...}`; else what follows the last "answer is", "answer:", "####" or the like; else the
-last formula of the last line that has one. Never a part of a formula: what cannot be told apart is given as it stands,
+last formula of the last line that has one. Never a part of a formula: what cannot be distinguished is given as it is,
 and then equals only the same text. Linear: texts are capped first, braces are counted, sentences are short.
 """
 
@@ -21,8 +21,8 @@ _MOST_MARKS = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The text to compare. `formatted`: it stood in a box or after a mark, not merely somewhere.
+class Extracted:
+    """The text to compare. `formatted`: it was in a box or after a mark, not merely somewhere.
 
     otherwise: another reading of the same answer, "" if there is none: a percent sign behind a box may be the unit that
     the question asks for.
@@ -42,7 +42,7 @@ _MARK = re.compile(
     r"|answer\s{0,4}=(?!=)|(?<=<)answer>|####|\u7b54\u6848\s{0,4}(?:\u5e94\u8be5)?(?:\u662f|\u4e3a|[:\uff1a])|\u7b54\s{0,2}[:\uff1a]",
     re.IGNORECASE,
 )
-# What stands in tags ends with them, and so does what is thought.
+# What is in tags ends with them, and so does what is thought.
 _TAGS = re.compile(r"</answer>|</?think>", re.IGNORECASE)
 _DENIAL = re.compile(r"not|n['\u2019]t|neve|neither|nor|wrong|instead|rather|\u4e0d", re.IGNORECASE)
 _NEGATED = re.compile(
@@ -77,13 +77,13 @@ _RETRACTED = re.compile(
 )
 
 
-def find_answer(completion: str, *, boxed_only: bool) -> Found | None:
-    """Return the answer of a completion, or None. An empty or unclosed last box is no answer at all."""
+def find_answer(completion: str, *, boxed_only: bool) -> Extracted | None:
+    """Return the answer of a completion, or None. An empty or unclosed last box is not an answer at all."""
     text = completion[-MAX_SCANNED_CHARS:]
     cut = len(completion) > len(text)
     plain = _PLAIN_BOX.search(text, max(0, len(text) - 48)) if text.find("boxed") == text.rfind("boxed") else None
     if plain and not is_negated(text[max(0, plain.start() - 60) : plain.start()]):
-        return Found(text=plain[1], formatted=True)
+        return Extracted(text=plain[1], formatted=True)
     starts = [match.end() for match in _BOX.finditer(text)][-MAX_BOXES:]
     if starts:
         return _boxed(text, starts)
@@ -92,7 +92,7 @@ def find_answer(completion: str, *, boxed_only: bool) -> Found | None:
     text = _TAGS.sub("\n", text)
     mark = _last_mark(text)
     if mark is not None and text[mark.end() :].strip("* \n:"):
-        # What a mark announces and then denies is no answer, wherever else a number stands.
+        # What a mark announces and then denies is not an answer, wherever else a number is.
         return _marked(text, mark)
     return _last(text, cut=cut)
 
@@ -113,8 +113,10 @@ def balanced(text: str, start: int) -> str | None:
     return None if end < 0 else text[start:end]
 
 
-def last_box(completion: str) -> Found | None:
-    """Return the last box of a completion with what is said beside it; None without one, or if it is open or denied."""
+def last_box(completion: str) -> Extracted | None:
+    """Return the last box of a completion with what is said next to it; None without one, or if it is open or
+    denied.
+    """
     return find_answer(completion, boxed_only=True)
 
 
@@ -136,7 +138,7 @@ def is_negated(before: str) -> bool:
     return _DENIAL.search(close) is not None and _NEGATED.search(close) is not None
 
 
-def _boxed(text: str, starts: list[int]) -> Found | None:
+def _boxed(text: str, starts: list[int]) -> Extracted | None:
     content = balanced(text, starts[-1])
     if not content or not content.strip() or is_negated(_before_box(text, starts[-1])):
         return None
@@ -144,10 +146,10 @@ def _boxed(text: str, starts: list[int]) -> Found | None:
         return None
     joined = _with_neighbours(text, starts, content)
     if joined != content:
-        return Found(text=joined.strip(), formatted=True)
+        return Extracted(text=joined.strip(), formatted=True)
     behind = text[starts[-1] + len(content) + 1 :][:200]
     otherwise = rf"{content.strip()}\%" if _PERCENT_BEHIND.match(behind) else ""
-    return Found(text=content.strip() + _suffix(behind), formatted=True, otherwise=otherwise)
+    return Extracted(text=content.strip() + _suffix(behind), formatted=True, otherwise=otherwise)
 
 
 def _before_box(text: str, start: int) -> str:
@@ -155,7 +157,9 @@ def _before_box(text: str, start: int) -> str:
 
 
 def _with_neighbours(text: str, starts: list[int], content: str) -> str:
-    """Return a box's content with what is said beside it: boxes joined by a comma, "and" or "or", and "or 6" behind."""
+    """Return a box's content with what is said next to it: boxes joined by a comma, "and" or "or", and "or 6"
+    behind.
+    """
     members, last = [content], starts[-1]
     for start in reversed(starts[:-1]):
         inner = balanced(text, start)
@@ -178,25 +182,28 @@ def _with_neighbours(text: str, starts: list[int], content: str) -> str:
 
 
 def _joins(between: str) -> bool:
-    """Return whether what stands between two boxes makes them one answer: signs, "or", "x =", nothing that decides."""
-    said = re.sub(r"(?:(?<=\s)|^|(?<=\$))[A-Za-z](?:_[0-9])?\s{0,4}=", " ", _SPACING_COMMAND.sub(" ", between))
-    return set(re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", said.lower())) <= _BETWEEN_BOXES and not re.search(
-        r"[0-9=]", said
+    """Return whether what is between two boxes makes them one answer: signs, "or", "x =", nothing that decides."""
+    cleaned = re.sub(r"(?:(?<=\s)|^|(?<=\$))[A-Za-z](?:_[0-9])?\s{0,4}=", " ", _SPACING_COMMAND.sub(" ", between))
+    return set(re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", cleaned.lower())) <= _BETWEEN_BOXES and not re.search(
+        r"[0-9=]", cleaned
     )
 
 
 def _suffix(behind: str) -> str:
-    """Return the unit that stands behind a box, as text; "" if none does."""
+    """Return the unit that is behind a box, as text; "" if none does."""
     match = None if _PERCENT_BEHIND.match(behind) else _UNIT_BEHIND.match(behind)
     if not match:
         return ""
     power = match[2] or {"\u00b2": "2", "\u00b3": "3"}.get(match[3] or "", "")
-    for said in (match[1], match[1].split()[0]):
-        if all(units.is_known(word) or word in ("per", "square", "cubic") for word in said.split()) and len(said) > 1:
+    for suffix in (match[1], match[1].split()[0]):
+        if (
+            all(units.is_known(word) or word in ("per", "square", "cubic") for word in suffix.split())
+            and len(suffix) > 1
+        ):
             # "in" and "at" are units only where they are nothing else.
-            if said.lower() in ("in", "at", "a", "as", "am", "min", "bar", "mole", "second", "may"):
+            if suffix.lower() in ("in", "at", "a", "as", "am", "min", "bar", "mole", "second", "may"):
                 return ""
-            return rf"\text{{ {said}}}" + (f"^{power}" if power else "")
+            return rf"\text{{ {suffix}}}" + (f"^{power}" if power else "")
     return ""
 
 
@@ -212,16 +219,16 @@ def _closes_unopened(text: str) -> bool:
 # Prose.
 
 
-def _marked(text: str, mark: re.Match[str]) -> Found | None:
+def _marked(text: str, mark: re.Match[str]) -> Extracted | None:
     simple = _SIMPLE.fullmatch(text, mark.end())
     if simple and (simple[2] is None or simple[2] not in _SPECIAL):
-        return Found(text=simple[1] + (rf"\text{{ {simple[2]}}}" if simple[2] else ""), formatted=True)
-    said = said_first(text[mark.end() :])
-    return Found(text=said, formatted=True) if said else None
+        return Extracted(text=simple[1] + (rf"\text{{ {simple[2]}}}" if simple[2] else ""), formatted=True)
+    answer = said_first(text[mark.end() :])
+    return Extracted(text=answer, formatted=True) if answer else None
 
 
 def said_first(rest: str) -> str:
-    """Return the answer that stands behind a mark, "" if that text denies it, takes it back or gives none."""
+    """Return the answer that is behind a mark, "" if that text denies it, takes it back or gives none."""
     rest = rest.lstrip().removeprefix("**").lstrip()
     display = _display(rest)
     if display is not None:
@@ -238,22 +245,24 @@ def _last_mark(text: str) -> re.Match[str] | None:
     small = text.lower()
     if len(small) != len(text):
         small = text
-    found: re.Match[str] | None = None
+    last: re.Match[str] | None = None
     for first in ("answer", "####", "\u7b54"):
         place = len(text)
         for _ in range(_MOST_MARKS):
-            place = small.rfind(first, found.start() if found else 0, place)
+            place = small.rfind(first, last.start() if last else 0, place)
             if place < 0:
                 break
             match = _MARK.match(text, place)
             if match is not None:
-                found = match
+                last = match
                 break
-    return found
+    return last
 
 
 def _display(rest: str) -> str | None:
-    """Return the displayed formula that a text begins with, None if it begins otherwise or goes on in the same line."""
+    """Return the displayed formula that a text begins with, None if it begins otherwise or continues in the same
+    line.
+    """
     for opening, closing in (("$$", "$$"), (r"\[", r"\]")):
         if rest.startswith(opening):
             end = rest.find(closing, len(opening))
@@ -262,7 +271,7 @@ def _display(rest: str) -> str | None:
     return None
 
 
-def _last(text: str, *, cut: bool) -> Found | None:
+def _last(text: str, *, cut: bool) -> Extracted | None:
     ending = text.rstrip()
     for opening, closing in (("$$", "$$"), (r"\[", r"\]")):
         body = ending.rstrip(". ")
@@ -271,7 +280,7 @@ def _last(text: str, *, cut: bool) -> Found | None:
             if start >= 0 and len(body) - start <= MAX_SENTENCE_CHARS and not is_negated(body[:start]):
                 inner = body[start + 2 : -2].strip()
                 if inner:
-                    return Found(text=inner, formatted=False)
+                    return Extracted(text=inner, formatted=False)
     lines = ending.split("\n")
     for number in range(len(lines) - 1, max(-1, len(lines) - 12), -1):
         if cut and number == 0:
@@ -283,8 +292,8 @@ def _last(text: str, *, cut: bool) -> Found | None:
         for sentence in reversed(_sentences(line)):
             pieces = _pieces(sentence)
             if any(piece.kind == "math" for piece in pieces):
-                said = _last_run(pieces)
-                return Found(text=said, formatted=False) if said else None
+                run = _last_run(pieces)
+                return Extracted(text=run, formatted=False) if run else None
     return None
 
 
@@ -314,12 +323,12 @@ _SENTENCE_END = re.compile(
 
 
 def _sentences(line: str) -> list[str]:
-    found, start = [], 0
+    sentences, start = [], 0
     for match in _SENTENCE_END.finditer(line):
         end = match.end() if match.group() != "." else match.start()
-        found.append(line[start:end])
+        sentences.append(line[start:end])
         start = match.end()
-    return [one for one in (*found, line[start:]) if one.strip()]
+    return [sentence for sentence in (*sentences, line[start:]) if sentence.strip()]
 
 
 def _first_sentence(text: str) -> str:
@@ -345,18 +354,18 @@ _HALF_OF_DAY = re.compile(r"(?:[ap]\.?m\.?|noon|midnight|o'clock)", re.IGNORECAS
 
 def _pieces(sentence: str) -> list[_Piece]:
     """Return a sentence as formulas, words and punctuation; adjacent chunks of a formula are one."""
-    found: list[_Piece] = []
+    pieces: list[_Piece] = []
     position = 0
-    while position < len(sentence) and len(found) < _MOST_PIECES:
+    while position < len(sentence) and len(pieces) < _MOST_PIECES:
         next_math = _next_span(sentence, position)
         if next_math is None:
-            _add_chunks(found, sentence[position:])
+            _add_chunks(pieces, sentence[position:])
             break
         start, end, inner = next_math
-        _add_chunks(found, sentence[position:start])
-        _add_math(found, inner)
+        _add_chunks(pieces, sentence[position:start])
+        _add_math(pieces, inner)
         position = end
-    return found
+    return pieces
 
 
 def _next_span(sentence: str, position: int) -> tuple[int, int, str] | None:
@@ -393,44 +402,48 @@ def _bracket(sentence: str, position: int) -> int:
     return min(places, default=-1)
 
 
-def _add_math(found: list[_Piece], text: str) -> None:
+def _add_math(pieces: list[_Piece], text: str) -> None:
     text = text.strip()
     if not text:
         return
-    if found and found[-1].kind == "math":
-        found[-1] = _Piece("math", f"{found[-1].text} {text}")
+    if pieces and pieces[-1].kind == "math":
+        pieces[-1] = _Piece("math", f"{pieces[-1].text} {text}")
     else:
-        found.append(_Piece("math", text))
+        pieces.append(_Piece("math", text))
 
 
-def _add_chunks(found: list[_Piece], text: str) -> None:
+def _add_chunks(pieces: list[_Piece], text: str) -> None:
     chunks = _CHUNK.findall(text)
     depth = 0
     for place, chunk in enumerate(chunks):
-        if chunk != ":" and depth <= 0 and _is_word(chunk, chunks[place + 1] if place + 1 < len(chunks) else "", found):
+        if (
+            chunk != ":"
+            and depth <= 0
+            and _is_word(chunk, chunks[place + 1] if place + 1 < len(chunks) else "", pieces)
+        ):
             body = chunk.strip("\"'(),;:!?*[]")
             if chunk[:1] == "(":
-                found.append(_Piece("stop", "("))
+                pieces.append(_Piece("stop", "("))
             if body:
-                found.append(_Piece("word", body.rstrip(".") if not _HALF_OF_DAY.fullmatch(body) else body))
+                pieces.append(_Piece("word", body.rstrip(".") if not _HALF_OF_DAY.fullmatch(body) else body))
             if chunk[-1:] in ",;":
-                found.append(_Piece("comma", chunk[-1]))
+                pieces.append(_Piece("comma", chunk[-1]))
             elif chunk[-1:] in ":?!)":
-                found.append(_Piece("stop", chunk[-1]))
+                pieces.append(_Piece("stop", chunk[-1]))
             continue
         if (
             chunk == ":"
-            and found
-            and found[-1].kind == "math"
+            and pieces
+            and pieces[-1].kind == "math"
             and chunks[place + 1 : place + 2]
             and chunks[place + 1][0].isdigit()
         ):
-            _add_math(found, chunk)
+            _add_math(pieces, chunk)
             continue
         if chunk in ("-", "\u2014", "--", "\u2013") and not (
-            found and found[-1].kind == "math" and place + 1 < len(chunks)
+            pieces and pieces[-1].kind == "math" and place + 1 < len(chunks)
         ):
-            found.append(_Piece("stop", chunk))
+            pieces.append(_Piece("stop", chunk))
             continue
         body, ends = chunk, ""
         depth += sum(char in "([{" for char in chunk) - sum(char in ")]}" for char in chunk)
@@ -438,21 +451,21 @@ def _add_chunks(found: list[_Piece], text: str) -> None:
             # The bracket was opened before a word.
             body, depth, ends = body.rstrip(")]}"), 0, ")"
         if not body or body == ":":
-            found.append(_Piece("stop", ends or body))
+            pieces.append(_Piece("stop", ends or body))
             continue
         if depth == 0 and body[-1:] in ",;:":
             body, ends = body[:-1], body[-1]
         if body in ("\u2014", "--"):
-            found.append(_Piece("stop", body))
+            pieces.append(_Piece("stop", body))
             continue
-        _add_math(found, body.strip('"*') or body)
+        _add_math(pieces, body.strip('"*') or body)
         if ends:
-            found.append(_Piece("comma" if ends in ",;" else "stop", ends))
+            pieces.append(_Piece("comma" if ends in ",;" else "stop", ends))
         elif "\u2014" in body:
-            found.append(_Piece("stop", "\u2014"))
+            pieces.append(_Piece("stop", "\u2014"))
 
 
-def _is_word(chunk: str, behind: str, found: Sequence[_Piece]) -> bool:
+def _is_word(chunk: str, behind: str, pieces: Sequence[_Piece]) -> bool:
     body = chunk.strip("\"'(),;:!?*[]")
     if not body:
         return not any(char in "+-*/=<>^|%" for char in chunk) and chunk not in ("(", ")", "[", "]")
@@ -462,7 +475,7 @@ def _is_word(chunk: str, behind: str, found: Sequence[_Piece]) -> bool:
         return True
     if _WORDLIKE.fullmatch(body):
         return not _FUNCTIONS.match(body) and not (
-            len(body) == 2 and body not in _SMALL_WORDS and _is_formula(found, behind)
+            len(body) == 2 and body not in _SMALL_WORDS and _is_formula(pieces, behind)
         )
     if len(body) == 1 and body in "aAI":
         follows = behind.strip("\"'(),;:!?*[]")
@@ -476,8 +489,8 @@ _SMALL_WORDS = words.word_set(
 )
 
 
-def _is_formula(found: Sequence[_Piece], behind: str) -> bool:
-    before = found[-1] if found else None
+def _is_formula(pieces: Sequence[_Piece], behind: str) -> bool:
+    before = pieces[-1] if pieces else None
     operator = behind[:1] in "+-*/=<>^"
     return (before is not None and before.kind == "math" and before.text[-1:] in "+-*/=<>^(") or (
         bool(behind) and operator
@@ -545,8 +558,8 @@ def _first_run(pieces: list[_Piece]) -> str:
         pieces = [*pieces[:start], _Piece("math", f"-{pieces[start].text}"), *pieces[start + 1 :]]
     if leading and leading[-1] in ("yes", "no", "true", "false") and pieces[start - 1].kind == "comma":
         return leading[-1]
-    said, _ = _member(pieces, start)
-    return said
+    run, _ = _member(pieces, start)
+    return run
 
 
 def _is_far(leading: Sequence[str]) -> bool:
@@ -564,7 +577,7 @@ def _member(pieces: Sequence[_Piece], start: int) -> tuple[str, int]:
     """Return the formula at a place with its unit and whatever is joined to it, and where reading ended."""
     run = pieces[start].text
     place = start + 1
-    said: list[str] = []
+    texts: list[str] = []
     while place < len(pieces) and pieces[place].kind == "word":
         word = pieces[place].text
         lower = word.lower()
@@ -582,18 +595,18 @@ def _member(pieces: Sequence[_Piece], start: int) -> tuple[str, int]:
             lower in _OPERATIONS and _formula_follows(pieces, place)
         ):
             return _whole(pieces[start:]), len(pieces)
-        if lower in ("squared", "cubed", "factorial") and not (said and units.is_known(said[-1])):
+        if lower in ("squared", "cubed", "factorial") and not (texts and units.is_known(texts[-1])):
             return _whole(pieces[start:]), len(pieces)
         if lower in _EQUALS and ahead is not None and ahead.kind == "math":
             rest, end = _member(pieces, place + 1)
-            return f"{_with_unit(run, said)} = {rest}", end
+            return f"{_with_unit(run, texts)} = {rest}", end
         if lower in ("to", "of", "by", "out"):
-            return _with_unit(run, said), len(pieces)
+            return _with_unit(run, texts), len(pieces)
         if lower in _STOPS:
-            return ("" if _is_denied(pieces, place) else _with_unit(run, said)), len(pieces)
-        said.append(word)
+            return ("" if _is_denied(pieces, place) else _with_unit(run, texts)), len(pieces)
+        texts.append(word)
         place += 1
-    answer = _with_unit(run, said)
+    answer = _with_unit(run, texts)
     if place >= len(pieces):
         return answer, place
     return _joined(answer, pieces, place)
@@ -604,7 +617,7 @@ _CASES = words.word_set("otherwise others elsewhere")
 
 
 def _is_denied(pieces: Sequence[_Piece], place: int) -> bool:
-    """Return whether a sentence goes on to say that its number is wrong, or one of several cases.
+    """Return whether a sentence continues to say that its number is wrong, or one of several cases.
 
     "5 is not the answer", "5, which is wrong", "5 if x > 0, otherwise 6".
     """
@@ -633,7 +646,7 @@ def _base_follows(pieces: Sequence[_Piece], place: int) -> bool:
 
 
 def _formula_follows(pieces: Sequence[_Piece], place: int) -> bool:
-    """Return whether the same clause goes on to a formula."""
+    """Return whether the same clause continues to a formula."""
     for piece in pieces[place + 1 : place + 6]:
         if piece.kind == "math":
             return True
@@ -684,15 +697,15 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
     if skipped >= len(pieces) or contrast or not joined:
         return answer, place
     rest, end = _member(pieces, skipped)
-    said_or = any(one.text.lower() in ("(", "or", "\u6216", "\u6216\u8005") for one in pieces[place:skipped])
+    said_or = any(piece.text.lower() in ("(", "or", "\u6216", "\u6216\u8005") for piece in pieces[place:skipped])
     if said_or:
         return f"{answer} or {rest}", end
-    said_and = any(one.text.lower() in _JOINERS for one in pieces[place:skipped])
+    said_and = any(piece.text.lower() in _JOINERS for piece in pieces[place:skipped])
     return (rf"{answer}\text{{ and }}{rest}" if said_and else f"{answer}, {rest}"), end
 
 
 def _is_compared(pieces: Sequence[_Piece], place: int) -> bool:
-    """Return whether a clause goes on to compare: "5 or so more than 6"."""
+    """Return whether a clause continues to compare: "5 or so more than 6"."""
     for piece in pieces[place : place + 8]:
         if piece.kind == "stop":
             return False
@@ -701,41 +714,41 @@ def _is_compared(pieces: Sequence[_Piece], place: int) -> bool:
     return False
 
 
-def _with_unit(run: str, said: Sequence[str]) -> str:
+def _with_unit(run: str, words_behind: Sequence[str]) -> str:
     """Return a formula with the words of its unit as text."""
-    unit = list(said[:_MOST_UNIT_WORDS])
-    if len(said) > _MOST_UNIT_WORDS:
+    unit = list(words_behind[:_MOST_UNIT_WORDS])
+    if len(words_behind) > _MOST_UNIT_WORDS:
         unit = [word for word in unit[:1] if word.lower() in words.SCALES]
-    kept = [
+    unit_words = [
         word
         for word in unit
         if word.lower() not in ("the", "a", "an", "total", "altogether", "of", "left", "exactly", "only")
     ]
-    if not kept:
+    if not unit_words:
         return run
-    if kept[0].lower() in ("percent", "pct"):
+    if unit_words[0].lower() in ("percent", "pct"):
         return rf"{run}\%"
-    return rf"{run}\text{{ {' '.join(kept)}}}"
+    return rf"{run}\text{{ {' '.join(unit_words)}}}"
 
 
 def _whole(pieces: Sequence[_Piece]) -> str:
-    """Return pieces as they stand: nothing that a formula could equal."""
+    """Return pieces as they are: nothing that a formula could equal."""
     return "\u00ab" + " ".join(piece.text for piece in pieces) + "\u00bb"
 
 
 def _words(pieces: Sequence[_Piece]) -> str:
     """Return the words of an answer that has no formula, up to the first pause."""
-    said: list[str] = []
+    collected: list[str] = []
     for piece in pieces:
-        if piece.kind in ("comma", "stop") and said:
+        if piece.kind in ("comma", "stop") and collected:
             break
         if piece.kind == "word":
-            if piece.text.lower() in ("because", "since", "as") and said:
+            if piece.text.lower() in ("because", "since", "as") and collected:
                 break
-            said.append(piece.text)
-    while said and said[0].lower() in ("option", "choice", "clearly", "simply", "therefore", "just"):
-        said.pop(0)
-    return " ".join(said)
+            collected.append(piece.text)
+    while collected and collected[0].lower() in ("option", "choice", "clearly", "simply", "therefore", "just"):
+        collected.pop(0)
+    return " ".join(collected)
 
 
 def _numbers_in_words(pieces: list[_Piece]) -> list[_Piece]:
@@ -743,7 +756,7 @@ def _numbers_in_words(pieces: list[_Piece]) -> list[_Piece]:
     out: list[_Piece] = []
     place = 0
     while place < len(pieces):
-        found = 0
+        length = 0
         piece = pieces[place]
         if piece.kind == "word":
             lower = piece.text.lower()
@@ -751,10 +764,12 @@ def _numbers_in_words(pieces: list[_Piece]) -> list[_Piece]:
             longest = min(len(pieces) - place, 12) if starts and not (out and out[-1].kind == "math") else 0
             for size in range(longest, 0, -1):
                 phrase = pieces[place : place + size]
-                if all(one.kind == "word" for one in phrase) and words.value(" ".join(one.text for one in phrase)):
-                    found = size
+                if all(piece.kind == "word" for piece in phrase) and words.value(
+                    " ".join(piece.text for piece in phrase)
+                ):
+                    length = size
                     break
-            if not found and not any(one.kind == "math" for one in pieces):
+            if not length and not any(piece.kind == "math" for piece in pieces):
                 han = words.leading_han(piece.text)
                 if han is not None:
                     out.append(_Piece("math", piece.text[: han[2]]))
@@ -762,9 +777,9 @@ def _numbers_in_words(pieces: list[_Piece]) -> list[_Piece]:
                         out.append(_Piece("word", piece.text[han[2] :]))
                     place += 1
                     continue
-        if found:
-            out.append(_Piece("math", " ".join(one.text for one in pieces[place : place + found])))
-            place += found
+        if length:
+            out.append(_Piece("math", " ".join(piece.text for piece in pieces[place : place + length])))
+            place += length
         elif (
             piece.text.lower() == "and"
             and out
@@ -773,8 +788,8 @@ def _numbers_in_words(pieces: list[_Piece]) -> list[_Piece]:
             and _part_behind(pieces, place + 1)
         ):
             # "2 and a half", "3 and 1/2"
-            size, said = _part_behind(pieces, place + 1) or (0, "")
-            out[-1] = _Piece("math", f"{out[-1].text} {said}")
+            size, part = _part_behind(pieces, place + 1) or (0, "")
+            out[-1] = _Piece("math", f"{out[-1].text} {part}")
             place += 1 + size
         else:
             out.append(piece)
@@ -783,13 +798,13 @@ def _numbers_in_words(pieces: list[_Piece]) -> list[_Piece]:
 
 
 def _part_behind(pieces: Sequence[_Piece], place: int) -> tuple[int, str] | None:
-    said = [piece.text.lower() for piece in pieces[place : place + 2]]
-    if said and re.fullmatch(r"[0-9]{1,3}/[0-9]{1,3}", said[0]) and _is_proper(said[0]):
-        return 1, said[0]
+    texts = [piece.text.lower() for piece in pieces[place : place + 2]]
+    if texts and re.fullmatch(r"[0-9]{1,3}/[0-9]{1,3}", texts[0]) and _is_proper(texts[0]):
+        return 1, texts[0]
     for size in (2, 1):
-        found = words.value(" ".join(said[:size])) if len(said) >= size else None
-        if found and 0 < found[0] < 1 and pieces[place].kind == "word":
-            return size, f"{found[0].numerator}/{found[0].denominator}"
+        number = words.value(" ".join(texts[:size])) if len(texts) >= size else None
+        if number and 0 < number[0] < 1 and pieces[place].kind == "word":
+            return size, f"{number[0].numerator}/{number[0].denominator}"
     return None
 
 
@@ -834,17 +849,17 @@ def _last_run(pieces: list[_Piece]) -> str:
         pieces = [*pieces[:start], _Piece("math", f"-{pieces[start].text}"), *pieces[start + 1 :]]
     elif start and pieces[start - 1].kind == "word" and pieces[start - 1].text.lower() in _OPERATIONS - {"to"}:
         return _whole(pieces)
-    said, _ = _member(pieces, start)
-    return said
+    run, _ = _member(pieces, start)
+    return run
 
 
 def _without_clause(pieces: list[_Piece]) -> list[_Piece]:
     """Return a sentence up to the condition or reason that follows its formula: "12, where n = 5"."""
-    said = False
+    has_math = False
     for place, piece in enumerate(pieces):
-        if said and piece.kind == "word" and piece.text.lower() in _CLAUSES:
+        if has_math and piece.kind == "word" and piece.text.lower() in _CLAUSES:
             return pieces[:place]
-        said |= piece.kind == "math"
+        has_math |= piece.kind == "math"
     return pieces
 
 

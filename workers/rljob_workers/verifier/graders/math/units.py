@@ -152,7 +152,7 @@ def is_known(word: str) -> bool:
 def _product(text: str) -> Unit | None:
     powers: dict[str, int] = {}
     factor, sign, pending, position = Fraction(1), 1, 1, 0
-    found = False
+    has_unit = False
     last: tuple[Unit, int] | None = None
     while position < len(text):
         char = text[position]
@@ -180,7 +180,7 @@ def _product(text: str) -> Unit | None:
                 pending = _POWERS[word.lower()]
             continue
         if word.lower() in _FILLERS:
-            found = True
+            has_unit = True
             continue
         exponent = int(match[2] or match[3] or 1) * sign * pending
         if _counts(word):
@@ -188,10 +188,10 @@ def _product(text: str) -> Unit | None:
         unit = _of_word(word)
         _add(powers, unit, exponent)
         factor *= unit.factor**exponent
-        last, pending, found = (unit, exponent), 1, True
+        last, pending, has_unit = (unit, exponent), 1, True
     if pending != 1:
         return None
-    return Unit(factor, tuple(sorted((name, power) for name, power in powers.items() if power))) if found else None
+    return Unit(factor, tuple(sorted((name, power) for name, power in powers.items() if power))) if has_unit else None
 
 
 def _counts(word: str) -> bool:

@@ -171,17 +171,17 @@ def _points(names: Sequence[str], mpmath: Any) -> list[Mapping[str, Any]]:
     """Values for letters, some positive, some of either sign; the same on every machine."""
     if not names:
         return [{}]
-    found: list[Mapping[str, Any]] = []
+    points: list[Mapping[str, Any]] = []
     for number in range(6):
         point = {}
         for place, name in enumerate(names):
             noise = _draw(f"{number} {name}", _SEEDS[0]) % 1_000_003
             size = (mpmath.mpf(noise) + mpmath.mpf(1) / 3) / 1_000_003 * 2 + mpmath.mpf(1) / 7
             point[name] = -size if number >= 3 and (noise + place) % 2 else size
-        found.append(point)
-    # Every letter negative once: the root of a square is no letter there.
-    found.append({name: -value for name, value in found[0].items()})
-    return found
+        points.append(point)
+    # Every letter negative once: the root of a square is not a letter there.
+    points.append({name: -value for name, value in points[0].items()})
+    return points
 
 
 # Exact rational numbers.

@@ -52,8 +52,8 @@ def value(text: str) -> tuple[Fraction, int] | None:
         return None
     sign = -1 if words[0] in ("minus", "negative") else 1
     words = words[1:] if sign < 0 else words
-    found = _decimal(words) if "point" in words else _phrase(words)
-    return (sign * found[0], found[1]) if found else None
+    number = _decimal(words) if "point" in words else _phrase(words)
+    return (sign * number[0], number[1]) if number else None
 
 
 def _phrase(words: list[str]) -> tuple[Fraction, int] | None:
@@ -91,21 +91,21 @@ def _decimal(words: list[str]) -> tuple[Fraction, int] | None:
     if whole is None or not digits or any(_SMALL.get(word, 10) > 9 for word in digits):
         return None
     decimals = "".join(str(_SMALL[word]) for word in digits)
-    found = (whole + Fraction(int(decimals), 10 ** len(decimals))) * scale
-    return (found, len(decimals) if scale == 1 else -1)
+    number = (whole + Fraction(int(decimals), 10 ** len(decimals))) * scale
+    return (number, len(decimals) if scale == 1 else -1)
 
 
 def _integer(words: list[str]) -> int | None:
-    """Return what cardinal words say; each word must have its place: "six five" is no number."""
+    """Return what cardinal words say; each word must have its place: "six five" is not a number."""
     total = group = 0
     largest = 10**18
     room = 1000
-    seen = False
+    has_group = False
     for place, word in enumerate(words):
-        if word == "and" and seen and place + 1 < len(words):
+        if word == "and" and has_group and place + 1 < len(words):
             continue
         if word in ("a", "an") and place == 0 and len(words) > 1:
-            group, seen, room = 1, True, 1
+            group, has_group, room = 1, True, 1
             continue
         if word in _SMALL:
             number = _SMALL[word]
@@ -124,8 +124,8 @@ def _integer(words: list[str]) -> int | None:
             total, group, largest, room = total + group * scale, 0, scale, 1000
         else:
             return None
-        seen = True
-    return total + group if seen else None
+        has_group = True
+    return total + group if has_group else None
 
 
 def leading_han(text: str) -> tuple[Fraction, int, int] | None:
@@ -140,8 +140,8 @@ def leading_han(text: str) -> tuple[Fraction, int, int] | None:
         below = _han_integer(match["below"])
         return (sign * Fraction(_han_integer(match["top"]), below), -1, match.end()) if below else None
     decimals = "".join(str(_HAN_DIGITS[char]) for char in match["decimals"] or "")
-    found = Fraction(_han_integer(match["whole"])) + Fraction(int(decimals or 0), 10 ** len(decimals))
-    return (sign * found, len(decimals) if decimals else -1, match.end())
+    number = Fraction(_han_integer(match["whole"])) + Fraction(int(decimals or 0), 10 ** len(decimals))
+    return (sign * number, len(decimals) if decimals else -1, match.end())
 
 
 def _han_integer(text: str) -> int:

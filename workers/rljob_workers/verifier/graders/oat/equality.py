@@ -39,7 +39,7 @@ def equal(ours: str, theirs: str, symbolic: Symbolic) -> bool | None:
 
 
 def _parts(text: str) -> list[str]:
-    """Return what stands between the commas of a bracketed list, or the text."""
+    """Return what is between the commas of a bracketed list, or the text."""
     inner = text[1:-1]
     enclosed = len(text) > 2 and text[0] in "([" and text[-1] in ")]" and not set(inner) & set("()[]")
     return brackets.split(inner) if enclosed else [text]

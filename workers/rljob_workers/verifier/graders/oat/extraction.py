@@ -10,7 +10,7 @@ _OPEN, _CLOSE = "<answer>", "</answer>"
 _THINK = "</think> <answer>"
 
 
-def boxed(completion: str, *, compat: bool) -> spans.Found | None:
+def boxed(completion: str, *, compat: bool) -> spans.Extracted | None:
     """Return the content of the last box; None, unformatted, without one that closes.
 
     strict: boxes that are joined by "or" are one answer, and a box that is denied is none (O5).
@@ -18,11 +18,11 @@ def boxed(completion: str, *, compat: bool) -> spans.Found | None:
     content = last_box(completion[-spans.MAX_SCANNED_CHARS :])
     if content is not None and not compat and r"\fbox" not in completion:
         content = spans.alternatives(completion)
-    return None if content is None else spans.Found(text=content, formatted=True)
+    return None if content is None else spans.Extracted(text=content, formatted=True)
 
 
-def tagged(completion: str, *, loose: bool, compat: bool) -> spans.Found | None:
-    """Return what stands between the last answer tags, unboxed; None, unformatted, without the tags.
+def tagged(completion: str, *, loose: bool, compat: bool) -> spans.Extracted | None:
+    """Return what is between the last answer tags, unboxed; None, unformatted, without the tags.
 
     An unreadable box inside the tags is an empty, formatted answer.
     """
@@ -30,11 +30,11 @@ def tagged(completion: str, *, loose: bool, compat: bool) -> spans.Found | None:
     opening = _OPEN if loose else _THINK
     if opening not in text or _CLOSE not in text:
         return None
-    said = text.rsplit(_OPEN, 1)[1]
-    said = said.replace(_CLOSE, "") if compat else said.split(_CLOSE, 1)[0]
-    if _BOX in said:
-        said = last_box(said) or ""
-    return spans.Found(text=said, formatted=True)
+    tail = text.rsplit(_OPEN, 1)[1]
+    tail = tail.replace(_CLOSE, "") if compat else tail.split(_CLOSE, 1)[0]
+    if _BOX in tail:
+        tail = last_box(tail) or ""
+    return spans.Extracted(text=tail, formatted=True)
 
 
 def last_box(text: str, box: str = _BOX) -> str | None:

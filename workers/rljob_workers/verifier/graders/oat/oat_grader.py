@@ -59,37 +59,37 @@ class OatGrader(base.SingleTimeLimit):
 
     def quick(self, answer: base.Answer) -> base.Grade | None:
         """Decide by extraction and text; the grade is open if a worker could still find equality."""
-        found = self._find(answer)
-        if found is None:
+        answer_ = self._find(answer)
+        if answer_ is None:
             return base.failed(names.VerdictReason.NO_ANSWER)
-        if not found.text.strip():
-            return self._empty(found)
-        if len(found.text) > spans.MAX_ANSWER_CHARS:
-            return _graded(names.VerdictReason.PARSE_ERROR, found, f"longer than {spans.MAX_ANSWER_CHARS} characters")
-        decisions = [self._by_text(found.text, member, _undecided) for member in _golds(answer)]
+        if not answer_.text.strip():
+            return self._empty(answer_)
+        if len(answer_.text) > spans.MAX_ANSWER_CHARS:
+            return _graded(names.VerdictReason.PARSE_ERROR, answer_, f"longer than {spans.MAX_ANSWER_CHARS} characters")
+        decisions = [self._by_text(answer_.text, member, _undecided) for member in _golds(answer)]
         if True in decisions:
-            return base.passed(found.text)
-        return self._open(found, undecided=None in decisions)
+            return base.passed(answer_.text)
+        return self._open(answer_, undecided=None in decisions)
 
     def grade(self, answer: base.Answer) -> base.Grade:
         """Decide, symbolically if need be."""
         decided = self.quick(answer)
         if decided is not None:
             return decided
-        found = self._find(answer)
-        assert found is not None, "quick passed"
-        equal = any(self._equal(found.text, member) for member in _golds(answer))
-        return base.passed(found.text) if equal else _graded(names.VerdictReason.WRONG, found)
+        extracted = self._find(answer)
+        assert extracted is not None, "quick passed"
+        equal = any(self._equal(extracted.text, member) for member in _golds(answer))
+        return base.passed(extracted.text) if equal else _graded(names.VerdictReason.WRONG, extracted)
 
-    def _find(self, answer: base.Answer) -> spans.Found | None:
+    def _find(self, answer: base.Answer) -> spans.Extracted | None:
         if not self._tag_rule:
             return extraction.boxed(answer.completion, compat=self._compat)
         return extraction.tagged(answer.completion, loose=self._tag_rule == "loose", compat=self._compat)
 
-    def _empty(self, found: spans.Found) -> base.Grade:
+    def _empty(self, extracted: spans.Extracted) -> base.Grade:
         """O2: an empty answer is none; the original calls it formatted and wrong."""
         if self._compat:
-            return _graded(names.VerdictReason.WRONG, found, "the extracted text is empty")
+            return _graded(names.VerdictReason.WRONG, extracted, "the extracted text is empty")
         return base.failed(names.VerdictReason.NO_ANSWER, detail="the extracted text is empty")
 
     def _by_text(self, text: str, member: str, decide: equality.Symbolic) -> bool | None:
@@ -100,16 +100,16 @@ class OatGrader(base.SingleTimeLimit):
         ours, theirs = (normalization.normalise(side, compat=self._compat) for side in (text, member))
         return equality.equal(ours, theirs, decide)
 
-    def _open(self, found: spans.Found, *, undecided: bool) -> base.Grade | None:
+    def _open(self, extracted: spans.Extracted, *, undecided: bool) -> base.Grade | None:
         full = self._version == "math_verify"
         if not undecided and not full:
-            return _graded(names.VerdictReason.WRONG, found)
+            return _graded(names.VerdictReason.WRONG, extracted)
         try:
-            screen.check(normalization.normalise(found.text, compat=self._compat))
+            screen.check(normalization.normalise(extracted.text, compat=self._compat))
         except screen.RefusedError as refusal:
             # A sentence inside tags is outside the grammar, and still holds what math-verify looks for.
-            if not full or screen.first_hazard(found.text):
-                return _graded(names.VerdictReason.PARSE_ERROR, found, str(refusal))
+            if not full or screen.first_hazard(extracted.text):
+                return _graded(names.VerdictReason.PARSE_ERROR, extracted, str(refusal))
         return None
 
     def _equal(self, text: str, member: str) -> bool:
@@ -126,13 +126,13 @@ class OatGrader(base.SingleTimeLimit):
 def _is_refuted(text: str, member: str, *, deep: bool) -> bool:
     """O4: an answer that says something else than the gold by docs/reading_an_answer.md is wrong.
 
-    A sentence inside tags says what it says as prose; other text that no rule reads is no value.
+    A sentence inside tags says what it says as prose; other text that no rule reads is not a value.
     """
     rules = dataclasses.replace(_RULES, deep=deep)
     verdict = comparison.verdict(text, member, rules)
     if verdict is comparison.Verdict.UNREAD and comparison.is_read(member) and not comparison.is_read(text):
-        said = spans.find_answer(text, boxed_only=False)
-        verdict = comparison.Verdict.DIFFERENT if said is None else comparison.verdict(said.text, member, rules)
+        answer = spans.find_answer(text, boxed_only=False)
+        verdict = comparison.Verdict.DIFFERENT if answer is None else comparison.verdict(answer.text, member, rules)
         return verdict in (comparison.Verdict.DIFFERENT, comparison.Verdict.UNREAD)
     return verdict is comparison.Verdict.DIFFERENT
 
@@ -158,5 +158,5 @@ def _screened(decide: equality.Symbolic) -> equality.Symbolic:
     return screened
 
 
-def _graded(reason: names.VerdictReason, found: spans.Found, detail: str = "") -> base.Grade:
-    return base.failed(reason, extracted=found.text, formatted=found.formatted, detail=detail)
+def _graded(reason: names.VerdictReason, extracted: spans.Extracted, detail: str = "") -> base.Grade:
+    return base.failed(reason, extracted=extracted.text, formatted=extracted.formatted, detail=detail)

@@ -8,8 +8,8 @@ block, which stays a part of the file and counts if both say one.
     ```                              def of_two(a, b): ...
                                      ```
 
-What a fence is: `code/blocks.py`. The last block of a path counts. A block without a path is no file; nor is one whose
-path no file can have, or which a tool would read unasked: such a block is passed over, so that nothing is won by
+What a fence is: `code/blocks.py`. The last block of a path counts. A block without a path is not a file; nor is one
+whose path no file can have, or which a tool would read unasked: such a block is passed over, so that nothing is won by
 writing it.
 """
 

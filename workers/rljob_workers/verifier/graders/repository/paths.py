@@ -27,7 +27,7 @@ _PATHS_FILE = ".pth"
 def problem(path: str) -> str:
     """Return why a file cannot have this path below a repository's root, an empty text if it can."""
     if not path.isprintable() or "\\" in path:
-        return "holds a character that is no part of a name"
+        return "holds a character that is not allowed in a name"
     if not 0 < len(path.encode()) <= MAX_PATH_BYTES:
         return f"must have 1 to {MAX_PATH_BYTES} bytes"
     parts = path.split("/")

@@ -2,7 +2,7 @@
 
 Column `repository`, an object or its JSON text:
 
-    files       path -> text: the repository as the task has it; an answer may write over these and beside them
+    files       path -> text: the repository as the task has it; an answer may write over these and alongside them
     test_files  path -> text: tests and configuration, which are put over whatever an answer wrote
     tests       the ids of pytest that must pass, each in a file of test_files: `tests/test_sums.py::test_of_two`
 """
@@ -82,8 +82,8 @@ def _tests(value: Mapping[str, object], test_files: Mapping[str, str]) -> tuple[
     where = f"'{REPOSITORY}.{TESTS}'"
     tests = value.get(TESTS)
     if not isinstance(tests, list) or not 0 < len(tests) <= MAX_TESTS:
-        found = f"{len(tests)} of them" if isinstance(tests, list) else redaction.brief(tests)
-        raise errors.DataError(f"{where} must be a list of 1 to {MAX_TESTS} ids of tests, not {found}")
+        actual = f"{len(tests)} of them" if isinstance(tests, list) else redaction.brief(tests)
+        raise errors.DataError(f"{where} must be a list of 1 to {MAX_TESTS} ids of tests, not {actual}")
     for index, test in enumerate(tests):
         if not isinstance(test, str) or not 0 < len(test) <= MAX_ID_CHARS or not _is_text(test):
             raise errors.DataError(

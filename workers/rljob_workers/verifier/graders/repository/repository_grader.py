@@ -68,10 +68,10 @@ class RepositoryGrader(base.SingleTimeLimit):
         decided = self.quick(answer)
         if decided is not None:
             return decided
-        given = record.repository_of(answer.columns)
+        repository = record.repository_of(answer.columns)
         written = answer_files.files_of(answer.completion)
         try:
-            files = answer_files.merged(given.files, written, given.test_files)
+            files = answer_files.merged(repository.files, written, repository.test_files)
         except answer_files.UnusableError as error:
             return base.failed(names.VerdictReason.PARSE_ERROR, detail=str(error))
         cpu_s = self._cpu_s * answer.cpu_factor
@@ -79,12 +79,12 @@ class RepositoryGrader(base.SingleTimeLimit):
             cpu_s=cpu_s,
             wall_s=min(self._wall_s, grading_limits.WALL_FACTOR * cpu_s),
             memory_bytes=self._memory_bytes,
-            output_bytes=max(self._output_bytes, _BYTES_OF_REPORT * (len(given.tests) + 1)),
+            output_bytes=max(self._output_bytes, _BYTES_OF_REPORT * (len(repository.tests) + 1)),
         )
         try:
             with sandbox.laid_out(files, below=self._scratch or pathlib.Path(tempfile.gettempdir())) as folder:
-                suite = sandbox.Suite(folder, given.tests, self._packages)
+                suite = sandbox.Suite(folder, repository.tests, self._packages)
                 run = self._run(suite, stdin=b"", limits=limits)
         except sandbox.CannotRunError:
             return verdict.unjudged()
-        return repository_verdict.grade_of(run, num_tests=len(given.tests))
+        return repository_verdict.grade_of(run, num_tests=len(repository.tests))

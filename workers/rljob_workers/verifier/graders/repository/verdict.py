@@ -59,20 +59,20 @@ def _case(run: sandbox.Run, reported: Mapping[int, Sequence[object]], results: S
 
 def _reported(run: sandbox.Run, num_tests: int) -> dict[int, list[object]]:
     """Return what was said of each test, by index; what names no test is left out."""
-    found: dict[int, list[object]] = {}
+    reports: dict[int, list[object]] = {}
     for status, value in run.records:
         if status != TEST or not isinstance(value, list) or len(value) != 2:
             continue
-        index, said = value
+        index, report = value
         if type(index) is int and 0 <= index < num_tests:
-            found.setdefault(index, []).append(said)
-    return found
+            reports.setdefault(index, []).append(report)
+    return reports
 
 
-def _result(said: Sequence[object] | None) -> int:
-    if said is None:
+def _result(report: Sequence[object] | None) -> int:
+    if report is None:
         return _NOT_THERE
-    return 1 if list(said) == [PASSED] else _NOT_PASSED
+    return 1 if list(report) == [PASSED] else _NOT_PASSED
 
 
 def _detail(case: Case, results: Sequence[int]) -> str:

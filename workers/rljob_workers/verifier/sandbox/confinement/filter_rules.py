@@ -1,10 +1,10 @@
 """Which system calls a program of the policy's may not make: the readable form of the filter. Pure.
 
 No innocent program makes the KILLED ones. The REFUSED ones fail with EPERM, as they do where a container forbids them,
-and the program may go on. What starts a process or a thread, or names a path, waits for the answer of whoever holds the
-filter's listener (`requests/gate.py`). What no rule names is allowed: rules on files, TCP and signals are Landlock's.
-Where a kernel has no Landlock, the filter refuses writing and signals itself; reading it cannot refuse, for it sees no
-path.
+and the program may continue. What starts a process or a thread, or names a path, waits for the answer of anyone who
+holds the filter's listener (`requests/gate.py`). What no rule names is allowed: rules on files, TCP and signals are
+Landlock's. Where a kernel has no Landlock, the filter refuses writing and signals itself; reading it cannot refuse, for
+it sees no path.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ _REFUSED = {
         " process_mrelease migrate_pages move_pages pidfd_open pidfd_getfd pidfd_send_signal"
     ),
     "work that the kernel does on its own threads": "io_uring_setup io_uring_enter io_uring_register io_setup",
-    "what Landlock does not know: attributes of this user's files, and news of them": (
+    "what Landlock does not cover: attributes of this user's files, and notifications about them": (
         "getxattr lgetxattr listxattr llistxattr chmod fchmod fchmodat chown fchown lchown fchownat setxattr lsetxattr"
         " fsetxattr removexattr lremovexattr fremovexattr utime utimes utimensat futimesat truncate inotify_init"
         " inotify_init1 inotify_add_watch"
@@ -135,7 +135,7 @@ def _arguments() -> Iterator[Rule]:
     # It ends with its runner, stays visible to it, and takes no processor from other runs.
     for option in (_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SCHED_CORE):
         yield Rule("prctl", Action.REFUSE, (Condition(argument=0, value=option, equal=True),))
-    # Leases and news of files it may read; and a pipe's memory, which counts for nobody.
+    # Leases and news of files it may read; and a pipe's memory, which counts for no one.
     for command in (_F_SETLEASE, _F_NOTIFY, _F_SETPIPE_SZ):
         yield Rule("fcntl", Action.REFUSE, (Condition(argument=1, value=command, equal=True),))
     # Others change flags of files that were opened for reading, send signals, or type into a terminal.
@@ -155,7 +155,7 @@ def _writing() -> Iterator[Rule]:
 
 def _paths() -> Iterator[Rule]:
     """Last: those that write are refused without a question."""
-    # A descriptor of a file that it may not open tells what stat does.
+    # A descriptor of a file that it may not open shows what stat does.
     for call, flags_at in _OPENING:
         has = Condition(argument=flags_at, mask=path_calls.O_PATH, value=0, equal=False)
         yield Rule(call, Action.REFUSE, (has,))
@@ -164,7 +164,7 @@ def _paths() -> Iterator[Rule]:
 
 
 def _signals(pid: int) -> Iterator[Rule]:
-    """Signals to the process itself; to its group too, which nobody else is in and nobody leaves."""
+    """Signals to the process itself; to its group too, which no one else is in and no one leaves."""
     other = Condition(argument=0, value=pid, equal=False)
     yield Rule("kill", Action.REFUSE, (other, Condition(argument=0, value=0, equal=False)))
     for call in ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):

@@ -1,6 +1,6 @@
 """What Landlock is asked to forbid, by the version of the kernel's interface. Pure, but for `version`, which asks it.
 
-Constants and structures: include/uapi/linux/landlock.h. Reading, and running the interpreter anew, is left open below
+Constants and structures: include/uapi/linux/landlock.h. Reading, and running the interpreter again, is left open below
 the paths of a list; writing, making, removing and linking, TCP, signals and abstract sockets are handled and allowed
 nowhere. What Landlock does not know (stat, chmod, chown, attributes, times) is the system-call filter's: refused, or
 asked for.
@@ -83,10 +83,10 @@ def ruleset(abi: int) -> Ruleset:
 def version() -> int:
     """Return the version of this kernel's interface. Raises OSError where it has none or refuses it."""
     libc = ctypes.CDLL(None, use_errno=True)
-    found = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
-    if found < 1:
+    abi = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
+    if abi < 1:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return int(found)
+    return int(abi)
 
 
 def readable(interpreter: pathlib.Path) -> dict[str, int]:
@@ -95,18 +95,18 @@ def readable(interpreter: pathlib.Path) -> dict[str, int]:
     Only the interpreter and the loader may be executed: a program may become another Python, confined as it is.
     """
     tree, file = Fs.READ_FILE | Fs.READ_DIR, Fs.READ_FILE
-    wanted = [(interpreter, file | Fs.EXECUTE)]
-    wanted += [(loader, file | Fs.EXECUTE) for loader in _loaders()]
-    wanted += [(pathlib.Path(sysconfig.get_path("stdlib")), tree)]
-    wanted += [(pathlib.Path(folder), tree) for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64")]
-    wanted += [(_shared_interpreter(), file), (pathlib.Path("/etc/ld.so.cache"), file)]
-    found: dict[str, int] = {}
-    for path, rights in wanted:
+    rules = [(interpreter, file | Fs.EXECUTE)]
+    rules += [(loader, file | Fs.EXECUTE) for loader in _loaders()]
+    rules += [(pathlib.Path(sysconfig.get_path("stdlib")), tree)]
+    rules += [(pathlib.Path(folder), tree) for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64")]
+    rules += [(_shared_interpreter(), file), (pathlib.Path("/etc/ld.so.cache"), file)]
+    rights_by_path: dict[str, int] = {}
+    for path, rights in rules:
         # Rights on a folder that a file is refused with EINVAL, so only what exists is named, by its real path.
         if path.is_file() or path.is_dir():
             real = str(path.resolve())
-            found[real] = found.get(real, 0) | int(rights)
-    return found
+            rights_by_path[real] = rights_by_path.get(real, 0) | int(rights)
+    return rights_by_path
 
 
 def _loaders() -> Iterator[pathlib.Path]:
@@ -115,5 +115,7 @@ def _loaders() -> Iterator[pathlib.Path]:
 
 
 def _shared_interpreter() -> pathlib.Path:
-    """Return the library that an interpreter built with --enable-shared is; a path that is no file for another one."""
+    """Return the library that an interpreter built with --enable-shared is; a path that is not a file for another
+    one.
+    """
     return pathlib.Path(sysconfig.get_config_var("LIBDIR") or "/", sysconfig.get_config_var("INSTSONAME") or "none")

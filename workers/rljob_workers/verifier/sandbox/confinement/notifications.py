@@ -1,8 +1,8 @@
 """System calls that wait for the answer of a supervisor: seccomp's user notification, from the supervisor's side.
 
-A filter that returns USER_NOTIF stops the caller inside the kernel until somebody who holds the filter's listener says
-what becomes of the call. Once nobody holds it, such calls fail with ENOSYS. A call that is let go on as it is must not
-depend on what its arguments point to: the caller can change that afterwards.
+A filter that returns USER_NOTIF stops the caller inside the kernel until someone who holds the filter's listener says
+what becomes of the call. Once no one holds it, such calls fail with ENOSYS. A call that is allowed to continue
+unchanged must not depend on what its arguments point to: the caller can change that afterwards.
 Sources: include/uapi/linux/seccomp.h, seccomp_unotify(2); Linux 5.5 or later.
 """
 
@@ -40,13 +40,13 @@ class Request(NamedTuple):
 
 def sizes(architecture: syscalls.Architecture) -> tuple[int, int]:
     """Return how many bytes this kernel writes for a request and reads of an answer. Raises OSError if it has none."""
-    found = (ctypes.c_uint16 * 3)()
+    buffer = (ctypes.c_uint16 * 3)()
     libc = ctypes.CDLL(None, use_errno=True)
     number = syscalls.number("seccomp", architecture)
     assert number is not None, "each architecture has it"
-    if libc.syscall(ctypes.c_long(number), ctypes.c_uint(_GET_NOTIF_SIZES), ctypes.c_uint(0), found) < 0:
+    if libc.syscall(ctypes.c_long(number), ctypes.c_uint(_GET_NOTIF_SIZES), ctypes.c_uint(0), buffer) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return max(found[0], _REQUEST.size), max(found[1], _ANSWER.size)
+    return max(buffer[0], _REQUEST.size), max(buffer[1], _ANSWER.size)
 
 
 def handed_over(channel: socket.socket) -> int | None:
@@ -82,7 +82,7 @@ class Listener:
         return any(events & select.POLLIN for _, events in self._poll.poll(0))
 
     def receive(self) -> Request | None:
-        """Return the first call that waits, which goes on to wait for its answer; None: it was interrupted before."""
+        """Return the first call that waits, which continues to wait for its answer; None: it was interrupted before."""
         buffer = bytearray(self._request_bytes)
         try:
             fcntl.ioctl(self._descriptor, _RECEIVE, buffer)

@@ -20,7 +20,7 @@ _STAT_BYTES = {syscalls.X86_64.name: 144, syscalls.AARCH64.name: 128}
 class PathCall:
     """Positions of arguments. folder: the descriptor that a relative path begins at, None for the working folder.
 
-    follows: whether a link at the end of the path is followed, where no flag says otherwise. makes: whether whoever
+    follows: whether a link at the end of the path is followed, where no flag says otherwise. makes: whether anyone who
     answers makes the call itself and writes `result_bytes` to where `result` points, which the caller can then not
     change by changing the path; otherwise the kernel makes it, and decides for itself. size: holds how many bytes the
     caller has room for.

@@ -1,4 +1,4 @@
-"""Isolation level `confined`, as data: what a program's process is told to do to itself before its first instruction.
+"""Isolation level `confined`, as data: what a program's process is asked to do to itself before its first instruction.
 
 Landlock rules and a system-call filter, worked out here, where the program is not, and applied by `processes/enter.py`
 in the process. Needs no privilege, no namespace and no capability.
@@ -77,9 +77,9 @@ def of_this_machine(*, runtime_class: str = "") -> Confinement:
             raise errors.SandboxError(f"isolation {LEVEL}: layer landlock is missing: {error.strerror}") from error
     machine = platform.machine()
     if machine not in syscalls.ARCHITECTURES or sys.byteorder != "little":
-        known = ", ".join(syscalls.ARCHITECTURES)
+        architectures = ", ".join(syscalls.ARCHITECTURES)
         raise errors.SandboxError(
-            f"isolation {LEVEL}: layer seccomp is missing: there are filters for {known}, not for {machine}"
+            f"isolation {LEVEL}: layer seccomp is missing: there are filters for {architectures}, not for {machine}"
         )
     architecture = syscalls.ARCHITECTURES[machine]
     request_bytes = answer_bytes = 0

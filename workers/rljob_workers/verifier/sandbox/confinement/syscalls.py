@@ -21,7 +21,7 @@ class Architecture:
 
 X86_64 = Architecture("x86_64", 0xC000003E, foreign_from=0x40000000)
 AARCH64 = Architecture("aarch64", 0xC00000B7)
-ARCHITECTURES: Mapping[str, Architecture] = {one.name: one for one in (X86_64, AARCH64)}
+ARCHITECTURES: Mapping[str, Architecture] = {machine.name: machine for machine in (X86_64, AARCH64)}
 
 # cachestat, of Linux 6.5. What came later has an older call that libraries fall back to.
 NEWEST = 451

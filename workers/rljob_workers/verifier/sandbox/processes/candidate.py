@@ -55,7 +55,7 @@ def become(
 ) -> None:
     """Confine this process and run the request in it; exit code 0 means that nothing was raised.
 
-    space: the preamble's names if it ran already, and the packages are imported, for nobody else. mapped_bytes: of the
+    space: the preamble's names if it ran already, and the packages are imported, for no one else. mapped_bytes: of the
     address space, which that took.
     """
     # A socket: the launcher needs the way back, and closes it.
@@ -139,7 +139,7 @@ def address_space_bytes() -> int:
 
 
 def beside(name: str) -> ModuleType:
-    """Return the module of a file that lies beside this one, which is on no path."""
+    """Return the module of a file that lies alongside this one, which is on no path."""
     place = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     spec = importlib.util.spec_from_file_location(name, place)
     assert spec is not None, "the name ends in .py"
@@ -150,7 +150,7 @@ def beside(name: str) -> ModuleType:
 
 
 class Packages:
-    """Finds packages by name, and nothing that lies beside them."""
+    """Finds packages by name, and nothing that lies alongside them."""
 
     def __init__(self, files: "dict[str, str]") -> None:
         """Take the file that each begins with."""

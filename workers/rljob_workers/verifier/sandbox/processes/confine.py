@@ -12,7 +12,7 @@ from rljob_api import errors
 from rljob_workers.verifier.sandbox.processes import procfs
 
 MAX_FILES = 64
-# The kernel's limit stands behind the supervisor's clock: it acts if the supervisor itself is stuck.
+# The kernel's limit is behind the supervisor's clock: it acts if the supervisor itself is stuck.
 CPU_GRACE_S = 2
 
 _PR_SET_PDEATHSIG = 1
@@ -28,10 +28,10 @@ def die_with(parent: int) -> None:
         raise errors.SandboxError(f"parent {parent} ended before this worker was ready")
 
 
-def close_fds_except(kept: int) -> None:
-    """Close every descriptor above the standard three but `kept`."""
-    os.closerange(3, kept)
-    os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+def close_fds_except(kept_fd: int) -> None:
+    """Close every descriptor above the standard three but `kept_fd`."""
+    os.closerange(3, kept_fd)
+    os.closerange(kept_fd + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def adopt() -> None:
@@ -75,9 +75,9 @@ def allow_cpu_s(seconds: float) -> None:
 
 def _limit(kind: int, value: int) -> None:
     hard = resource.getrlimit(kind)[1]
-    wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
     try:
-        resource.setrlimit(kind, (wanted, wanted))
+        resource.setrlimit(kind, (soft, soft))
     except (OSError, ValueError) as error:
         raise errors.SandboxError(f"cannot set limit {kind} to {value}: {error}") from error
 

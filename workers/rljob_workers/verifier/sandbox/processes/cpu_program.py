@@ -1,8 +1,8 @@
-"""The fixed program whose CPU time tells how fast this machine is: `python -I -S -B cpu_program.py`.
+"""The fixed program whose CPU time shows how fast this machine is: `python -I -S -B cpu_program.py`.
 
 A script of the standard library alone, in an interpreter like those of programs of the policy, and like them made of
-loops over integers, lists and dictionaries. Prints the CPU seconds of each repetition, one a line. Whoever changes what
-it does changes what a reference second is: `calibration.REFERENCE_S` is then measured anew.
+loops over integers, lists and dictionaries. Prints the CPU seconds of each repetition, one a line. Anyone who changes
+what it does changes what a reference second is: `calibration.REFERENCE_S` is then measured again.
 """
 
 import sys

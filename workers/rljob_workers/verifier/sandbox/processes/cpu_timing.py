@@ -27,9 +27,9 @@ def repetitions_s(program: pathlib.Path = PROGRAM, *, timeout_s: float = TIMEOUT
             cwd="/",
             check=True,
         )
-        found = tuple(map(float, ended.stdout.split()))
+        seconds = tuple(map(float, ended.stdout.split()))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise CannotRunError(f"the program that tells how fast this machine is failed: {error}") from error
-    if len(found) != cpu_program.NUM_REPETITIONS or not all(0 < one_s < math.inf for one_s in found):
-        raise CannotRunError(f"the program that tells how fast this machine is said {found}, and not 5 times above 0")
-    return found
+        raise CannotRunError(f"the CPU benchmark program failed: {error}") from error
+    if len(seconds) != cpu_program.NUM_REPETITIONS or not all(0 < one_s < math.inf for one_s in seconds):
+        raise CannotRunError(f"the CPU benchmark program printed {seconds}, not 5 times above 0")
+    return seconds

@@ -2,9 +2,10 @@
 
 end with the parent -> limits -> first to go when memory is short -> no descriptor but those it needs -> no
 capabilities, no new privileges -> Landlock -> system-call filter, last, because it forbids what the others need -> the
-filter's listener to the runner, and closed here: whoever holds it answers what the program asks for. The process group
-is its own since it was started. Whether there is Landlock and a listener is the orders' to say: one that was ordered
-and is not there is an error. Standard library alone: `candidate.py` loads this file by path, before anything else.
+filter's listener to the runner, and closed here: anyone who holds it answers what the program asks for. The process
+group is its own since it was started. Whether there is Landlock and a listener is the orders' to say: one that was
+ordered and is not there is an error. Standard library alone: `candidate.py` loads this file by path, before anything
+else.
 """
 
 # `socket` is built on it, and takes as long to import as all the rest of an interpreter takes to start.

@@ -1,4 +1,4 @@
-"""Starts, talks to and ends one grading worker. Beside `programs.py` the only module that makes processes.
+"""Starts, talks to and ends one grading worker. Alongside `programs.py` the only module that makes processes.
 
 start -> exchange, exchange, ... -> teardown. A worker is a fresh interpreter started by exec in a session of its own,
 so that the whole group dies with one signal; the serving process is never forked, because gRPC's threads would not
@@ -33,7 +33,7 @@ START_TIMEOUT_S = 120.0
 KILL_TIMEOUT_S = 5.0
 EXIT_GRACE_S = 0.5
 _EMPTY_SCANS, _SCAN_S = 2, 0.005
-# Signals that somebody else sends; any other is the worker's own fault, or that of what it is confined by.
+# Signals that someone else sends; any other is the worker's own fault, or that of what it is confined by.
 _SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # What a machine lacks for a while.
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
@@ -107,7 +107,7 @@ class ProcessWorker:
             self._writer.write(request)
             await self._writer.drain()
             reply = await self._receive()
-            # Its program has ended, and the number may be somebody else's one day.
+            # Its program has ended, and the number may be someone else's one day.
             self._sessions = frozenset()
             return reply
         except (OSError, errors.WireError) as error:
@@ -126,7 +126,7 @@ class ProcessWorker:
         return WorkerLostError(f"worker {self.pid} {what}, exit code {code}", signal=-code if code and code < 0 else 0)
 
     def gave_up(self) -> bool:
-        """Return whether it ended by its own doing, and not because somebody else killed it."""
+        """Return whether it ended by its own doing, and not because someone else killed it."""
         code = self._process.poll()
         return code is not None and -code not in _SENT_BY_OTHERS
 
@@ -148,14 +148,14 @@ class ProcessWorker:
         self._signal_group(signal.SIGKILL)
         await _wait_for_exit(self._process, KILL_TIMEOUT_S)
         if self._folder is not None:
-            # Last: nobody is left to write to it.
+            # Last: no one is left to write to it.
             _remove(self._folder)
         return no_programs and not self._signal_group(0)
 
     async def _end_programs(self) -> bool:
         """Kill the programs that the worker runs, which are in sessions of their own. Returns False if one stays.
 
-        Before the worker ends: it adopts their orphans, so that its tree is all there is; and it stands still
+        Before the worker ends: it adopts their orphans, so that its tree is all there is; and it makes no progress
         meanwhile, so that it starts no other. If it ended by itself, its program died with it, and what the program
         left is known by its session, which it cannot leave.
         """
@@ -165,7 +165,7 @@ class ProcessWorker:
             members = self._members_of_programs()
             for pid in members:
                 with contextlib.suppress(ProcessLookupError):
-                    # Its group whole: processes that fork outrun whoever ends them one by one.
+                    # Its group whole: processes that fork outrun anyone who ends them one by one.
                     group = os.getpgid(pid)
                     os.kill(pid, signal.SIGKILL) if group == self.pid else os.killpg(group, signal.SIGKILL)
             num_empty = 0 if members else num_empty + 1
@@ -185,11 +185,11 @@ class ProcessWorker:
 
     def _sessions_of_programs(self) -> frozenset[int]:
         """Return the sessions below it: a program's, and the interpreter's that the program is a fork of."""
-        found = {self.pid}
+        sessions = {self.pid}
         for pid in procfs.tree(self.pid, at_most=_MOST_AT_ONCE):
             with contextlib.suppress(ProcessLookupError):
-                found.add(os.getsid(pid))
-        return frozenset(found - {self.pid})
+                sessions.add(os.getsid(pid))
+        return frozenset(sessions - {self.pid})
 
     def _signal_group(self, number: int) -> bool:
         try:
@@ -283,8 +283,9 @@ def _error_of(error: OSError) -> type[errors.SandboxError | errors.UnavailableEr
 
 
 def _own_paths() -> list[str]:
-    # A fresh interpreter finds the standard library and site-packages itself; source checkouts it must be told. Folders
-    # inside site-packages are not passed on: libraries put their vendored copies on sys.path, which would come first.
+    # A fresh interpreter finds the standard library and site-packages itself; it must be given source checkouts.
+    # Folders inside site-packages are not passed on: libraries put their vendored copies on sys.path, which would come
+    # first.
     installed = [pathlib.Path(path).resolve() for path in sysconfig.get_paths().values()]
     folders = [pathlib.Path(path).resolve() for path in sys.path if os.path.isdir(path)]
     return [str(folder) for folder in folders if not any(folder.is_relative_to(place) for place in installed)]

@@ -1,4 +1,4 @@
-"""Packages that a program may import beside the standard library, because its reward names them (`packages`).
+"""Packages that a program may import besides the standard library, because its reward names them (`packages`).
 
 Where they lie and what they need comes from their own metadata: the files of a distribution and of all that it
 requires. Those can be read, and nothing else of the folder that they lie in, which is on no program's path: a finder in
@@ -43,9 +43,9 @@ def installed(names: tuple[str, ...]) -> Installed:
         distribution = _distribution(top(name))
         if distribution is None:
             raise errors.ManifestError(f"package {name!r} is not installed here")
-        for found in _with_requirements(distribution, set()):
-            modules |= _modules(found)
-            readable |= _readable(found)
+        for required in _with_requirements(distribution, set()):
+            modules |= _modules(required)
+            readable |= _readable(required)
     return Installed(modules, readable)
 
 
@@ -80,14 +80,16 @@ def _distribution(name: str) -> importlib.metadata.Distribution | None:
     if name in sys.stdlib_module_names:
         return None
     try:
-        found = importlib.metadata.distribution(name)
+        distribution = importlib.metadata.distribution(name)
     except (importlib.metadata.PackageNotFoundError, ValueError):
-        found = None
-    if found is not None and name in _modules(found):
-        return found
+        distribution = None
+    if distribution is not None and name in _modules(distribution):
+        return distribution
     # Of another name than its module; to look through all of them takes a second.
     owners = _owners().get(name, ())
-    return next((one for one in map(importlib.metadata.distribution, owners) if name in _modules(one)), None)
+    return next(
+        (candidate for candidate in map(importlib.metadata.distribution, owners) if name in _modules(candidate)), None
+    )
 
 
 @functools.cache
@@ -96,10 +98,10 @@ def _owners() -> Mapping[str, Sequence[str]]:
 
 
 def _with_requirements(
-    distribution: importlib.metadata.Distribution, seen: set[str]
+    distribution: importlib.metadata.Distribution, visited: set[str]
 ) -> Iterator[importlib.metadata.Distribution]:
     """Yield a distribution and what it requires without extras, as far as it is installed."""
-    seen.add(distribution.name)
+    visited.add(distribution.name)
     yield distribution
     for text in distribution.requires or ():
         try:
@@ -109,13 +111,13 @@ def _with_requirements(
             required = importlib.metadata.distribution(requirement.name)
         except (InvalidRequirement, importlib.metadata.PackageNotFoundError):
             continue
-        if required.name not in seen:
-            yield from _with_requirements(required, seen)
+        if required.name not in visited:
+            yield from _with_requirements(required, visited)
 
 
 def _modules(distribution: importlib.metadata.Distribution) -> dict[str, str]:
     """Return the file that each top-level module of a distribution begins with."""
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for file in distribution.files or ():
         parts = file.parts
         name = parts[0].partition(".")[0]
@@ -123,21 +125,21 @@ def _modules(distribution: importlib.metadata.Distribution) -> dict[str, str]:
         is_module = len(parts) == 1 and parts[0].endswith(_MODULE_SUFFIXES)
         # Of the standard library's modules nothing can be hidden, and an editable installation has no files here.
         if (is_package or is_module) and name.isidentifier() and not name.startswith("__"):
-            found[name] = os.path.realpath(str(distribution.locate_file(file)))
-    return found
+            modules[name] = os.path.realpath(str(distribution.locate_file(file)))
+    return modules
 
 
 def _readable(distribution: importlib.metadata.Distribution) -> dict[str, int]:
-    """Return the folders and files of a distribution that lie beside each other, and the rights on them."""
+    """Return the folders and files of a distribution that are next to each other, and the rights on them."""
     file_rights, tree_rights = int(landlock.Fs.READ_FILE), int(landlock.Fs.READ_FILE | landlock.Fs.READ_DIR)
-    found: dict[str, int] = {}
+    files: dict[str, int] = {}
     for file in distribution.files or ():
         first = file.parts[0]
         if first in ("..", "/", "__pycache__") or first.endswith((".dist-info", ".egg-info", ".pth")):
             continue
         place = os.path.realpath(str(distribution.locate_file(first)))
         if os.path.isdir(place):
-            found[place] = tree_rights
+            files[place] = tree_rights
         elif os.path.isfile(place):
-            found[place] = file_rights
-    return found
+            files[place] = file_rights
+    return files

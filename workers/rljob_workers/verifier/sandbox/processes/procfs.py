@@ -72,29 +72,29 @@ def _run_delay_s(path: str) -> float:
 
 def children(pid: int) -> frozenset[int]:
     """Return the children of all threads of a process; none if it is gone."""
-    found: set[int] = set()
+    pids: set[int] = set()
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as listed:
-                found.update(map(int, listed.read().split()))
-    return frozenset(found)
+                pids.update(map(int, listed.read().split()))
+    return frozenset(pids)
 
 
 def tree(pid: int, *, ended: bool = False, at_most: int = sys.maxsize) -> frozenset[int]:
     """Return a process and its descendants, or `at_most` of them; with `ended` also those that were not waited for.
 
-    What those used is still theirs: whoever sums a tree's CPU needs them. A bound keeps whoever looks from falling
-    behind a tree that grows.
+    What those used is still theirs: anyone who sums a tree's CPU needs them. A bound keeps anyone who looks from
+    falling behind a tree that grows.
     """
-    found: set[int] = set()
+    members: set[int] = set()
     left = [pid]
-    while left and len(found) < at_most:
-        one = left.pop()
+    while left and len(members) < at_most:
+        current = left.pop()
         with contextlib.suppress(OSError):
-            if one not in found and (ended or _stat(one)[_STATE] != b"Z"):
-                found.add(one)
-        left += [child for child in children(one) if child not in found]
-    return frozenset(found)
+            if current not in members and (ended or _stat(current)[_STATE] != b"Z"):
+                members.add(current)
+        left += [child for child in children(current) if child not in members]
+    return frozenset(members)
 
 
 def is_active(task: int) -> bool:
@@ -113,11 +113,11 @@ def in_sessions(leaders: frozenset[int], *, ended: bool = False, at_most: int = 
     """Return processes whose session has one of these leaders, dead leaders included; with `ended` also those that were
     not waited for.
     """
-    found: set[int] = set()
+    members: set[int] = set()
     for name in filter(str.isdecimal, os.listdir("/proc") if leaders else ()):
-        if len(found) >= at_most:
+        if len(members) >= at_most:
             break
         with contextlib.suppress(OSError):
             if os.getsid(int(name)) in leaders and (ended or _stat(int(name))[_STATE] != b"Z"):
-                found.add(int(name))
-    return frozenset(found)
+                members.add(int(name))
+    return frozenset(members)

@@ -2,7 +2,8 @@
 
 `candidate.py` loads this file by path, once its process is confined and finds pytest's packages. The tests and the code
 that they test share this process, so nothing that it says proves anything. It still must not be fooled by accident, or
-by what one line does: what pytest reports, what it was told of exceptions, and what this file saw itself must agree.
+by what one line does: what pytest reports, what it heard of exceptions, and what this file saw itself must
+agree.
 """
 
 import os
@@ -39,14 +40,14 @@ def run(request: "dict[str, object]", reply: Channel) -> None:
     # Last: a file of the answer's can hide no module of the standard library.
     sys.path += [tree, os.path.join(tree, "src")]
     own = ("-c", str(request["configuration"]), "--rootdir", tree, "--confcutdir", tree)
-    # By whole paths: a name that begins with a dash is no option.
+    # By whole paths: a name that begins with a dash is not an option.
     files = dict.fromkeys(os.path.join(tree, test.partition("::")[0]) for test in tests)
     pytest.main([*own, *_OPTIONS, *files], plugins=[Reports(tests, reply)])
     reply.send("finished")
 
 
 class Reports:
-    """Keeps the tests that were asked for, and tells of each that ran."""
+    """Keeps the tests that were asked for, and reports on each that ran."""
 
     def __init__(self, tests: Sequence[str], reply: Channel) -> None:
         """`tests`: ids [N]."""
@@ -58,7 +59,7 @@ class Reports:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: "list[pytest.Item]") -> None:
-        """Leave out the tests that nobody asked for."""
+        """Leave out the tests that no one asked for."""
         items[:] = [item for item in items if item.nodeid in self._indexes]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -72,7 +73,7 @@ class Reports:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: "pytest.CallInfo[None]"
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note the phases in which nothing was raised: a failure of unittest's is told here alone."""
+        """Note the phases in which nothing was raised: a failure of unittest's is reported here alone."""
         report = yield
         if call.excinfo is None:
             self._clean.setdefault(item.nodeid, set()).add(call.when)
@@ -84,6 +85,6 @@ class Reports:
             self._marred.add(report.nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Tell of one test."""
+        """Report on one test."""
         passed = self._clean.get(nodeid, set()) == _PHASES and nodeid in self._returned and nodeid not in self._marred
         self._reply.send("test", [self._indexes[nodeid], "passed" if passed else "failed"])

@@ -14,7 +14,7 @@ from rljob_workers.verifier.sandbox.processes import candidate
 class Records:
     """entered: the launcher had confined the process. found: statuses and values after that, none if malformed.
 
-    malformed: something in the reply is no whole record of this run.
+    malformed: something in the reply is not a whole record of this run.
     """
 
     entered: bool
@@ -28,9 +28,9 @@ def read(data: bytes, nonce: str) -> Records:
     if _record(first, nonce) != (candidate.ENTERED, None):
         return Records(entered=False)
     lines = rest.split(b"\n")
-    found = [_record(line, nonce) for line in lines[:-1]]
-    whole = tuple(record for record in found if record is not None)
-    malformed = len(whole) < len(found) or lines[-1] != b""
+    records = [_record(line, nonce) for line in lines[:-1]]
+    whole = tuple(record for record in records if record is not None)
+    malformed = len(whole) < len(records) or lines[-1] != b""
     return Records(entered=True, found=() if malformed else whole, malformed=malformed)
 
 

@@ -1,4 +1,5 @@
-"""How often the kernel ended a process of this control group for want of memory: what tells a shortage from a crash.
+"""How often the kernel ended a process of this control group for want of memory: what distinguishes a shortage from a
+crash.
 
 Version 2 counts in `memory.events`, version 1 in `memory.oom_control`; both have a line `oom_kill N`. In a container
 the group is the root of what is mounted, whatever /proc says of its place outside.

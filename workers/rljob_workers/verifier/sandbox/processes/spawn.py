@@ -22,13 +22,13 @@ ENVIRONMENT: Mapping[str, str] = {
     # Each further arena reserves 64 MiB of the address space, which is limited, and threads would fail for want of it.
     "MALLOC_ARENA_MAX": "1",
 }
-# The real path: a link or a shim may lead through folders that somebody can write to.
+# The real path: a link or a shim may lead through folders that someone can write to.
 INTERPRETER = (os.path.realpath(sys.executable), "-I", "-S", "-B")
 CANDIDATE = pathlib.Path(__file__).with_name("candidate.py")
 
 
 class CannotRunError(Exception):
-    """The run could not be started, or something of it would not die: nobody's answer is to blame."""
+    """The run could not be started, or something of it would not die: no one's answer is to blame."""
 
 
 class Started(Protocol):

@@ -32,7 +32,7 @@ class Interpreter:
     """Starts programs as forks of one interpreter, one at a time. Not for several threads."""
 
     def __init__(self, packages: tuple[str, ...] = (), *, max_forks: int = MAX_FORKS) -> None:
-        """`packages`: what it imports beside the usual modules. Start nothing yet."""
+        """`packages`: what it imports alongside the usual modules. Start nothing yet."""
         self._packages, self._max_forks = packages, max_forks
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -41,7 +41,7 @@ class Interpreter:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Return the interpreter's process id, which is no program's."""
+        """Return the interpreter's process id, which is not a program's."""
         return frozenset() if self._process is None else frozenset((self._process.pid,))
 
     def start(self, request_fd: int, reply_fd: int) -> "Forked":
@@ -60,9 +60,9 @@ class Interpreter:
                 socket.send_fds(control, [b"f"], descriptors)
                 pid = int(_received(control, _FORK_TIMEOUT_S))
             except (OSError, ValueError) as error:
-                said = _said(process)
+                message = _said(process)
                 self.close()
-                raise CannotRunError(f"the warm interpreter did not fork: {error} {said}".rstrip()) from error
+                raise CannotRunError(f"the warm interpreter did not fork: {error} {message}".rstrip()) from error
             for stream in theirs:
                 stream.close()
             stack.pop_all()
@@ -109,9 +109,9 @@ class Interpreter:
             assert ready == zygote.READY.decode(), "its first message"
             self._first_bytes = procfs.resident_bytes(process.pid)
         except OSError as error:
-            said = _said(process)
+            detail = _said(process)
             self.close()
-            raise CannotRunError(f"a warm interpreter did not start: {error} {said}".rstrip()) from error
+            raise CannotRunError(f"a warm interpreter did not start: {error} {detail}".rstrip()) from error
         return process, ours
 
 
@@ -177,9 +177,9 @@ def _spawn(control_fd: int, imported: tuple[str, ...]) -> "subprocess.Popen[byte
 
 
 def _is_readable(control: socket.socket, timeout_s: float) -> bool:
-    asked = select.poll()
-    asked.register(control, select.POLLIN)
-    return bool(asked.poll(timeout_s * 1000))
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _received(control: socket.socket, timeout_s: float) -> str:

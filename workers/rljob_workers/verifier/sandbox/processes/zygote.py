@@ -25,7 +25,7 @@ class Ending:
 
     As a context it sees how the program ends. As the callback that was registered first it is the last one to be
     called: threads have been waited for, the program's own callbacks are done. What the program defined is deleted, the
-    streams are flushed, and the process ends. Where it cannot tell the exit code, it leaves all of it to the
+    streams are flushed, and the process ends. Where it cannot report the exit code, it leaves all of it to the
     interpreter.
     """
 
@@ -75,7 +75,7 @@ def forks(*, control_fd: int, parent: int, launcher: ModuleType) -> "tuple[int, 
     launcher.die_with(parent)
     _unlimit_cpu()
     control.send(READY)
-    # What is there already is nobody's garbage: looking at it would copy its pages in every fork.
+    # What is there already is no one's garbage: looking at it would copy its pages in every fork.
     gc.collect()
     gc.freeze()
     return serve(control)

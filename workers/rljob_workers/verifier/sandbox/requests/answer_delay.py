@@ -1,10 +1,10 @@
 """How long a program waited for a runner that was ready to answer it and had no processor.
 
 Each process and thread that a program starts waits for its runner's answer (`fork_gate.py`). Where the machine gives
-the runner no time, the program sleeps meanwhile, and nothing in its own accounts tells that from a sleep of its choice.
-The runner's account does: what its thread waited for a processor from when it began to wait for a request until it had
-answered it. Looks that nobody asked for do not count: a program that sleeps by choice is kept from nothing by a runner
-that wakes late.
+the runner no time, the program sleeps meanwhile, and nothing in its own accounts distinguishes that from a sleep of its
+choice. The runner's account does: what its thread waited for a processor from when it began to wait for a request until
+it had answered it. Looks that no one asked for do not count: a program that sleeps by choice is kept from nothing by a
+runner that wakes late.
 """
 
 from collections.abc import Callable

@@ -33,15 +33,15 @@ class ForeignMemory:
 
     def text(self, address: int) -> bytes:
         """Return what is there, up to a NUL. Raises OSError: EFAULT, ENAMETOOLONG."""
-        found = b""
-        while len(found) < MAX_PATH_BYTES:
-            begin = address + len(found)
+        content = b""
+        while len(content) < MAX_PATH_BYTES:
+            begin = address + len(content)
             # To the end of a page: what comes after it may not be there.
-            piece = self._read(begin, min(_PAGE_BYTES - begin % _PAGE_BYTES, MAX_PATH_BYTES - len(found)))
+            piece = self._read(begin, min(_PAGE_BYTES - begin % _PAGE_BYTES, MAX_PATH_BYTES - len(content)))
             text, nul, _ = piece.partition(b"\0")
-            found += text
+            content += text
             if nul:
-                return found
+                return content
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
     def write(self, address: int, data: bytes) -> None:

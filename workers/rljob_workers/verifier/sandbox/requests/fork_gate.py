@@ -56,7 +56,7 @@ class ProcessBound:
     def looked(self, *, num_seen: int, pending: Iterable[int]) -> None:
         """Take what was seen: how many tasks there are, and who of `pending` is perhaps not done.
 
-        Hazard: whoever looks must ask who is not done first and count afterwards. The other way round, one that was
+        Hazard: anyone who looks must ask who is not done first and count afterwards. The other way round, one that was
         made in between would be in neither.
         """
         self._pending.intersection_update(pending)

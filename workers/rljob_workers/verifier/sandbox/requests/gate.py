@@ -60,13 +60,13 @@ class Gate:
         return self._requests.fileno()
 
     def is_waiting(self) -> bool:
-        """Return whether somebody asks; where the descriptor is readable nevertheless, nobody is left to."""
+        """Return whether someone asks; where the descriptor is readable nevertheless, no one is left to."""
         return self._held is not None or self._requests.is_waiting()
 
     def answer(self) -> Room:
-        """Answer one request, and return whether there was room for it; it goes on to wait if there was not.
+        """Answer one request, and return whether there was room for it; it continues to wait if there was not.
 
-        Only while somebody asks. Raises CannotRunError if this machine does not let us see what it asks for.
+        Only while someone asks. Raises CannotRunError if this machine does not let us see what it asks for.
         """
         request, self._held = self._held or self._requests.receive(), None
         if request is None:

@@ -4,8 +4,8 @@ has open, and no others.
 Landlock refuses to open the rest; that a file exists, its size and its times (stat) it does not hide. Here each call
 that names a path is looked at while the kernel holds it, and outside of the view it fails with ENOENT. What returns
 something of a file is made here instead of by the kernel, and its result handed over: what another thread of the
-program makes of the path meanwhile is never used. What opens or runs a file is let go on, for Landlock to decide; who
-wins that race learns from its error that a path exists, and no more.
+program makes of the path meanwhile is never used. What opens or runs a file is allowed to continue, for Landlock to
+decide; who wins that race learns from its error that a path exists, and no more.
 """
 
 import ctypes
@@ -58,8 +58,8 @@ def named_descriptor(path: str) -> int | None:
     """Return the descriptor that a path names, which is the caller's own; None if it names none."""
     if path in _STANDARD:
         return _STANDARD.index(path)
-    found = _DESCRIPTOR.fullmatch(path)
-    return None if found is None else int(found[1])
+    match = _DESCRIPTOR.fullmatch(path)
+    return None if match is None else int(match[1])
 
 
 class PathView:
@@ -99,7 +99,7 @@ class PathView:
         if opened is None:
             place = self.resolved(path, follow=call.follows and not flags & path_calls.AT_SYMLINK_NOFOLLOW)
         else:
-            # The kernel follows such a name to what is open, whoever could open it now.
+            # The kernel follows such a name to what is open, no matter who could open it now.
             place = _opened(request.task, opened)
         if place is None:
             return Outcome(error=errno.ENOENT)
@@ -141,8 +141,8 @@ class PathView:
 
 @functools.cache
 def _by_number(architecture: syscalls.Architecture) -> Mapping[int, PathCall]:
-    found = {syscalls.number(name, architecture): call for name, call in path_calls.path_calls(architecture).items()}
-    return {number: call for number, call in found.items() if number is not None}
+    calls = {syscalls.number(name, architecture): call for name, call in path_calls.path_calls(architecture).items()}
+    return {number: call for number, call in calls.items() if number is not None}
 
 
 def _of_descriptor(call: PathCall, request: Request, memory: Memory, descriptor: int, flags: int) -> Outcome:

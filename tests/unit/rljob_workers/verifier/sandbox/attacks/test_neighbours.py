@@ -1,4 +1,4 @@
-"""A-68: programs that burn the processors of their neighbours, which are then nobody's fault and are graded again."""
+"""A-68: programs that burn the processors of their neighbours, which are then no one's fault and are graded again."""
 
 import contextlib
 import dataclasses

@@ -87,7 +87,7 @@ for way in ways:
 
 @pytest.mark.covers("sandbox A-42", "sandbox P4")
 async def test_a_42_signal_to_everybody_arrives_nowhere(graded: grading.Grading) -> None:
-    # SIGURG is ignored where nobody asks for it: a hole would harm nothing.
+    # SIGURG is ignored where no one asks for it: a hole would harm nothing.
     arrived: list[int] = []
     before = signal.signal(signal.SIGURG, lambda number, _: arrived.append(number))
     try:

@@ -36,7 +36,7 @@ class Served:
         return await attack_runs.answered(self.verifier.grading, name, attack_repositories.completion(files), columns)
 
     def left(self) -> list[pathlib.Path]:
-        """Return what is there beside a folder for each worker."""
+        """Return what is there alongside a folder for each worker."""
         return [path for path in self.folder.rglob("*") if path.parent != self.folder]
 
 
