@@ -32,6 +32,8 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import psutil
+
 from rljob_api import names
 from rljob_testing import jobs, models, witnessed_rollout, witnessed_trainer
 from rljob_workers.coordinator.ledger import database, retention
@@ -139,7 +141,7 @@ class Bench:
         self._manifest = self.folder / "job.yaml"
         self._process: subprocess.Popen[str] | None = None
         self._steps, self._read_to = 0, 0
-        self._struck: set[int] = set()
+        self._struck: set[tuple[int, float]] = set()
         if not self._manifest.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             models.make_tiny_llama(self.folder / "model")
@@ -240,6 +242,9 @@ class Bench:
         known |= {member.group_id for member in retention.everything(file) if member.accepted}
         found += [f"group {group} was acknowledged and is lost" for group in sorted(accepted - known)]
         hashes = {int(row["version"]): row["state_hash"] for row in file.all("SELECT * FROM versions")}
+        # Nobody publishes version 0: it is what all processes have read from the model files.
+        initial = file.one("SELECT value FROM meta WHERE key = 'initial_state_hash'")
+        hashes[0] = initial["value"] if initial else ""
         file.close()
         wrong = {version for version, held in served if version in hashes and hashes[version] != held}
         found += [f"version {version} was served half applied" for version in sorted(wrong)]
@@ -273,14 +278,15 @@ class Bench:
             return False
         try:
             # From here on the handle is that process and no other that gets its number.
-            if pid not in self._tree(role):
+            identity = _identity(pid)
+            if identity is None or pid not in self._tree(role):
                 return False
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         except ProcessLookupError:
             return False
         finally:
             os.close(handle)
-        self._struck.add(pid)
+        self._struck.add(identity)
         return True
 
     def _entry(self, role: str) -> Mapping[str, int | None]:
@@ -306,9 +312,9 @@ class Bench:
         """Return whether a role, none of whose first two processes was killed, says that it is ready."""
         entry = self._entry(role)
         pids = [entry.get("guard"), entry.get("pid")]
-        if not all(pid is not None and pid not in self._struck and processes.is_running(pid) for pid in pids):
+        if not all(pid is not None and processes.is_running(pid) for pid in pids):
             return False
-        return self._answers(role)
+        return self._struck.isdisjoint(map(_identity, filter(None, pids))) and self._answers(role)
 
     def _answers(self, role: str) -> bool:
         try:
@@ -364,6 +370,14 @@ def _lines(path: pathlib.Path) -> list[dict[str, object]]:
 def _append(path: pathlib.Path, line: Kill | Recovery) -> None:
     with path.open("a") as log:
         log.write(json.dumps(dataclasses.asdict(line)) + "\n")
+
+
+def _identity(pid: int) -> tuple[int, float] | None:
+    """Return number and start of a process: after thousands of processes numbers come again."""
+    try:
+        return pid, psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
 
 
 def _program(pid: int) -> str:
