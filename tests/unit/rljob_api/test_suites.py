@@ -80,7 +80,7 @@ def test_a_file_may_be_named_by_a_suites_template_or_reward_alone(make_job: Make
         ),
         (
             {"evaluation.suites": [{**PLAIN, "rewards": [{"name": "a", "type": "exact"}] * 2}]},
-            "spec.evaluation.suites[0].rewards is 'a', but that name stands 2 times",
+            "spec.evaluation.suites[0].rewards is 'a', but that name occurs 2 times",
         ),
         (
             {"evaluation.suites": [OWN], "evaluation.sampling.stop": ["x"]},

@@ -102,7 +102,7 @@ def test_a_complete_job_is_neither_stalled_nor_running_nor_short_of_steps() -> N
     conditions = [{"type": kind, "status": "True"} for kind in ("Complete", "Stalled", "Running")]
     job = {"spec": {"maxSteps": 2}, "status": {"step": 1, "conditions": conditions}}
     assert smoke.problems(job) == [
-        "step is 1, and 2 were asked for",
+        "step is 1, but spec.maxSteps is 2",
         "Running is True on a complete job",
         "Stalled is True on a complete job",
     ]
