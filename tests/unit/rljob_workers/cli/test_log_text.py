@@ -86,7 +86,7 @@ def test_role_names_all_its_processes_and_a_process_itself() -> None:
     assert logs.checked_roles(["rollout", "runner"], sources) == {"runner", "rollout-0", "rollout-1"}
     assert logs.checked_roles(["rollout-1"], sources) == {"rollout-1"}
     assert logs.checked_roles([], sources) == set(sources)
-    with pytest.raises(errors.ManifestError, match="--role is 'roll'.*there are: runner, rollout-0"):
+    with pytest.raises(errors.ManifestError, match="--role is 'roll'.*available: runner, rollout-0"):
         logs.checked_roles(["roll"], sources)
 
 

@@ -124,7 +124,7 @@ def test_a_missing_file_is_named(tmp_path: pathlib.Path) -> None:
 
 def test_an_unknown_file_format_names_the_known_ones(write: Write) -> None:
     (problem,) = records.inspect_source(write(record("a"), name="data.csv"))[1]
-    assert "unknown data format '.csv'; known: .jsonl, .parquet" in problem.text
+    assert "unknown data format '.csv'; expected one of .jsonl, .parquet" in problem.text
 
 
 def test_two_sources_of_one_name_are_refused(write: Write) -> None:

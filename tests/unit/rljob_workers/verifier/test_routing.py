@@ -37,7 +37,7 @@ def test_a_record_is_graded_by_the_rewards_of_its_task(
 @pytest.mark.covers("workflows 4")
 @pytest.mark.parametrize("task", ["poetry", None, ["math"], ""])
 def test_a_task_that_no_reward_is_for_is_an_error_and_never_a_reward_of_0(task: object) -> None:
-    with pytest.raises(errors.DataError, match="^'task' is none of math, stem, code$"):
+    with pytest.raises(errors.DataError, match="^'task' must be one of math, stem, code$"):
         rubric.graded_by(REWARDS, (0, 1, 2), {"task": task})
 
 

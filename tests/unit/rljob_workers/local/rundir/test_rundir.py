@@ -69,7 +69,7 @@ def test_changed_field_is_named_with_old_value_new_value_and_remedy(tmp_path: pa
     (problem,) = problems(directory, spec=SPEC | {"algorithm": {"groupSize": 4}})
     assert "spec.algorithm.groupSize is 4" in problem
     assert "started with 8" in problem
-    assert "undo the change, or start another run with --run-dir" in problem
+    assert "undo the change, or start another run with another --run-dir" in problem
 
 
 def test_live_fields_may_change_between_segments(tmp_path: pathlib.Path) -> None:

@@ -119,7 +119,7 @@ def test_a_record_of_maths_or_code_is_checked_against_the_reward_of_its_task_alo
     )
     bad, odd = check.findings(make_config(*SIDE_BY_SIDE), [data]).problems
     assert bad.startswith(f"{tmp_path}/d.jsonl:3: reward 'passes': 'input_output.outputs' must be a list of texts")
-    assert odd == f"{tmp_path}/d.jsonl:4: 'task' is none of math, stem, code"
+    assert odd == f"{tmp_path}/d.jsonl:4: 'task' must be one of math, stem, code"
 
 
 @pytest.mark.covers("graders 4.1")

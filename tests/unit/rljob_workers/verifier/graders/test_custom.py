@@ -130,7 +130,11 @@ def test_exception_in_the_function_is_a_verdict(make_grader: MakeGrader) -> None
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [("narrow", r"\*\*row by keyword, but its parameters are prompt"), ("number", "no function"), ("absent", "absent")],
+    [
+        ("narrow", r"\*\*row by keyword, but its parameters are prompt"),
+        ("number", "is not a function"),
+        ("absent", "absent"),
+    ],
 )
 def test_function_that_cannot_be_called_is_refused(make_grader: MakeGrader, function: str, message: str) -> None:
     with pytest.raises(errors.ManifestError, match=message):

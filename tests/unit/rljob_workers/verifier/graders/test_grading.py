@@ -397,5 +397,5 @@ async def test_an_item_of_a_task_is_graded_by_the_reward_for_it_and_by_those_for
         (1.5, {"maths", "any"}),
         (3.5, {"code", "any"}),
     ]
-    with pytest.raises(errors.GraderError, match="^sample poetry: 'task' is none of math, stem, code$"):
+    with pytest.raises(errors.GraderError, match="^sample poetry: 'task' must be one of math, stem, code$"):
         await graded.verify([item("poetry")])

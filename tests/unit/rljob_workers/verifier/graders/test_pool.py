@@ -221,7 +221,7 @@ async def test_pool_is_in_doubt_until_a_worker_that_was_started_after_a_wrong_ca
     # The spare that was ready grades the answer, and shows nothing: its canaries were right before.
     assert (await workers.submit(order("doubt right"))).reason is R.OK
     assert nursery.events[-1] == "w2 right"
-    assert workers.failure == "canary flood came out otherwise"
+    assert workers.failure == "canary flood had an unexpected outcome"
     nursery.gate.set()
     while workers.failure:
         await asyncio.sleep(0)

@@ -96,7 +96,7 @@ def test_canaries_are_due_soon_after_three_quarters_of_the_executions_until_they
 def test_runner_with_a_wrong_canary_is_not_ready(confined: profile.Confinement) -> None:
     spoiled = dataclasses.replace(canaries.CANARIES[0], program="print(4)")
     with contextlib.closing(grading_worker.Runner(confined, canary_programs=(spoiled,))) as made:
-        with pytest.raises(errors.SandboxError, match="canary pass came out otherwise"):
+        with pytest.raises(errors.SandboxError, match="canary pass had an unexpected outcome"):
             made.verify()
         assert made.survivors() == frozenset()
 
