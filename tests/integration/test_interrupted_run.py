@@ -47,7 +47,7 @@ def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(undis
     interrupted = rljob.start(manifest)
     rljob.wait_for_step(2)
     os.kill(interrupted.pid, signal.SIGINT)
-    output, _ = interrupted.communicate(timeout=200)
+    output, _ = interrupted.communicate(timeout=600)
     assert interrupted.returncode == 130, output
     assert "rljob run" in output
     assert rljob.leftovers() == []
