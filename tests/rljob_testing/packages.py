@@ -10,13 +10,15 @@ import pytest
 from rljob_api import plugins
 
 
-def install(folder: pathlib.Path, name: str, *, entry_points: str, module: str) -> None:
-    """Write a distribution into a folder of the path; its module has its name."""
-    (folder / f"{name}.py").write_text(textwrap.dedent(module))
-    info = folder / f"{name}-1.0.dist-info"
+def install(folder: pathlib.Path, name: str, *, entry_points: str, module: str = "") -> None:
+    """Write a distribution into a folder of the path; its module, if it has one, is named after it."""
+    stem = name.replace("-", "_")
+    if module:
+        (folder / f"{stem}.py").write_text(textwrap.dedent(module))
+    info = folder / f"{stem}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "RECORD").write_text(f"{name}.py,,\n{info.name}/METADATA,,\n{info.name}/entry_points.txt,,\n")
+    (info / "RECORD").write_text(f"{stem}.py,,\n{info.name}/METADATA,,\n{info.name}/entry_points.txt,,\n")
     (info / "entry_points.txt").write_text(textwrap.dedent(entry_points))
 
 

@@ -16,7 +16,6 @@ import pytest
 from rljob_testing import observed
 from rljob_testing.cluster import processes, recovery, scraping, whole_job
 from rljob_testing.cluster.full import FullCluster
-from rljob_testing.cluster.manifests import Object
 from rljob_testing.cluster.node import Node
 from rljob_testing.cluster.scraping import Scraping
 from rljob_testing.cluster.whole_job import Watched
@@ -26,16 +25,7 @@ RUNNING_S, SUSPENDED_S, FINISHED_S, NAMED_S = 900.0, 300.0, 600.0, 120.0
 # Steps that it may still make when a break begins: enough that it does not end before all is whole again.
 MAX_STEPS = 60
 STALL_S = 30
-HOME: Object = {"kubernetes.io/hostname": "node-a"}
-_AWAY: Object = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-b"]}
-# Not a must: when that node is lost they have to find the other.
-AWAY: Object = {
-    "nodeAffinity": {
-        "preferredDuringSchedulingIgnoredDuringExecution": [
-            {"weight": 100, "preference": {"matchExpressions": [_AWAY]}},
-        ]
-    }
-}
+HOME, AWAY = whole_job.on_node("node-a"), whole_job.rather_on("node-b")
 LONG: dict[str, object] = {
     "maxSteps": MAX_STEPS,
     "algorithm.promptsPerStep": 4,

@@ -38,15 +38,7 @@ MORE_STEPS = 48
 EVERY_STEPS = 10
 # So many steps behind a checkpoint the run is broken off: the coordinator is asked more often than they are made.
 BEHIND = 7
-HOME: Object = {"kubernetes.io/hostname": "node-a"}
-_ELSEWHERE: Object = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-b"]}
-ELSEWHERE: Object = {
-    "nodeAffinity": {
-        "preferredDuringSchedulingIgnoredDuringExecution": [
-            {"weight": 100, "preference": {"matchExpressions": [_ELSEWHERE]}},
-        ]
-    }
-}
+HOME, ELSEWHERE = whole_job.on_node("node-a"), whole_job.rather_on("node-b")
 # Small batches of short answers: what breaks here is around the run, not in it.
 JOB: dict[str, object] = {
     "maxSteps": MORE_STEPS,

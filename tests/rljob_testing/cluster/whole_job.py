@@ -67,6 +67,18 @@ class PodFacts:
         )
 
 
+def on_node(name: str) -> Object:
+    """Return the nodeSelector of pods that must be on this node."""
+    return {"kubernetes.io/hostname": name}
+
+
+def rather_on(name: str) -> Object:
+    """Return the affinity of pods that are on this node unless it is lost: then they have to find another."""
+    wanted: Object = {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}
+    preferred: Object = {"weight": 100, "preference": {"matchExpressions": [wanted]}}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
+
+
 class Watched:
     """A job in a cluster, asked for its state again and again; `seen` holds each new summary with the time it took."""
 

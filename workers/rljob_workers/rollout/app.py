@@ -33,7 +33,8 @@ _SELFTEST_TEXT = "Seven plus five is twelve, and twelve is half of twenty-four: 
 
 def serve(config: roles.RolloutConfig) -> None:
     """Run until drained. Raises the error that ended the process otherwise."""
-    os.environ.update(base.find(config.spec.rollout.engine.type).environment(config.num_threads))
+    registration = base.find(config.spec.rollout.engine.type)
+    os.environ.update(registration.environment(config.num_threads))
     probes = reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:
@@ -49,7 +50,7 @@ def serve(config: roles.RolloutConfig) -> None:
         )
         server.start()
         try:
-            runner.run(_serve(config, probes, metrics, stop))
+            runner.run(_serve(config, registration, probes, metrics, stop))
         except BaseExceptionGroup as group:
             raise _first(group) from group
         finally:
@@ -75,13 +76,17 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _serve(
-    config: roles.RolloutConfig, probes: reporting.Readiness, metrics: metrics_module.Metrics, stop: _StopRequest
+    config: roles.RolloutConfig,
+    registration: base.Registration,
+    probes: reporting.Readiness,
+    metrics: metrics_module.Metrics,
+    stop: _StopRequest,
 ) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.request)
     clock = clocks.SystemClock()
     puller = weight_backends.find(config.spec.weight_sync.transport).puller(config)
-    prepared = await _unless_stopped(_prepare(config, puller, clock), stop)
+    prepared = await _unless_stopped(_prepare(config, registration, puller, clock), stop)
     transport = work.WorkClient(address=config.coordinator_address, tls=config.tls)
     verifiers = verify.GradingClient(
         addresses=config.verifier_addresses,
@@ -91,7 +96,7 @@ async def _serve(
         clock=clock,
     )
     try:
-        base.find(config.spec.rollout.engine.type).expose_metrics(metrics.registry)
+        registration.expose_metrics(metrics.registry)
         rollout = _worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
         draining = asyncio.ensure_future(_drain_when_asked(stop, rollout))
         await rollout.run()
@@ -113,7 +118,10 @@ class _Prepared:
 
 
 async def _prepare(
-    config: roles.RolloutConfig, puller: weight_backends.PlanningPuller, clock: clocks.Clock
+    config: roles.RolloutConfig,
+    registration: base.Registration,
+    puller: weight_backends.PlanningPuller,
+    clock: clocks.Clock,
 ) -> _Prepared:
     model = await asyncio.to_thread(builtin.ensure_model, config.model)
     logger.info("loading %s", config.model.name, extra={"event": "loading"})
@@ -123,7 +131,7 @@ async def _prepare(
         )
     )
     tokens = await asyncio.to_thread(load_tokenizer, config, model)
-    engine = base.find(config.spec.rollout.engine.type).make(_settings(config, model, stager))
+    engine = registration.make(_settings(config, model, stager))
     began = clock.monotonic()
     await engine.start()
     await selftest.check(

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -14,7 +13,7 @@ import yaml
 from rljob_api import errors, plugins
 from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_api.manifest.trainer import OptimizerSpec
-from rljob_testing import examples
+from rljob_testing import examples, packages
 from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
 from rljob_testing.sections import section
@@ -52,21 +51,11 @@ ENTRY_POINTS = """
 """
 
 
-def install(folder: pathlib.Path, name: str, *, entry_points: str, module: str = "") -> None:
-    """Write a distribution as pip leaves it: a module, and metadata with its entry points."""
-    if module:
-        (folder / f"{name}.py").write_text(textwrap.dedent(module))
-    info = folder / f"{name}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(textwrap.dedent(entry_points))
-
-
 @pytest.fixture
 def site(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
     folder = tmp_path / "site"
     folder.mkdir()
-    install(folder, "scaled_losses", entry_points=ENTRY_POINTS, module=MODULE)
+    packages.install(folder, "scaled_losses", entry_points=ENTRY_POINTS, module=MODULE)
     monkeypatch.syspath_prepend(folder)
     yield folder
     sys.modules.pop("scaled_losses", None)
@@ -168,7 +157,7 @@ def test_a_loss_that_cannot_be_used_is_refused_by_name(name: str, message: str) 
 
 
 def test_a_loss_that_two_packages_declare_is_refused(site: pathlib.Path) -> None:
-    install(site, "other_losses", entry_points="[rljob.losses]\nscaled = other_losses:scaled\n")
+    packages.install(site, "other_losses", entry_points="[rljob.losses]\nscaled = other_losses:scaled\n")
     with pytest.raises(errors.ManifestError, match="several packages declare it .*: other_losses, scaled_losses"):
         policy_losses.find(custom("scaled"))
 

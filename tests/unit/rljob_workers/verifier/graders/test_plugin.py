@@ -9,6 +9,7 @@ import pytest
 
 from rljob_api import errors, names, plugins, roles, types
 from rljob_api.manifest.data import DataSourceSpec
+from rljob_testing import packages
 from rljob_testing.sections import section
 from rljob_workers.verifier import check, code_check, service
 from rljob_workers.verifier.graders import base, registry
@@ -72,21 +73,10 @@ raises = word_count_graders:raises
 """
 
 
-def install(folder: pathlib.Path, package: str = "word-count-graders", entries: str = ENTRIES) -> None:
-    """Write what an installer writes: the module, and a dist-info folder with metadata and entry points."""
-    stem = package.replace("-", "_")
-    (folder / f"{stem}.py").write_text(MODULE)
-    info = folder / f"{stem}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (info / "RECORD").write_text(f"{stem}.py,,\n{info.name}/METADATA,,\n{info.name}/entry_points.txt,,\n")
-    (info / "entry_points.txt").write_text(entries)
-
-
 @pytest.fixture
 def installed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """A folder of packages with the plugin, on this process's path and on that of every worker."""
-    install(tmp_path)
+    packages.install(tmp_path, "word-count-graders", entry_points=ENTRIES, module=MODULE)
     monkeypatch.delitem(sys.modules, "word_count_graders", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
@@ -132,7 +122,8 @@ def test_grader_that_is_not_installed_is_refused_with_those_that_are(installed: 
 
 
 def test_name_that_two_packages_have_is_refused(installed: pathlib.Path) -> None:
-    install(installed, "other-graders", "[rljob.graders]\nword-count = other_graders:WordCount\n")
+    entries = "[rljob.graders]\nword-count = other_graders:WordCount\n"
+    packages.install(installed, "other-graders", entry_points=entries, module=MODULE)
     with pytest.raises(errors.ManifestError, match=r"several packages .*: other-graders, word-count-graders$"):
         build(reward())
 
