@@ -1,5 +1,6 @@
-"""What follows from a run that makes no progress: a condition, and what the job asked for alongside it. Pure (11.2,
-11.5).
+"""What follows from a run that makes no progress: a condition, and what the job asked for alongside it.
+
+Pure (docs/design/operator.md#s-11-2, #s-11-5).
 """
 
 import dataclasses
