@@ -24,7 +24,7 @@ and no others, which tests hold. What to do when an alert fires: `docs/runbooks/
   `pod` and `instance` belong to the scraper.
 - A gauge is absent until its first value. Counters begin at 0 with their process: totals of record are in the job's
   status.
-- One process tells one fact: what a training step came to is told by rank 0 of the trainer. `rljob_tokens_total` with
+- One process reports one fact: rank 0 of the trainer reports the figures of a training step. `rljob_tokens_total` with
   `kind="trained"` comes from there, the other kinds from rollouts.
 - Versions and steps are plain numbers; all other units are in the name. A histogram has `_bucket`, `_sum` and
   `_count`.

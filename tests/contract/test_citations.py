@@ -1,8 +1,12 @@
 """Anyone who cites a document of this repository cites a place that exists: `docs/design/operator.md#s-8-7`."""
 
+import ast
+import io
 import pathlib
 import re
 import subprocess
+import tokenize
+from tokenize import COMMENT
 
 import pytest
 
@@ -55,3 +59,48 @@ def test_a_page_or_anchor_that_is_not_there_is_noticed(tmp_path: pathlib.Path) -
     assert _broken(page, "here") is None
     assert _broken(page, "gone") == "no #gone in it"
     assert _broken(tmp_path / "other.md", None) == "no such page"
+
+
+# A document that is not in the repository, or a number without its page: a reader cannot follow it.
+_DANGLING = re.compile(
+    r"\b(?:algorithms|operator(?:'s)?|graders|workflows?|weights?|isolation|sandbox|observability|performance)"
+    r" reference(?:,? (?:section )?\d|'s part \d)"
+    r"|\b[Ss]ections? \d+(?:\.\d+)* of the \w+(?:'s)? reference"
+    r"|\bspec \d+\.\d"
+)
+_BARE = re.compile(r"\(\d{1,2}\.\d{1,2}(?:(?:, | and |-)\d{1,2}\.\d{1,2})*\)")
+
+
+def dangling(source: str) -> list[str]:
+    """Return citations in docstrings and comments of Python source that name no page of the repository."""
+    prose = [text for node in ast.walk(ast.parse(source)) if (text := _docstring(node))]
+    prose += [token.string for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type == COMMENT]
+    return [match[0] for text in prose for pattern in (_DANGLING, _BARE) for match in pattern.finditer(text)]
+
+
+def _docstring(node: ast.AST) -> str | None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return ast.get_docstring(node) if isinstance(node, documented) else None
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('"""Decisions (operator reference 8.7)."""\n', ["operator reference 8"]),
+        ("# Written once a minute (7.9, 9.12).\n", ["(7.9, 9.12)"]),
+        ("x = f(1.5)\n", []),
+        ('"""Rule: docs/design/operator.md#s-8-7."""\n', []),
+    ],
+)
+def test_citations_without_a_page_are_noticed(source: str, found: list[str]) -> None:
+    assert dangling(source) == found
+
+
+def test_no_code_cites_a_document_that_is_not_here_or_a_number_without_its_page() -> None:
+    packages = _tracked("operator/*.py", "proto/*.py", "workers/*.py", "generators/*.py")
+    assert [
+        f"{path.relative_to(ROOT)}: {citation}"
+        for path in packages
+        if "_pb2" not in path.name
+        for citation in dangling(path.read_text())
+    ] == []

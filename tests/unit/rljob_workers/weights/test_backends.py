@@ -105,7 +105,7 @@ def test_an_image_that_is_too_small_is_refused(
 
 def test_an_artifact_named_like_a_path_is_refused(puller: file_store.FilePuller) -> None:
     named = types.Artifact(artifact_id="../ledger", encoding="raw", num_bytes=1)
-    with pytest.raises(errors.WeightsError, match="is no artifact id"):
+    with pytest.raises(errors.WeightsError, match="invalid artifact ID"):
         puller.pull(named, [], memoryview(bytearray(1)))
 
 

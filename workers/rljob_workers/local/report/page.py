@@ -146,7 +146,7 @@ def _time(run: history.Run, numbers: summary.Summary) -> list[Section]:
         Section(
             title="Weight updates",
             good="What does a new version cost? Good: generation pauses for a small part of the whole update, which"
-            " goes on beside it.",
+            " runs alongside generation.",
             text=sync_text if run.syncs else "",
             images=[charts.weight_syncs(run.syncs)] if run.syncs else (),
         ),

@@ -68,7 +68,7 @@ class FilePuller(base.PlanningPuller):
         if len(into) < artifact.num_bytes:
             raise errors.WeightsError(f"artifact of {artifact.num_bytes} bytes does not fit into {len(into)}")
         if not artifact.artifact_id.isalnum():
-            raise errors.WeightsError(f"{artifact.artifact_id!r} is no artifact id")
+            raise errors.WeightsError(f"invalid artifact ID {artifact.artifact_id!r}")
         target = into[: artifact.num_bytes]
         try:
             with (self._folder / artifact.artifact_id).open("rb") as file:
